@@ -1,0 +1,150 @@
+"""All options of a job: one frozen dataclass. `docs/configuration.md` has the same table for people.
+
+Numbers are bytes and seconds; strings carry units ("32 kb" is 32 x 1024 bytes, "100 ms"); `timedelta` is fine.
+Names are Flink's, in snake_case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from headgate.errors import ConfigError
+
+_SIZES = {"b": 1, "kb": 1 << 10, "kib": 1 << 10, "k": 1 << 10, "mb": 1 << 20, "mib": 1 << 20, "m": 1 << 20,
+          "gb": 1 << 30, "gib": 1 << 30, "g": 1 << 30}  # fmt: skip
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "m": 60.0, "min": 60.0,
+          "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
+          "d": 86400.0, "day": 86400.0, "days": 86400.0}  # fmt: skip
+_QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def _quantity(value: object, units: dict[str, float] | dict[str, int], what: str, default_unit: str) -> float:
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ConfigError(f"{value!r} is not a {what}; write a number or for example {default_unit!r}")
+    number, unit = match.groups()
+    if unit and unit.lower() not in units:
+        raise ConfigError(f"{value!r}: unknown unit {unit!r}; known: {', '.join(units)}")
+    return float(number) * (units[unit.lower()] if unit else 1)
+
+
+def size(value: object) -> int:
+    """Bytes from an int or a string with a unit. Raises ConfigError."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(_quantity(value, _SIZES, "size", "32 kb"))
+
+
+def seconds(value: object) -> float:
+    """Seconds from a number, a `timedelta` or a string with a unit. Raises ConfigError."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return _quantity(value, _TIMES, "duration", "100 ms")
+
+
+def microseconds(value: object) -> int:
+    """Whole microseconds, the unit of event time, from whatever `seconds` takes."""
+    return round(seconds(value) * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Options of one job; see `docs/configuration.md`. Raises ConfigError for an unknown or impossible value."""
+
+    segment_size: int = 32 << 10
+    message_size: int = 128 << 10
+    network_memory: int = 64 << 20
+    buffers_per_channel: int = 2
+    floating_buffers_per_gate: int = 8
+    max_buffers_per_channel: int = 10
+    max_overdraft_buffers_per_gate: int = 5
+    buffer_timeout: float = 0.1
+    watermark_interval: float = 0.2
+    max_parallelism: int | None = None
+    slots_per_task: int = 1
+    slots_timeout: float = 10.0
+    heartbeat_timeout: float = 50.0
+    bind_host: str | None = None
+    port_range: tuple[int, int] | None = None
+    spill_dir: str | None = None
+    paranoid: bool = False
+
+    def __init__(self, **options: Any) -> None:
+        known = {field.name: field.default for field in dataclasses.fields(Config)}
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise ConfigError(f"unknown option {unknown[0]!r}; known options: {', '.join(known)}")
+        for name, value in {**known, **options}.items():
+            try:
+                object.__setattr__(self, name, _PARSERS.get(name, _same)(value))
+            except ConfigError as error:
+                raise ConfigError(f"option {name}: {error.message}") from None
+        self._check()
+
+    def _check(self) -> None:
+        at_least = {"message_size": 1, "network_memory": self.segment_size, "buffers_per_channel": 1,
+                    "floating_buffers_per_gate": 1, "max_buffers_per_channel": 1, "max_overdraft_buffers_per_gate": 0,
+                    "slots_per_task": 1, "watermark_interval": 0, "slots_timeout": 0}  # fmt: skip
+        for name, least in at_least.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)} is impossible: it must be at least {least}")
+        if not 512 <= self.segment_size <= 1 << 20:
+            raise ConfigError(f"segment_size={self.segment_size} is impossible: it must be from 512 bytes to 1 MiB")
+        if self.buffer_timeout < 0 and self.buffer_timeout != -1:
+            raise ConfigError("buffer_timeout must be a duration, 0 (flush every batch) or -1 (only when full)")
+        if self.heartbeat_timeout <= 0:
+            raise ConfigError("heartbeat_timeout must be above 0")
+        if self.max_parallelism is not None and not 1 <= self.max_parallelism <= 32768:
+            raise ConfigError(f"max_parallelism={self.max_parallelism} is impossible: it must be from 1 to 32768")
+        if self.port_range is not None and not 0 < self.port_range[0] <= self.port_range[1] < 65536:
+            raise ConfigError(f"port_range={self.port_range} is impossible: it must be (first, last), 1 to 65535")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{value!r} is not a whole number")
+    return value
+
+
+def _optional_whole(value: object) -> int | None:
+    return None if value is None else _whole(value)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{value!r} must be True or False")
+    return value
+
+
+def _path(value: object) -> str | None:
+    if value is not None and not isinstance(value, (str, Path)):
+        raise ConfigError(f"{value!r} is not a path")
+    return None if value is None else str(value)
+
+
+def _ports(value: object) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise ConfigError(f"port_range={value!r} must be (first, last)")
+    return _whole(value[0]), _whole(value[1])
+
+
+_PARSERS: dict[str, Any] = {
+    **dict.fromkeys(("segment_size", "message_size", "network_memory"), size),
+    **dict.fromkeys(("buffer_timeout", "watermark_interval", "slots_timeout", "heartbeat_timeout"), seconds),
+    **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
+                     "max_overdraft_buffers_per_gate", "slots_per_task"), _whole),
+    "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "paranoid": _flag,
+}  # fmt: skip

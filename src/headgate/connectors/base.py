@@ -1,0 +1,119 @@
+"""What a source and a sink are.
+
+A `Source` and a `Sink` are made on the driver, checked there, and travel in the task closure; a `SourceReader` and a
+`SinkWriter` are their instances in one subtask, driven by its task thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderContext:
+    """What a reader may know of where it runs."""
+
+    job: str
+    operator: str
+    subtask: int
+    parallelism: int
+    #: Makes the task thread call `read` again soon; may be called from any thread.
+    wake: Callable[[], None]
+    #: `time.time()` at which the job as a whole started: t0 of paced sources.
+    started_at: float
+    #: The wall clock, seconds since the epoch.
+    clock: Callable[[], float]
+
+
+class Source(ABC):
+    """A replayable input. `schema` is known on the driver, before anything runs."""
+
+    schema: pa.Schema
+    bounded: bool = True
+
+    def prepare(self) -> None:
+        """On the driver, when a job starts: list the files, check them. Raises SourceError.
+
+        What it finds out is kept in the source, which then travels to the subtasks.
+        """
+
+    @abstractmethod
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """One subtask's reader; called on its task thread. A reader deals splits to itself: i mod parallelism."""
+
+
+class SourceReader(ABC):
+    """One subtask's part of a source, read one split after the other."""
+
+    #: All splits are read; no `read` will return rows any more.
+    finished: bool = False
+    #: Number of the split the last batch came from; watermarks are kept per split. A split that is no longer current
+    #: has ended.
+    split: int = 0
+
+    @abstractmethod
+    def read(self) -> pa.RecordBatch | None:
+        """The next batch, or None when nothing is there now; returns within a bounded wait. Raises SourceError."""
+
+    def next_read(self) -> float | None:
+        """After `read` returned None: when (context clock) to call it again; None = when `wake` is called."""
+        return None
+
+    def close(self) -> None:
+        """Free files and threads; called once, also after a failure."""
+
+
+class Sink(ABC):
+    """Where results go. `prepare`, `commit` and `abort` run on the driver."""
+
+    def prepare(self, job: str, schema: pa.Schema) -> None:
+        """Before the job starts: check and make the target ready. Raises SinkError. `job` is unique per run."""
+
+    @abstractmethod
+    def writer(self, context: WriterContext) -> SinkWriter:
+        """One subtask's writer; called on its task thread."""
+
+    def deliver(self, batch: pa.RecordBatch) -> None:
+        """On the driver: a batch that a writer passed to `context.deliver`. Called by one thread."""
+
+    def commit(self, pending: Sequence[Any]) -> None:
+        """The job has finished: make all that the writers returned from `finish` visible."""
+
+    def abort(self) -> None:
+        """The job has failed or was cancelled: leave nothing visible and nothing behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterContext:
+    """What a sink writer may know of where it runs."""
+
+    job: str
+    operator: str
+    subtask: int
+    parallelism: int
+    schema: pa.Schema
+    #: Send a batch to `Sink.deliver` on the driver; flow-controlled, may wait for the driver.
+    deliver: Callable[[pa.RecordBatch], None]
+
+
+class SinkWriter(ABC):
+    """One subtask's part of a sink."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take one batch. Raises SinkError."""
+
+    def flush(self) -> None:
+        """Nothing has come for a while (once per `buffer_timeout` at most): show what is held back."""
+
+    def finish(self) -> Any:
+        """The input has ended: returns what `Sink.commit` needs, as plain JSON values."""
+        return None
+
+    def close(self) -> None:
+        """Free everything; called once, also after a failure, and then without `finish`."""

@@ -1,0 +1,105 @@
+"""Every error Headgate raises, on one screen.
+
+An error says whose fault it is (its class), where it happened (`job`, `operator`, `subtask`) and what to do (its message).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HeadgateError(Exception):
+    """Base of all errors of this package.
+
+    `job`, `operator` and `subtask` are filled in by the runtime where they are known.
+    """
+
+    job: str | None = None
+    operator: str | None = None
+    subtask: int | None = None
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def at(self, *, job: str | None = None, operator: str | None = None, subtask: int | None = None) -> HeadgateError:
+        """Fill in the place where it is not known yet, and return self."""
+        self.job = self.job or job
+        self.operator = self.operator or operator
+        self.subtask = self.subtask if self.subtask is not None else subtask
+        return self
+
+    def __str__(self) -> str:
+        place = self.operator or ""
+        if place and self.subtask is not None:
+            place += f"[{self.subtask}]"
+        return f"{place}: {self.message}" if place else self.message
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain values from which `from_wire` rebuilds the error on the driver; nothing is pickled."""
+        return {
+            "kind": type(self).__name__,
+            "message": self.message,
+            "job": self.job,
+            "operator": self.operator,
+            "subtask": self.subtask,
+        }
+
+
+class ConfigError(HeadgateError):
+    """An option or command argument is unknown or impossible."""
+
+
+class PlanError(HeadgateError):
+    """The pipeline does not make sense: wrong column, schema or order of calls."""
+
+
+class SourceError(HeadgateError):
+    """A source cannot be read: missing file, bad line, wrong schema."""
+
+
+class SinkError(HeadgateError):
+    """A sink cannot be written."""
+
+
+class UserFunctionError(HeadgateError):
+    """A function of the user's raised, or did not return what it must. The message holds the remote traceback."""
+
+
+class DataError(HeadgateError):
+    """Values that an operator cannot take: a null event time, an integer sum that overflows, a duplicate lookup key."""
+
+
+class TaskManagerLost(HeadgateError):
+    """A TaskManager's process died or its connection was cut."""
+
+
+class NotEnoughSlots(HeadgateError):
+    """The deployment cannot run as many tasks at once as the job needs."""
+
+
+class InsufficientBuffers(ConfigError):
+    """The network memory is too small for the job's channels."""
+
+
+class ExchangeError(HeadgateError):
+    """The exchange broke a rule of its own protocol, or data was corrupted on the way."""
+
+
+
+class JobCancelled(HeadgateError):
+    """The job was cancelled."""
+
+
+def from_wire(fields: dict[str, Any]) -> HeadgateError:
+    """Rebuild an error sent by `HeadgateError.to_wire`; an unknown kind becomes a plain HeadgateError."""
+    kind = _KINDS.get(str(fields.get("kind")), HeadgateError)
+    subtask = fields.get("subtask")
+    return kind(str(fields.get("message"))).at(
+        job=fields.get("job"), operator=fields.get("operator"), subtask=subtask if isinstance(subtask, int) else None
+    )
+
+
+_KINDS = {
+    cls.__name__: cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, HeadgateError)
+}

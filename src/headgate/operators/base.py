@@ -1,0 +1,109 @@
+"""What an operator is: one subtask's instance, driven by its task thread, one batch at a time.
+
+An operator does no I/O of its own, starts no thread and is called by one thread only. What comes out goes to
+`self.output`; whether that is the next operator of the chain (a direct call) or a RecordWriter it cannot tell.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headgate.errors import HeadgateError, UserFunctionError
+
+#: Event time is an int64 of microseconds since the epoch; these two are "before all" and "after all".
+MIN_TIME = -(1 << 63)
+MAX_TIME = (1 << 63) - 1
+
+
+class Output(Protocol):
+    """Where an operator's results go."""
+
+    def emit(self, batch: pa.RecordBatch) -> None: ...
+
+    def emit_watermark(self, time: int) -> None:
+        """Nothing earlier than `time` (microseconds) will follow, late rows excepted."""
+
+    def emit_status(self, active: bool) -> None:
+        """An idle stream does not hold back the watermark of those that read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What an operator may know of where it runs."""
+
+    job: str
+    operator: str
+    subtask: int
+    parallelism: int
+
+
+class Operator:
+    """Base of all operators; the default passes everything on. Subclasses override `process` at least.
+
+    Counters are plain integers, read by other threads.
+    """
+
+    output: Output
+    context: OperatorContext
+
+    def __init__(self) -> None:
+        self.rows_in = 0
+        self.rows_out = 0
+        self.late_rows = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Called once, before the first batch, on the task thread. `output` is set already."""
+        self.context = context
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Take one batch. Never called with zero rows."""
+        self.emit(batch)
+
+    def process_watermark(self, time: int) -> None:
+        """Event time has reached `time`; by default it is passed on."""
+        self.output.emit_watermark(time)
+
+    def process_status(self, active: bool) -> None:
+        self.output.emit_status(active)
+
+    def end_input(self) -> None:
+        """The bounded input has ended (after the watermark MAX_TIME); emit what is left."""
+
+    def close(self) -> None:
+        """Free what `open` took; also called after a failure or a cancel, perhaps without `open`."""
+
+    def state_bytes(self) -> int:
+        """Bytes of keyed state held now."""
+        return 0
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Count and hand on; empty batches are swallowed here, so no one else has to look."""
+        if batch.num_rows:
+            self.rows_out += batch.num_rows
+            self.output.emit(batch)
+
+
+#: Makes one subtask's operator; picklable, since it travels in the task closure (`functools.partial` of a class).
+OperatorFactory = Callable[[], Operator]
+
+
+def call_user(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a user's function; what it raises becomes a UserFunctionError that holds the traceback as text."""
+    try:
+        return function(*arguments)
+    except HeadgateError:
+        raise
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        trace = "".join(traceback.format_exception(error.__class__, error, _without_us(error)))
+        raise UserFunctionError(f"{name} raised {type(error).__name__}: {error}\n{trace.rstrip()}") from None
+
+
+def _without_us(error: BaseException) -> Any:
+    """The traceback from the user's own frame on; our frames would only hide it."""
+    return error.__traceback__.tb_next if error.__traceback__ is not None else None

@@ -1,0 +1,87 @@
+"""The stream graph: what the user wrote, as plain frozen data. It builds nothing and runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from headgate.connectors.base import Sink, Source
+from headgate.operators.base import OperatorFactory
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Which column holds the rows' event time, and what to add to it (microseconds).
+
+    After a window the column is `window_end` and the offset -1: a row of a window belongs to its last microsecond.
+    """
+
+    column: str
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkSpec:
+    """How a source makes watermarks: the largest time seen per split minus `out_of_orderness` (microseconds)."""
+
+    column: str
+    out_of_orderness: int = 0
+    idle_timeout: float | None = None
+    on_null_time: Literal["error", "late"] = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How an edge deals rows to the subtasks below it."""
+
+    kind: Literal["forward", "rebalance", "broadcast", "key_group"]
+    #: The key columns of a key-group exchange; empty = one global key.
+    keys: tuple[str, ...] = ()
+
+
+FORWARD = Partitioning("forward")
+REBALANCE = Partitioning("rebalance")
+BROADCAST = Partitioning("broadcast")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Rows of node `source` go to the node that holds this edge."""
+
+    source: int
+    partitioning: Partitioning
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One transformation. Exactly one of `source`, `operator`, `sink` is set."""
+
+    id: int
+    name: str
+    parallelism: int
+    schema: pa.Schema
+    inputs: tuple[Edge, ...] = ()
+    source: Source | None = None
+    watermark: WatermarkSpec | None = None
+    operator: OperatorFactory | None = None
+    sink: Sink | None = None
+    event_time: EventTime | None = None
+    chaining: bool = True
+    uid: str | None = None
+    #: Marks what the runtime treats specially in reports, e.g. {"kind": "window"}.
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGraph:
+    """Nodes in topological order; ids are positions in no particular numbering."""
+
+    nodes: tuple[Node, ...]
+
+    def node(self, node_id: int) -> Node:
+        return next(node for node in self.nodes if node.id == node_id)
+
+    def consumers(self, node_id: int) -> list[tuple[Node, Edge]]:
+        return [(node, edge) for node in self.nodes for edge in node.inputs if edge.source == node_id]
