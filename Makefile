@@ -1,0 +1,28 @@
+# make demo    the main job on real data, on Spark
+# make test    every check and every test
+# make bench   the measurements; make soak: the long, seeded runs
+# Each does its own set-up on first use. ARGS are passed on: make demo ARGS="--json -"
+BIN := .venv/bin
+
+.PHONY: demo test check bench soak setup
+
+demo: setup
+	@$(BIN)/headgate demo $(ARGS)
+
+test: check
+	$(BIN)/pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: setup
+	@$(BIN)/headgate bench $(ARGS)
+
+soak: setup
+	$(BIN)/pytest -m soak --timeout 1800 $(ARGS)
+
+setup:
+	@PYTHON="$(PYTHON)" scripts/bootstrap
