@@ -1,0 +1,54 @@
+"""How the code is kept: sizes, the public names, and what importing the package loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headgate
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+MAX_FILE, MAX_FUNCTION = 500, 70
+
+
+def test_no_file_holds_more_than_one_idea() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert len(lengths) > 10
+    assert {name: length for name, length in lengths.items() if length > MAX_FILE} == {}
+
+
+def test_every_function_fits_on_a_screen() -> None:
+    long = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > MAX_FUNCTION:
+                    long[f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"] = length
+    assert long == {}
+
+
+def test_every_module_says_what_it_covers() -> None:
+    assert [str(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_public_names_are_there_sorted_and_unique() -> None:
+    assert list(headgate.__all__) == sorted(set(headgate.__all__))
+    assert [name for name in headgate.__all__ if getattr(headgate, name, None) is None] == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import headgate",
+        "import headgate as hg; hg.StreamEnvironment; hg.LocalDeployment; hg.sources; hg.sinks; hg.Watermark",
+    ],
+)
+def test_a_local_job_loads_no_pyspark(statement: str) -> None:
+    check = f"import sys; {statement}; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], timeout=30, check=False).returncode == 0
