@@ -1,0 +1,73 @@
+"""A counted reference to bytes in a segment.
+
+Counting across threads without a lock: the references are a list with `True` at the bottom and one `False` above it
+for each `retain`. `list.append` and `list.pop` are atomic in CPython (one bytecode under the interpreter lock, a lock
+per list without it), so of two threads that give up a reference at once exactly one pops the `True`, and only that
+one returns the segment. One reference too many finds the list empty, which is how a double recycle is caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.errors import ExchangeError
+from headgate.memory.segment import MemorySegment
+
+Recycler = Callable[[MemorySegment], None]
+
+
+class Buffer:
+    """`size` bytes of `segment` from `offset` on, owned until `recycle` has been called once per reference.
+
+    Made with one reference. The last `recycle` calls `recycler(segment)` on its thread. Events carry `is_event`; they
+    lie in memory of their own and need neither segment nor credit.
+    """
+
+    __slots__ = ("_recycler", "_references", "is_event", "offset", "segment", "size")
+
+    def __init__(
+        self, segment: MemorySegment, offset: int, size: int, recycler: Recycler, is_event: bool = False
+    ) -> None:
+        self.segment = segment
+        self.offset = offset
+        self.size = size
+        self.is_event = is_event
+        self._recycler = recycler
+        self._references = [True]
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, read-only and not copied; nothing may look at them after the last `recycle`."""
+        return self.segment.view[self.offset : self.offset + self.size].toreadonly()
+
+    @property
+    def is_recycled(self) -> bool:
+        return not self._references
+
+    def retain(self) -> Buffer:
+        """One more reference; only for who holds one. Returns self. Raises ExchangeError after the last recycle."""
+        if not self._references:
+            raise ExchangeError(f"{self!r} was retained after it had been recycled")
+        self._references.append(False)
+        return self
+
+    def recycle(self) -> None:
+        """Give up one reference. Raises ExchangeError if there was none left."""
+        try:
+            last = self._references.pop()
+        except IndexError:
+            raise ExchangeError(f"{self!r} was recycled twice") from None
+        if last:
+            self._recycler(self.segment)
+
+    def __repr__(self) -> str:
+        return f"Buffer(segment {self.segment.index}, bytes {self.offset} to {self.offset + self.size})"
+
+
+def unpooled(data: bytes | memoryview, is_event: bool = False) -> Buffer:
+    """A buffer over memory that belongs to no pool: an event, or data read while their channel was being released."""
+    return Buffer(MemorySegment(-1, memoryview(data)), 0, len(data), forget, is_event)
+
+
+def forget(segment: MemorySegment) -> None:
+    """The recycler of memory that the garbage collector frees."""

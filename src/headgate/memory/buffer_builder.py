@@ -1,0 +1,133 @@
+"""A segment that one thread fills while another already sends what is in it (Flink's marker protocol).
+
+The writer publishes how far it has come in one attribute, the marker: the bytes written so far, or their bitwise
+complement once no more will follow. Storing and reading an attribute is atomic in CPython and the bytes are written
+before the marker, so no lock is needed: one thread appends and finishes, and each consumer belongs to one thread.
+
+The segment goes back when nobody can look at it any more: the builder is finished, every consumer closed and every
+slice recycled. References are counted as in `buffer`.
+"""
+
+from __future__ import annotations
+
+from headgate.errors import ExchangeError
+from headgate.memory.buffer import Buffer, Recycler, forget
+from headgate.memory.segment import MemorySegment
+
+
+class _SharedSegment:
+    """What a builder, its consumers and their slices have in common."""
+
+    __slots__ = ("marker", "recycler", "references", "segment")
+
+    def __init__(self, segment: MemorySegment, recycler: Recycler) -> None:
+        self.segment = segment
+        self.recycler = recycler
+        self.marker = 0
+        self.references = [True]  # the builder's, or an event's only consumer's
+
+    def release(self, segment: MemorySegment) -> None:
+        """One of the references ends; a slice's recycler, hence the argument."""
+        if self.references.pop():
+            self.recycler(segment)
+
+
+class BufferBuilder:
+    """The writing end. It owns `segment` from now on and gives it to `recycler` when all is done."""
+
+    __slots__ = ("_finished", "_position", "_shared", "_view", "capacity")
+
+    def __init__(self, segment: MemorySegment, recycler: Recycler) -> None:
+        self.capacity = len(segment.view)
+        self._view = segment.view
+        self._shared = _SharedSegment(segment, recycler)
+        self._position = 0
+        self._finished = False
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._position
+
+    @property
+    def is_full(self) -> bool:
+        return self._position == self.capacity
+
+    @property
+    def is_finished(self) -> bool:
+        return self._finished
+
+    def create_consumer(self) -> BufferConsumer:
+        """A reading end that starts at the first byte. Raises ExchangeError once finished."""
+        if self._finished:
+            raise ExchangeError("a consumer must be created before the buffer is finished")
+        self._shared.references.append(False)
+        return BufferConsumer(self._shared)
+
+    def append(self, data: memoryview) -> int:
+        """Copy as much of `data` (contiguous, format "B") as fits, publish it, and return how many bytes that was."""
+        if self._finished:
+            raise ExchangeError("bytes were appended to a finished buffer")
+        start = self._position
+        count = min(len(data), self.capacity - start)
+        end = start + count
+        self._view[start:end] = data[:count]
+        self._position = self._shared.marker = end
+        return count
+
+    def finish(self) -> int:
+        """No more will follow; again is harmless. Returns the number of bytes written."""
+        if not self._finished:
+            self._finished = True
+            shared = self._shared
+            shared.marker = ~self._position
+            shared.release(shared.segment)
+        return self._position
+
+
+class BufferConsumer:
+    """A reading end: slices the bytes published since the last time."""
+
+    __slots__ = ("_closed", "_marker", "_position", "_shared", "is_event")
+
+    def __init__(self, shared: _SharedSegment, is_event: bool = False) -> None:
+        self.is_event = is_event
+        self._shared = shared
+        self._position = 0
+        self._marker = shared.marker  # as of the last look
+        self._closed = False
+
+    @property
+    def is_finished(self) -> bool:
+        """True when all bytes there will be had been published at the last `build`, so that it returned the rest."""
+        return self._marker < 0
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether `build` would return any bytes now."""
+        marker = self._shared.marker
+        return (marker if marker >= 0 else ~marker) > self._position
+
+    def build(self) -> Buffer:
+        """The bytes since the last `build`, perhaps none, with a reference of their own."""
+        if self._closed:
+            raise ExchangeError("a closed buffer consumer was asked for bytes")
+        shared = self._shared
+        self._marker = marker = shared.marker
+        start = self._position
+        self._position = end = marker if marker >= 0 else ~marker
+        shared.references.append(False)
+        return Buffer(shared.segment, start, end - start, shared.release, self.is_event)
+
+    def close(self) -> None:
+        """Read no more; again is harmless. Slices already built stay valid."""
+        if not self._closed:
+            self._closed = True
+            self._shared.release(self._shared.segment)
+
+
+def event_consumer(data: bytes) -> BufferConsumer:
+    """The consumer of an event: finished, and in memory of its own. Each reader of the event gets one over `data`."""
+    shared = _SharedSegment(MemorySegment(-1, memoryview(data)), forget)
+    shared.marker = ~len(data)
+    return BufferConsumer(shared, is_event=True)

@@ -1,0 +1,237 @@
+"""The TaskManager's pool: every segment there is, lent to local pools and, as exclusive buffers, to input channels.
+
+Two locks, Flink's rule against deadlock: the queue lock guards the free segments and is taken by every request that a
+local pool cannot meet alone; the factory lock guards who may have how many and is taken only when a pool or a channel
+comes or goes. A local pool that holds its own lock may take the queue lock, never the factory lock.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable
+
+from headgate.errors import ExchangeError, InsufficientBuffers
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.lock import LockFactory
+from headgate.memory.redistribution import Claim, shares
+from headgate.memory.segment import MemorySegment, SegmentArena
+
+
+class NetworkBufferPool:
+    """`total_segments` segments of `segment_size` bytes, first returned first lent.
+
+    Rights are checked when they are given: whoever was given a pool or exclusive buffers can never find later that
+    there are too few. What nobody has a right to is lent to the local pools, and taken back as they recycle it.
+    """
+
+    def __init__(self, total_segments: int, segment_size: int, lock_factory: LockFactory) -> None:
+        self.total_segments = total_segments
+        self.segment_size = segment_size
+        self._lock_factory = lock_factory
+        self._factory_lock = lock_factory()
+        self._lock = lock_factory()
+        self._arena = SegmentArena(total_segments, segment_size)
+        self._free = deque(self._arena.segments)
+        self._waiters: deque[LocalBufferPool] = deque()
+        # Under the factory lock:
+        self._pools: list[LocalBufferPool] = []
+        self._leaving: list[LocalBufferPool] = []  # destroyed, with segments still in use
+        self._exclusive: Counter[str] = Counter()
+        self._required = 0
+        self._closed = False
+
+    @property
+    def free_segments(self) -> int:
+        """Segments lent to nobody."""
+        return len(self._free)
+
+    def create_local_pool(
+        self,
+        owner: str,
+        required: int,
+        maximum: int,
+        expected: int | None = None,
+        subpartitions: int = 1,
+        max_per_subpartition: int = sys.maxsize,
+        max_overdraft: int = 0,
+    ) -> LocalBufferPool:
+        """A pool with a right to `required` (at least 1) segments and up to `maximum` while others do not need them.
+
+        `expected` (default: `required`) is its weight when the excess is shared out. Raises InsufficientBuffers.
+        """
+        if not 1 <= required <= maximum:
+            raise ExchangeError(f"{owner}: a pool needs 1 <= required <= maximum, not {required} and {maximum}")
+        claim = Claim(required, maximum, max(1, required if expected is None else expected))
+        with self._factory_lock:
+            self._reserve(required, owner)
+            pool = LocalBufferPool(
+                self, self._lock_factory(), owner, claim, subpartitions, max_per_subpartition, max_overdraft
+            )
+            self._pools.append(pool)
+            self._redistribute()
+        self._settle()
+        return pool
+
+    def request_exclusive(self, count: int, owner: str) -> list[MemorySegment]:
+        """`count` segments for `owner` alone until `recycle_exclusive`. Raises InsufficientBuffers.
+
+        Segments that local pools use beyond their right cannot be had before they are recycled: then the error says
+        so and a later call succeeds. That cannot happen while no task of this TaskManager runs.
+        """
+        with self._factory_lock:
+            self._reserve(count, owner)
+            self._exclusive[owner] += count
+            self._redistribute()
+            with self._lock:
+                enough = len(self._free) >= count
+                segments = [self._free.popleft() for _ in range(count)] if enough else []
+            if not enough:
+                self._release_exclusive(count, owner)
+                self._redistribute()
+        self._settle()
+        if not enough:
+            raise InsufficientBuffers(
+                f"{owner} has a right to {count} network buffers, but others still use theirs beyond their share: "
+                f"{self._who()}; ask again when they have been recycled"
+            )
+        return segments
+
+    def recycle_exclusive(self, segments: Iterable[MemorySegment], owner: str) -> None:
+        """Take back exclusive segments, best all in one call: each call shares everything out anew."""
+        returned = list(segments)
+        with self._factory_lock:
+            if len(returned) > self._exclusive[owner]:
+                raise ExchangeError(
+                    f"{owner} returns {len(returned)} exclusive buffers but has only {self._exclusive[owner]}"
+                )
+            self._release_exclusive(len(returned), owner)
+            with self._lock:
+                self._free.extend(returned)
+            self._redistribute()
+        self._settle()
+
+    def holders(self) -> dict[str, int]:
+        """Segments lent, by owner, in order of name; a local pool's own free ones count as lent to it."""
+        with self._factory_lock:
+            return self._holders()
+
+    def close(self) -> None:
+        """Unmap the memory; again is harmless. Raises ExchangeError naming the holders if anything is still lent."""
+        with self._factory_lock:
+            if self._closed:
+                return
+            if self._pools or len(self._free) < self.total_segments:
+                lent = self.total_segments - len(self._free)
+                raise ExchangeError(
+                    f"network memory closed too early: {lent} of {self.total_segments} buffers are still lent: "
+                    f"{self._holders()}; pools not destroyed: {[pool.owner for pool in self._pools]}"
+                )
+            self._closed = True
+            self._free.clear()
+            self._arena.close()
+
+    # ---- for local pools only
+
+    def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
+        """A free segment. If there is none and a waiter is given, it gets one `offer` as soon as there is."""
+        with self._lock:
+            if self._free:
+                return self._free.popleft()
+            if waiter is not None:
+                self._waiters.append(waiter)
+            return None
+
+    def give_back(self, segment: MemorySegment) -> None:
+        """Called without any lock, since it may lead to another pool's callbacks."""
+        with self._lock:
+            self._free.append(segment)
+        self._serve_waiters()
+
+    def dismiss(self, pool: LocalBufferPool, segments: list[MemorySegment]) -> None:
+        """The pool has been destroyed and returns what it did not use."""
+        with self._factory_lock:
+            self._pools.remove(pool)
+            self._leaving.append(pool)
+            self._required -= pool.claim.required
+            with self._lock:
+                self._free.extend(segments)
+            self._redistribute()
+        self._settle()
+
+    # ---- inside; the first three are called with the factory lock, the next two without any
+
+    def _reserve(self, count: int, owner: str) -> None:
+        left = self.total_segments - self._required
+        if count > left:
+            raise InsufficientBuffers(
+                f"{owner} needs {count} network buffers of {self.segment_size} bytes, but only {left} of "
+                f"{self.total_segments} are not promised to others: raise network_memory, or lower "
+                f"buffers_per_channel, floating_buffers_per_gate or segment_size"
+            )
+        self._required += count
+
+    def _release_exclusive(self, count: int, owner: str) -> None:
+        self._required -= count
+        self._exclusive[owner] -= count
+        if not self._exclusive[owner]:
+            del self._exclusive[owner]
+
+    def _redistribute(self) -> None:
+        """Share out what is not promised. Calls nobody back: `_settle` must follow without the lock."""
+        self._leaving = [pool for pool in self._leaving if pool.requested]
+        sizes = shares(self.total_segments - self._required, [pool.claim for pool in self._pools])
+        surplus = [segment for pool, size in zip(self._pools, sizes, strict=True) for segment in pool.resize(size)]
+        with self._lock:
+            self._free.extend(surplus)
+
+    def _settle(self) -> None:
+        """Let everyone use what a redistribution has set free."""
+        self._serve_waiters()
+        with self._factory_lock:
+            pools = list(self._pools)
+        for pool in pools:
+            pool.refill()
+
+    def _serve_waiters(self) -> None:
+        """Hand one segment to each waiter in turn; one that declines leaves the queue, and the next is asked."""
+        while True:
+            with self._lock:
+                if not (self._free and self._waiters):
+                    return
+                pool, segment = self._waiters.popleft(), self._free.popleft()
+            if not pool.offer(segment):
+                with self._lock:
+                    self._free.appendleft(segment)
+
+    def _holders(self) -> dict[str, int]:
+        lent = self._exclusive.copy()
+        for pool in self._pools + self._leaving:
+            lent[pool.owner] += pool.requested
+        return {owner: lent[owner] for owner in sorted(lent) if lent[owner]}
+
+    def _who(self) -> str:
+        return ", ".join(f"{owner} {count}" for owner, count in self.holders().items()) or "nobody"
+
+    def validate(self) -> None:
+        """Check that no segment is lost or doubled and no promise broken, while no call is under way.
+
+        Raises AssertionError that says who holds what.
+        """
+        with self._factory_lock:
+            holders = self._holders()
+            who = f"{len(self._free)} free of {self.total_segments}, lent: {holders}"
+            for pool in self._pools + self._leaving:
+                pool.validate()
+            assert len(self._free) + sum(holders.values()) == self.total_segments, f"segments lost or doubled: {who}"
+            idle = [segment.index for segment in self._free]
+            idle += [index for pool in self._pools for index in pool.idle()]
+            assert len(set(idle)) == len(idle), f"a segment is free twice: {who}"
+            assert not (self._free and self._waiters), f"pools wait though segments are free: {who}"
+            exclusive = sum(self._exclusive.values())
+            promised = exclusive + sum(pool.claim.required for pool in self._pools)
+            assert promised == self._required <= self.total_segments, (
+                f"{self._required} promised, not {promised}: {who}"
+            )
+            lent = exclusive + sum(pool.size for pool in self._pools)
+            assert lent <= self.total_segments, f"shares of {lent} segments: {who}"
