@@ -1,0 +1,76 @@
+"""Between Spark DataFrames and our tasks: parquet files in a folder that all executors reach.
+
+Rows never pass through the driver: whoever has them writes files, whoever needs them reads files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import tempfile
+import uuid
+import weakref
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from headgate.errors import ConfigError, DataError
+from headgate.spark.session import context_of, is_local
+
+
+def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
+    """The path of a new folder for rows on their way, removed when the session or this process ends.
+
+    Raises ConfigError when executors on other machines could not reach it.
+    """
+    context = context_of(spark)
+    if spill_dir is None:
+        if not is_local(context):
+            raise ConfigError(
+                f"executors of {context.master} may not see this machine's temporary folder; "
+                "set the option spill_dir to a folder or URI that all of them reach"
+            )
+        spill_dir = tempfile.gettempdir()
+    folder = posixpath.join(spill_dir, f"headgate-rows-{uuid.uuid4().hex[:12]}")
+    weakref.finalize(context, _remove, folder)
+    return folder
+
+
+def read_folder(spark: SparkSession, folder: str, schema: pa.Schema) -> DataFrame:
+    """The rows of the parquet files in `folder`, which may have none; `schema` is theirs."""
+    return spark.read.schema(from_arrow_schema(schema)).parquet(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledTable:
+    """A DataFrame's rows in files. Calling it, in any process, reads them all."""
+
+    folder: str
+    schema: pa.Schema
+
+    def __call__(self) -> pa.Table:
+        filesystem, path = pa.fs.FileSystem.from_uri(self.folder)
+        # Spark writes timestamps as INT96, which Arrow would read as nanoseconds: years beyond 2262 overflow.
+        reading = pa.dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+        table = pa.dataset.dataset(path, filesystem=filesystem, format=reading).to_table()
+        try:
+            return table.select(self.schema.names).cast(self.schema)
+        except (KeyError, pa.ArrowInvalid) as error:
+            raise DataError(f"the rows of a DataFrame in {self.folder} do not have its schema: {error}") from None
+
+
+def spill(dataframe: DataFrame, spill_dir: str | None) -> SpilledTable:
+    """Write a DataFrame's rows to files, by an ordinary Spark job. Raises ConfigError as `spill_folder` does."""
+    folder = spill_folder(dataframe.sparkSession, spill_dir)
+    dataframe.write.parquet(folder)
+    return SpilledTable(folder, to_arrow_schema(dataframe.schema, timezone="UTC"))
+
+
+def _remove(folder: str) -> None:
+    filesystem, path = pa.fs.FileSystem.from_uri(folder)
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.delete_dir(path)

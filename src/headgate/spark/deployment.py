@@ -1,0 +1,51 @@
+"""Running a job on Spark: one barrier job, each of its tasks a TaskManager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from headgate.config import Config
+from headgate.spark.gang import SparkGang, barrier_tasks
+from headgate.spark.session import context_of, is_local, prepare
+from headgate.spark.slots import wait_for_slots
+
+_LOOPBACK = "127.0.0.1"
+
+
+class SparkDeployment:
+    """TaskManagers as barrier tasks of the user's session, which is never stopped.
+
+    Raises ConfigError for sessions that cannot run barrier jobs: Spark Connect and stopped ones.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        prepare(spark)
+        self._spark = spark
+        self.name = f"Spark {context_of(spark).master}"
+
+    def taskmanagers(self, parallelism: int, config: Config) -> int:
+        """How many TaskManagers hold `parallelism` subtasks: one for each `slots_per_task` of them."""
+        return -(-parallelism // config.slots_per_task)
+
+    def check(self, needed: int, config: Config) -> None:
+        """Wait until `needed` tasks can run at once. Raises NotEnoughSlots, ConfigError."""
+        wait_for_slots(context_of(self._spark), needed, config.slots_timeout)
+
+    def bind_hosts(self) -> str:
+        """The address of the driver that executors reach."""
+        context = context_of(self._spark)
+        return _LOOPBACK if is_local(context) else context.getConf().get("spark.driver.host", _LOOPBACK)
+
+    def launch(self, payload: bytes, count: int, on_exit: Callable[[int | None, str], None]) -> SparkGang:
+        """Start `count` TaskManagers; `on_exit(index, reason)` is called once, when the Spark job has ended."""
+        context = context_of(self._spark)
+        host = _LOOPBACK if is_local(context) else None
+        return SparkGang(self._spark, barrier_tasks(self._spark, _run_taskmanager, payload, count, host), on_exit)
+
+
+def _run_taskmanager(payload: bytes, index: int, host: str) -> None:
+    from headgate.runtime import taskmanager
+
+    taskmanager.run(payload, index, host)

@@ -1,0 +1,122 @@
+"""One barrier Spark job whose tasks are TaskManagers.
+
+All tasks start together, each in a Python worker of its own; if one is lost, Spark ends the rest. Nothing is retried
+here: a barrier result stage never is, and what to do about a loss is for the runtime to decide.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark import InheritableThread, SparkContext
+from pyspark.sql import DataFrame, SparkSession
+
+#: Called once when the job has ended: the task that failed if one is known, and why ("" = all ended normally).
+OnExit = Callable[[int | None, str], None]
+
+#: What a task does: `(payload, index, host)`, host being the address to bind for the other TaskManagers.
+TaskMain = Callable[[bytes, int, str], None]
+
+#: How often the tasks still running are counted once the job is over, seconds.
+_INTERVAL = 0.05
+
+
+class SparkGang:
+    """The running job. It starts when it is made; `on_exit` is called from its own thread."""
+
+    def __init__(self, spark: SparkSession, tasks: DataFrame, on_exit: OnExit) -> None:
+        self._context: SparkContext = spark.sparkContext
+        self._group = f"headgate-{uuid.uuid4().hex[:12]}"
+        self._tasks = tasks
+        self._on_exit = on_exit
+        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Tell Spark to end the job, also one that it has not seen yet; returns at once."""
+        if self._thread.is_alive() and self._context._jsc is not None:
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+
+    def join(self, timeout: float) -> bool:
+        """Wait until the job and all its tasks have ended, `timeout` seconds at the most; tell whether they have."""
+        deadline = time.monotonic() + timeout
+        self._thread.join(timeout)
+        while not self._thread.is_alive():
+            if self._running_tasks() == 0:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(_INTERVAL, left))
+        return False
+
+    def _run(self) -> None:
+        # Both settings are local to the JVM thread that belongs to this one.
+        self._context.setJobGroup(self._group, "Headgate TaskManagers", interruptOnCancel=True)
+        try:
+            self._tasks.collect()
+        except Exception as error:
+            self._on_exit(*explain(str(error)))
+        else:
+            self._on_exit(None, "")
+
+    def _running_tasks(self) -> int:
+        """Tasks of the job that Spark has not seen the end of: after a failure siblings are killed a little later."""
+        if self._context._jsc is None:
+            return 0
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+
+def barrier_tasks(spark: SparkSession, main: TaskMain, payload: bytes, count: int, host: str | None) -> DataFrame:
+    """A DataFrame whose collection runs `main` in `count` tasks at once.
+
+    `payload` travels in the task closure (as a broadcast when it is large). `host` None = the executor's address.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import BarrierTaskContext
+
+        for _ in batches:
+            pass
+        task = BarrierTaskContext.get()
+        index = task.partitionId()
+        address = host if host is not None else task.getTaskInfos()[index].address.rpartition(":")[0]
+        main(payload, index, address)
+        yield pa.RecordBatch.from_pydict({"id": pa.array([index], pa.int64())})
+
+    return spark.range(0, count, 1, count).mapInArrow(run, "id long", barrier=True)
+
+
+_FAILED_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
+_EXECUTOR_LOST = re.compile(r"ExecutorLostFailure .*?Reason: (.+)")
+_TRACEBACK = re.compile(r"(Traceback \(most recent call last\):\n.*?)(?=\n SQLSTATE|\n\tat )", re.S)
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_EXCEPTION = re.compile(r"^(?:: )?[\w.$]+(?:Exception|Error): (.+)", re.M)
+
+
+def explain(error: str) -> tuple[int | None, str]:
+    """The failed task's index, if Spark names one, and the essence of its many lines."""
+    task = _FAILED_TASK.search(error)
+    index = int(task[1]) if task else None
+    if lost := _EXECUTOR_LOST.search(error):
+        return index, f"its Spark executor was lost: {lost[1]}"
+    if "Python worker exited unexpectedly" in error:
+        return index, "its Python worker process died (killed, or out of memory)"
+    if missing := _NO_MODULE.search(error):
+        return index, (
+            f"the executors' Python has no module {missing[1]!r}; install the same packages there as here, "
+            "or set PYSPARK_PYTHON to an interpreter that has them"
+        )
+    if traceback := _TRACEBACK.search(error):
+        return index, f"its Python worker raised an error\n{traceback[1]}"
+    if "SPARK_JOB_CANCELLED" in error:
+        return index, "its Spark job was cancelled"
+    reasons = _EXCEPTION.findall(error)
+    return index, f"Spark: {reasons[1 if index is not None and len(reasons) > 1 else 0] if reasons else error.strip()}"

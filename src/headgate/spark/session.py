@@ -1,0 +1,163 @@
+"""Spark sessions: the ones we build (quiet, loopback, no trace left), and what can be mended in one the user built.
+
+What a running SparkContext has fixed for good (driver address, barrier check interval, log settings) is set only by
+`build_session`; `prepare` mends what is read anew with every job: which Python the workers run, and where it finds us.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from headgate.errors import ConfigError
+
+#: How long the JVM may take to end when this process does, seconds.
+_JVM_EXIT_TIMEOUT = 10.0
+
+
+def build_session(master: str, app_name: str, **conf: str) -> SparkSession:
+    """Start Spark on `master` without a word on the terminal; `conf` are Spark settings that win over ours.
+
+    The log of the JVM, the work folder of `local-cluster` and all spill files live in one temporary folder, which is
+    removed when this process ends. Raises ConfigError when the JVM does not start.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
+    settings = SparkConf(loadDefaults=False)
+    settings.setAll(list((_settings(master, app_name, scratch) | conf).items()))
+    gateway = None if SparkContext._gateway is not None else _launch(settings, master, scratch)
+    atexit.register(_clean_up, gateway, scratch)
+    SparkContext(conf=settings, gateway=gateway)
+    spark = SparkSession.builder.getOrCreate()
+    prepare(spark)
+    return spark
+
+
+def prepare(spark: SparkSession) -> None:
+    """Make a session run our Python workers, whoever built it. Raises ConfigError when it cannot run any."""
+    context = context_of(spark)
+    named = os.environ.get("PYSPARK_PYTHON")
+    if named is None or is_local(context):  # elsewhere the path the user named may be the only right one
+        context.pythonExec = sys.executable
+    root = _package_root()
+    paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+    if root is not None and root not in paths:
+        context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
+
+
+def context_of(spark: SparkSession) -> SparkContext:
+    """The session's SparkContext. Raises ConfigError for Spark Connect, which has none, and for stopped sessions."""
+    try:
+        context = spark.sparkContext
+    except Exception:
+        raise ConfigError(
+            "this Spark session has no SparkContext (Spark Connect), so barrier jobs cannot be counted or cancelled; "
+            "use a classic session: SparkSession.builder.master(...).getOrCreate()"
+        ) from None
+    if context._jsc is None:
+        raise ConfigError("this Spark session has been stopped; build a new one")
+    return context
+
+
+def is_local(context: SparkContext) -> bool:
+    """All executors run on this machine, so the loopback interface connects everyone."""
+    return str(context.master).startswith("local")
+
+
+def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
+    settings = {
+        "spark.master": master,
+        "spark.app.name": app_name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.task.killTimeout": "1s",
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.local.dir": str(scratch / "local"),
+    }
+    if _on_loopback(master):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    root = _package_root()
+    if root is not None:
+        settings["spark.executorEnv.PYTHONPATH"] = root
+    return settings
+
+
+def _on_loopback(master: str) -> bool:
+    return master.startswith(("local", "spark://127.0.0.1", "spark://localhost"))
+
+
+def _package_root() -> str | None:
+    """The folder to put on the workers' path when this package is not installed but run from its source tree."""
+    root = str(Path(__file__).resolve().parents[2])
+    installed = [*site.getsitepackages(), site.getusersitepackages()]
+    return None if root in map(os.path.realpath, installed) else root
+
+
+def _launch(settings: SparkConf, master: str, scratch: Path) -> Any:
+    """Start the JVM with its log in a file; nothing in `os.environ` stays changed."""
+    variables = {"SPARK_HOME": str(_private_home(scratch)), "PYSPARK_PYTHON": sys.executable}
+    if _on_loopback(master):
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    log = scratch / "spark.log"
+    try:
+        with log.open("wb") as stderr, _environment(variables):
+            return launch_gateway(settings, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    except Exception as error:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise ConfigError(f"Spark's JVM did not start; it needs Java 17 or newer. It said:\n{tail or error}") from None
+
+
+def _private_home(scratch: Path) -> Path:
+    """A SPARK_HOME of links with a `work` folder of our own: local-cluster writes there, site-packages may not be
+    writable and should not collect executors' logs."""
+    home = scratch / "home"
+    (home / "work").mkdir(parents=True)
+    for entry in Path(_find_spark_home()).iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _clean_up(gateway: Any, scratch: Path) -> None:
+    """At exit: stop the context, let the JVM end (it does when its stdin closes), then remove what they wrote."""
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        try:
+            gateway.proc.wait(_JVM_EXIT_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+    shutil.rmtree(scratch, ignore_errors=True)
