@@ -19,21 +19,22 @@ Recycler = Callable[[MemorySegment], None]
 class Buffer:
     """`size` bytes of `segment` from `offset` on, owned until `recycle` has been called once per reference.
 
-    Made with one reference. The last `recycle` calls `recycler(segment)` on its thread. Events carry `is_event`; they
-    lie in memory of their own and need neither segment nor credit.
+    Made with one reference. The last `recycle` calls `recycler(segment)`, on the thread that gave it up.
     """
 
-    __slots__ = ("_recycler", "_references", "is_event", "offset", "segment", "size")
+    __slots__ = ("_recycler", "_references", "offset", "segment", "size")
 
-    def __init__(
-        self, segment: MemorySegment, offset: int, size: int, recycler: Recycler, is_event: bool = False
-    ) -> None:
+    def __init__(self, segment: MemorySegment, offset: int, size: int, recycler: Recycler) -> None:
         self.segment = segment
         self.offset = offset
         self.size = size
-        self.is_event = is_event
         self._recycler = recycler
         self._references = [True]
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Buffer:
+        """A buffer over memory that belongs to no pool, as events have it."""
+        return cls(MemorySegment(-1, memoryview(data)), 0, len(data), _forget)
 
     @property
     def view(self) -> memoryview:
@@ -64,10 +65,5 @@ class Buffer:
         return f"Buffer(segment {self.segment.index}, bytes {self.offset} to {self.offset + self.size})"
 
 
-def unpooled(data: bytes | memoryview, is_event: bool = False) -> Buffer:
-    """A buffer over memory that belongs to no pool: an event, or data read while their channel was being released."""
-    return Buffer(MemorySegment(-1, memoryview(data)), 0, len(data), forget, is_event)
-
-
-def forget(segment: MemorySegment) -> None:
+def _forget(segment: MemorySegment) -> None:
     """The recycler of memory that the garbage collector frees."""

@@ -11,7 +11,7 @@ slice recycled. References are counted as in `buffer`.
 from __future__ import annotations
 
 from headgate.errors import ExchangeError
-from headgate.memory.buffer import Buffer, Recycler, forget
+from headgate.memory.buffer import Buffer, Recycler
 from headgate.memory.segment import MemorySegment
 
 
@@ -24,7 +24,7 @@ class _SharedSegment:
         self.segment = segment
         self.recycler = recycler
         self.marker = 0
-        self.references = [True]  # the builder's, or an event's only consumer's
+        self.references = [True]  # the builder's
 
     def release(self, segment: MemorySegment) -> None:
         """One of the references ends; a slice's recycler, hence the argument."""
@@ -88,19 +88,17 @@ class BufferBuilder:
 class BufferConsumer:
     """A reading end: slices the bytes published since the last time."""
 
-    __slots__ = ("_closed", "_marker", "_position", "_shared", "is_event")
+    __slots__ = ("_closed", "_position", "_shared")
 
-    def __init__(self, shared: _SharedSegment, is_event: bool = False) -> None:
-        self.is_event = is_event
+    def __init__(self, shared: _SharedSegment) -> None:
         self._shared = shared
         self._position = 0
-        self._marker = shared.marker  # as of the last look
         self._closed = False
 
     @property
     def is_finished(self) -> bool:
-        """True when all bytes there will be had been published at the last `build`, so that it returned the rest."""
-        return self._marker < 0
+        """No more will be written. Ask before `build`, not after: only then is what it returns all the rest."""
+        return self._shared.marker < 0
 
     @property
     def has_unread(self) -> bool:
@@ -113,21 +111,14 @@ class BufferConsumer:
         if self._closed:
             raise ExchangeError("a closed buffer consumer was asked for bytes")
         shared = self._shared
-        self._marker = marker = shared.marker
+        marker = shared.marker
         start = self._position
         self._position = end = marker if marker >= 0 else ~marker
         shared.references.append(False)
-        return Buffer(shared.segment, start, end - start, shared.release, self.is_event)
+        return Buffer(shared.segment, start, end - start, shared.release)
 
     def close(self) -> None:
         """Read no more; again is harmless. Slices already built stay valid."""
         if not self._closed:
             self._closed = True
             self._shared.release(self._shared.segment)
-
-
-def event_consumer(data: bytes) -> BufferConsumer:
-    """The consumer of an event: finished, and in memory of its own. Each reader of the event gets one over `data`."""
-    shared = _SharedSegment(MemorySegment(-1, memoryview(data)), forget)
-    shared.marker = ~len(data)
-    return BufferConsumer(shared, is_event=True)

@@ -85,6 +85,10 @@ class LocalBufferPool:
         """Segments requested from here and not yet recycled."""
         return self.requested - len(self._free)
 
+    def outstanding(self, subpartition: int) -> int:
+        """Segments in use for this subpartition."""
+        return self._counts[subpartition]
+
     def request(self, subpartition: int = 0) -> MemorySegment | None:
         """A segment, or None. Never waits. Raises ExchangeError once the pool is destroyed.
 

@@ -10,7 +10,7 @@ from typing import Protocol
 class Lock(Protocol):
     """A plain, non-reentrant mutual exclusion used only as `with lock:`."""
 
-    def __enter__(self) -> bool: ...
+    def __enter__(self) -> object: ...
 
     def __exit__(
         self,
