@@ -1,0 +1,137 @@
+"""Spark of every kind that the tests run on, and a stand-in for a TaskManager.
+
+Only one SparkContext can live in a process, so the session of each master is stopped before the next is built.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.spark.gang import SparkGang, barrier_tasks
+from headgate.spark.session import build_session
+
+MASTERS = ["local[2]", "local[3]", "local-cluster[2,1,1024]", "standalone"]
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a standalone master with two workers of one core each."""
+    folder: Path = tmp_path_factory.mktemp("standalone")
+    url = f"spark://127.0.0.1:{_free_port()}"
+    environment = {**os.environ, "SPARK_HOME": pyspark.__path__[0], "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["SPARK_LOCAL_DIRS"] = str(folder / "local")
+
+    def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
+        script = Path(pyspark.__path__[0]) / "bin" / "spark-class"
+        common = ["--host", "127.0.0.1", "--webui-port", "0"]
+        with (folder / f"{role}.log").open("ab") as log:
+            command = [str(script), f"org.apache.spark.deploy.{role}", *common, *arguments]
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    processes = [start("master.Master", "--port", url.rpartition(":")[2])]
+    for number in range(2):
+        work = str(folder / f"work-{number}")
+        processes.append(start("worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", work, url))
+    yield url
+    for process in reversed(processes):
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="session", params=MASTERS)
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    master = request.getfixturevalue("standalone") if request.param == "standalone" else request.param
+    session = build_session(master, "headgate tests")
+    yield session
+    session.stop()
+
+
+@dataclass
+class StandIn:
+    """A running stand-in, seen from here: it has told who it is and waits for an order."""
+
+    link: socket.socket
+    facts: dict[str, Any]
+
+    def order(self, word: str) -> None:
+        """`end` or `raise`."""
+        self.link.sendall(word.encode() + b"\n")
+
+    def await_death(self, timeout: float) -> None:
+        """Return when its process has closed the link. Raises TimeoutError."""
+        self.link.settimeout(timeout)
+        try:
+            assert self.link.recv(1) == b""
+        except ConnectionResetError:
+            pass
+
+
+@dataclass
+class Started:
+    """A gang of stand-ins."""
+
+    gang: SparkGang
+    tasks: list[StandIn]
+    ended: queue.Queue[tuple[int | None, str]] = field(repr=False)
+
+
+@pytest.fixture
+def start(spark: SparkSession) -> Iterator[Callable[..., Started]]:
+    """Start a gang of `count` stand-ins and wait until all of them run."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        listener.settimeout(40)
+        links: list[socket.socket] = []
+
+        def start(count: int = 2, payload: bytes = b"", host: str | None = None) -> Started:
+            ended: queue.Queue[tuple[int | None, str]] = queue.Queue()
+            main = _stand_in(listener.getsockname()[1])
+            tasks = barrier_tasks(spark, main, payload, count, host)
+            gang = SparkGang(spark, tasks, lambda index, reason: ended.put((index, reason)))
+            there = []
+            for _ in range(count):
+                link = listener.accept()[0]
+                links.append(link)
+                there.append(StandIn(link, json.loads(link.makefile().readline())))
+            return Started(gang, sorted(there, key=lambda task: task.facts["index"]), ended)
+
+        yield start
+        for link in links:
+            link.close()
+
+
+def _stand_in(port: int) -> Callable[[bytes, int, str], None]:
+    def main(payload: bytes, index: int, host: str) -> None:
+        import json
+        import os
+        import socket
+        import sys
+
+        facts = {"index": index, "host": host, "payload": len(payload), "pid": os.getpid(), "python": sys.executable}
+        with open(f"/proc/{os.getppid()}/stat") as daemon:
+            facts["executor"] = int(daemon.read().rpartition(")")[2].split()[1])
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            link.sendall(json.dumps(facts).encode() + b"\n")
+            order = link.makefile().readline().strip()
+            if order == "raise":
+                raise ValueError("I was told to")
+
+    return main

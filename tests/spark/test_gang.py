@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.spark.gang import SparkGang, barrier_tasks, explain
+from headgate.spark.slots import wait_for_slots
+
+#: What a job may take from a loss or a cancel until nothing of it is left, seconds.
+OVER_WITHIN = 5.0
+
+
+def test_all_tasks_run_at_once_and_end(start: Callable[..., Any]) -> None:
+    started = start(2, payload=bytes(3_000_000))
+    facts = [task.facts for task in started.tasks]
+    assert [fact["index"] for fact in facts] == [0, 1]
+    assert len({fact["pid"] for fact in facts}) == 2
+    assert {fact["payload"] for fact in facts} == {3_000_000}
+    assert {fact["python"] for fact in facts} == {sys.executable}
+    assert {fact["host"] for fact in facts} == {"127.0.0.1"}  # the executors' own address
+    for task in started.tasks:
+        task.order("end")
+    assert started.ended.get(timeout=20) == (None, "")
+    assert started.gang.join(1)
+
+
+def test_join_tells_that_tasks_still_run(start: Callable[..., Any]) -> None:
+    started = start(2)
+    assert not started.gang.join(0.01)
+    started.gang.cancel()
+    assert started.gang.join(OVER_WITHIN)
+
+
+def test_a_cancelled_gang_is_over_in_time(start: Callable[..., Any]) -> None:
+    started = start(2)
+    began = time.monotonic()
+    started.gang.cancel()
+    started.gang.cancel()
+    assert started.ended.get(timeout=OVER_WITHIN) == (None, "its Spark job was cancelled")
+    assert started.gang.join(OVER_WITHIN)
+    for task in started.tasks:
+        task.await_death(1)
+    assert time.monotonic() - began < OVER_WITHIN
+
+
+def test_a_gang_cancelled_before_spark_knows_it_never_starts(spark: SparkSession) -> None:
+    def main(payload: bytes, index: int, host: str) -> None:
+        import threading
+
+        threading.Event().wait()
+
+    reasons: list[tuple[int | None, str]] = []
+    gang = SparkGang(spark, barrier_tasks(spark, main, b"", 2, None), lambda *reason: reasons.append(reason))
+    gang.cancel()
+    assert gang.join(OVER_WITHIN)
+    assert reasons == [(None, "its Spark job was cancelled")]
+
+
+def test_a_task_that_raises_is_named(start: Callable[..., Any]) -> None:
+    started = start(2)
+    started.tasks[1].order("raise")
+    index, reason = started.ended.get(timeout=OVER_WITHIN)
+    assert index == 1
+    assert reason.startswith("its Python worker raised an error\nTraceback")
+    assert reason.endswith("ValueError: I was told to")
+    assert started.gang.join(OVER_WITHIN)
+
+
+def test_a_killed_worker_ends_the_gang(start: Callable[..., Any]) -> None:
+    started = start(2)
+    began = time.monotonic()
+    os.kill(started.tasks[1].facts["pid"], signal.SIGKILL)
+    assert started.ended.get(timeout=OVER_WITHIN) == (1, "its Python worker process died (killed, or out of memory)")
+    started.tasks[0].await_death(OVER_WITHIN)
+    assert started.gang.join(1)
+    assert time.monotonic() - began < OVER_WITHIN
+
+
+@pytest.mark.parametrize("spark", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
+def test_a_killed_executor_ends_the_gang_and_is_replaced(start: Callable[..., Any], spark: SparkSession) -> None:
+    started = start(2)
+    began = time.monotonic()
+    os.kill(started.tasks[0].facts["executor"], signal.SIGKILL)
+    index, reason = started.ended.get(timeout=OVER_WITHIN)
+    assert index == 0
+    assert reason.startswith("its Spark executor was lost: ")
+    for task in started.tasks:
+        task.await_death(OVER_WITHIN)
+    assert started.gang.join(OVER_WITHIN)
+    assert time.monotonic() - began < OVER_WITHIN
+
+    wait_for_slots(spark.sparkContext, 2, timeout=20)
+    again = start(2)
+    for task in again.tasks:
+        task.order("end")
+    assert again.ended.get(timeout=20) == (None, "")
+
+
+def test_a_missing_package_is_explained() -> None:
+    index, reason = explain("... barrier task ResultTask(4, 1) finished\nModuleNotFoundError: No module named 'headgate'\n")
+    assert index == 1
+    assert "no module 'headgate'; install the same packages there" in reason
+
+
+def test_an_unknown_failure_keeps_the_innermost_reason() -> None:
+    error = (
+        "An error occurred while calling o1.collectToPython.\n"
+        ": org.apache.spark.SparkException: Job aborted: barrier task ResultTask(3, 0) finished unsuccessfully.\n"
+        'java.io.IOException: Cannot run program "/no/python": error=2\n\tat java.lang.ProcessBuilder.start\n'
+    )
+    assert explain(error) == (0, 'Spark: Cannot run program "/no/python": error=2')
+    assert explain("the connection broke") == (None, "Spark: the connection broke")
