@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from headgate.errors import HeadgateError, UserFunctionError
+from headgate.records.elements import MAX_TIME, MIN_TIME
 
-#: Event time is an int64 of microseconds since the epoch; these two are "before all" and "after all".
-MIN_TIME = -(1 << 63)
-MAX_TIME = (1 << 63) - 1
+__all__ = ["MAX_TIME", "MIN_TIME", "Operator", "OperatorContext", "OperatorFactory", "Output", "call_user"]
+
 
 
 class Output(Protocol):

@@ -1,0 +1,158 @@
+"""Input channels: one queue per producer subtask. The local one reads the subpartition directly, without copy or credit; the
+remote one receives from the network, under credit.
+
+A channel hands the task `(bytes of a data buffer, recycle)` or an event; the task copies the bytes out and recycles at once,
+since that is what returns credit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from headgate.errors import ExchangeError, HeadgateError
+from headgate.exchange.subpartition import PipelinedSubpartition
+from headgate.memory.buffer import Buffer
+from headgate.memory.segment import MemorySegment
+from headgate.protocol.credit import BufferManager
+from headgate.protocol.messages import BufferResponse, PartitionRequest
+from headgate.records.elements import Event, decode_event
+
+#: Told, from any thread, when a channel without data has some again.
+NotifyGate = Callable[[int], None]
+
+
+class InputChannel:
+    """What the gate needs of either kind."""
+
+    index: int
+
+    def poll(self) -> tuple[Buffer | Event | None, bool]:
+        """The next buffer or event, or None; and whether more can be polled at once. Raises what made the channel fail."""
+        raise AssertionError("an input channel is local or remote")
+
+    def release(self) -> None:
+        """Take leave: also what is still queued is given back."""
+
+    @property
+    def queue_length(self) -> int:
+        return 0
+
+
+class LocalInputChannel(InputChannel):
+    """A subpartition of the same TaskManager."""
+
+    def __init__(self, index: int, subpartition: PipelinedSubpartition, notify: NotifyGate) -> None:
+        self.index = index
+        self._subpartition = subpartition
+        self._notify = notify
+        self.bytes_in = 0
+
+    def request(self) -> None:
+        """Begin to read."""
+        self._subpartition.attach(lambda: self._notify(self.index))
+
+    def poll(self) -> tuple[Buffer | Event | None, bool]:
+        polled = self._subpartition.poll()
+        if polled is None:
+            return None, False
+        more = polled.next_is_event is not None
+        self.bytes_in += polled.buffer.size
+        if polled.is_event:
+            return decode_event(polled.buffer.view), more
+        return polled.buffer, more
+
+    def release(self) -> None:
+        self._subpartition.release()
+
+
+class RemoteInputChannel(InputChannel):
+    """A subpartition of another TaskManager. `on_*` run on the network thread, `poll` on the task thread."""
+
+    def __init__(
+        self,
+        index: int,
+        edge: int,
+        producer: int,
+        subpartition: int,
+        buffers: BufferManager,
+        notify: NotifyGate,
+    ) -> None:
+        self.index = index
+        self._address = edge, producer, subpartition
+        self._buffers = buffers
+        self._notify = notify
+        self._received: deque[Buffer | Event] = deque()
+        self._sequence = 0
+        self._released = False
+        self._error: HeadgateError | None = None
+        self.on_release: Callable[[], None] | None = None
+        self.bytes_in = 0
+        self.buffers_in = 0
+
+    # --- the network thread's side
+
+    def request(self, receiver: int) -> PartitionRequest:
+        return PartitionRequest(*self._address, receiver, self._buffers.initial_credit)
+
+    def take_segment(self) -> MemorySegment | None:
+        return self._buffers.take()
+
+    def recycle(self, segment: MemorySegment) -> None:
+        self._buffers.recycle(segment)
+
+    def take_unannounced(self) -> int:
+        return self._buffers.take_unannounced()
+
+    def on_buffer(self, response: BufferResponse, segment: MemorySegment) -> None:
+        buffer = Buffer(segment, 0, response.size, self._buffers.recycle)
+        self.bytes_in += response.size
+        self.buffers_in += 1
+        self._push(response, buffer)
+        self._buffers.on_backlog(response.backlog)
+
+    def on_event(self, response: BufferResponse, body: bytes) -> None:
+        self._push(response, decode_event(body))
+
+    def _push(self, response: BufferResponse, item: Buffer | Event) -> None:
+        if response.sequence != self._sequence:
+            raise ExchangeError(f"buffer {response.sequence} came where {self._sequence} was expected")
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        if self._released:
+            if isinstance(item, Buffer):
+                item.recycle()
+            return
+        self._received.append(item)
+        # The task re-queues a channel by itself while it sees more behind what it polled, so only the first needs a word;
+        # a word too many is harmless, one too few would be a stall.
+        if len(self._received) == 1:
+            self._notify(self.index)
+
+    def on_error(self, error: HeadgateError) -> None:
+        """The connection or the producer failed."""
+        self._error = error
+        self._notify(self.index)
+
+    # --- the task thread's side
+
+    def poll(self) -> tuple[Buffer | Event | None, bool]:
+        if self._received:
+            item = self._received.popleft()
+            return item, bool(self._received) or self._error is not None
+        if self._error is not None:
+            raise self._error
+        return None, False
+
+    def release(self) -> None:
+        self._released = True
+        while self._received:
+            item = self._received.popleft()
+            if isinstance(item, Buffer):
+                item.recycle()
+        self._buffers.release()
+        if self.on_release is not None:
+            self.on_release()
+
+    @property
+    def queue_length(self) -> int:
+        return len(self._received)

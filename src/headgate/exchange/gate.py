@@ -1,0 +1,62 @@
+"""InputGate: one input of a subtask, fair over its channels."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from headgate.exchange.channels import InputChannel
+from headgate.memory.buffer import Buffer
+from headgate.memory.lock import LockFactory
+from headgate.records.elements import Event
+
+
+class InputGate:
+    """Channels with data stand in one queue, once each; a poll takes one buffer of the first and, if it has more, puts it at
+    the end, so none starves (`research/flink.md` 2.5).
+
+    `on_data` is called, from any thread, when the gate turns from empty to not empty.
+    """
+
+    def __init__(self, on_data: Callable[[], None], lock_factory: LockFactory) -> None:
+        self._on_data = on_data
+        self._lock = lock_factory()
+        self._ready: deque[int] = deque()
+        self._queued: set[int] = set()
+        self.channels: Sequence[InputChannel] = ()
+
+    def notify(self, channel: int) -> None:
+        """A channel has data."""
+        with self._lock:
+            if channel in self._queued:
+                return
+            self._queued.add(channel)
+            self._ready.append(channel)
+            was_empty = len(self._ready) == 1
+        if was_empty:
+            self._on_data()
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self._ready)
+
+    def poll(self) -> tuple[int, Buffer | Event] | None:
+        """One buffer or event and its channel's index; None when there is nothing."""
+        while True:
+            with self._lock:
+                if not self._ready:
+                    return None
+                channel = self._ready.popleft()
+                self._queued.discard(channel)
+            item, more = self.channels[channel].poll()
+            if more:
+                with self._lock:
+                    if channel not in self._queued:
+                        self._queued.add(channel)
+                        self._ready.append(channel)
+            if item is not None:
+                return channel, item
+
+    def release(self) -> None:
+        for channel in self.channels:
+            channel.release()

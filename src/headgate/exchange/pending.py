@@ -1,0 +1,88 @@
+"""Slices of batches that wait in a writer to become one Arrow message, and the budget that bounds them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+PENDING_BUDGET: Final = 64 << 20
+
+
+class HeldBatch:
+    """A batch that slices keep alive: it counts whole, and once, until the last of its slices is cut."""
+
+    __slots__ = ("bytes", "holders")
+
+    def __init__(self, size: int, holders: int) -> None:
+        self.bytes = size
+        self.holders = holders
+
+
+class PendingBudget:
+    """Bytes outside segments that all writers of a TaskManager may hold together.
+
+    Each writer keeps its own count, which it alone changes; whoever asks adds them up. So there is no lock.
+    """
+
+    def __init__(self, limit: int = PENDING_BUDGET) -> None:
+        self.limit = limit
+        self._counts: list[PendingCount] = []
+
+    def count(self) -> PendingCount:
+        """A new writer's count."""
+        self._counts = [*self._counts, count := PendingCount()]
+        return count
+
+    @property
+    def used(self) -> int:
+        return sum(count.bytes for count in self._counts)
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.used > self.limit
+
+
+class PendingCount:
+    """Bytes pending or due in one writer."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class PendingSlices:
+    """What waits for one channel (or, broadcast, for all): slices, then the newest watermark behind them."""
+
+    __slots__ = ("_held", "_slices", "bytes", "channels", "rows", "watermark", "watermark_sent_at")
+
+    def __init__(self, channels: range) -> None:
+        self.channels = channels
+        self._slices: list[pa.RecordBatch] = []
+        self._held: list[HeldBatch] = []
+        self.rows = 0
+        self.bytes = 0.0
+        self.watermark: int | None = None
+        self.watermark_sent_at = float("-inf")
+
+    def add(self, rows: pa.RecordBatch, row_bytes: float, held: HeldBatch) -> None:
+        self._slices.append(rows)
+        self._held.append(held)
+        self.rows += rows.num_rows
+        self.bytes += rows.num_rows * row_bytes
+
+    def cut(self, message_size: int) -> tuple[list[pa.RecordBatch], int]:
+        """All slices as batches of one to two times `message_size` (fewer bytes when there are no more; at least one row
+        each), and the bytes of source batches no longer held."""
+        whole = self._slices[0] if len(self._slices) == 1 else pa.concat_batches(self._slices)
+        messages = max(1, min(self.rows, int(self.bytes // message_size)))
+        step = -(-self.rows // messages)
+        batches = [whole] if messages == 1 else [whole.slice(at, step) for at in range(0, self.rows, step)]
+        released = 0
+        for held in self._held:
+            held.holders -= 1
+            if not held.holders:
+                released += held.bytes
+        self._slices, self._held, self.rows, self.bytes = [], [], 0, 0.0
+        return batches, released

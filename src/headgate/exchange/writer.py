@@ -1,0 +1,225 @@
+"""RecordWriter: from batches to bytes in subpartitions, without ever waiting for a buffer.
+
+Columnar rule: the slices of a batch wait per channel until they make one Arrow message of `message_size`; otherwise dealing a
+batch to many channels would leave scraps. A message leaves earlier when the buffer timeout or an event asks for it.
+What is cut but does not fit into free segments is *due*; while anything is due the writer is not available, and its task
+takes no new batch. That is back-pressure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
+from headgate.exchange.selectors import Broadcast, ChannelSelector
+from headgate.records.arrow import BatchCodec
+from headgate.records.elements import Event, Watermark, WatermarkStatus
+from headgate.records.spanning import Element, serialize
+
+
+class RecordWriter:
+    """One output edge of one subtask; used by its task thread only. It is an operator `Output`.
+
+    Sizes are bytes, times seconds. `wait_hard` is called when one input made more output than the budget holds: it must
+    return once `drain` succeeds, or raise.
+    """
+
+    def __init__(
+        self,
+        partition: ResultPartition,
+        selector: ChannelSelector,
+        codec: BatchCodec,
+        budget: PendingBudget,
+        *,
+        message_size: int,
+        buffer_timeout: float,
+        watermark_interval: float,
+        clock: Callable[[], float],
+        wait_hard: Callable[[RecordWriter], None],
+    ) -> None:
+        self.partition = partition
+        self._selector = selector
+        self._codec = codec
+        self._budget = budget
+        self._count = budget.count()
+        self._message_size = message_size
+        self._buffer_timeout = buffer_timeout
+        self._watermark_interval = watermark_interval
+        self._clock = clock
+        self._wait_hard = wait_hard
+        channels = len(partition.subpartitions)
+        self._is_broadcast = isinstance(selector, Broadcast)
+        spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
+        self._pending = [PendingSlices(span) for span in spans]
+        self._due: list[deque[memoryview | Event]] = [deque() for _ in range(channels)]
+        self._due_channels: set[int] = set()
+        self._flush_when_drained: set[int] = set()
+        self._flush_at: float | None = None
+        self._watermark_at: float | None = None
+        self.rows_out = 0
+
+    # --- what operators call
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; it leaves as soon as a message is full, `buffer_timeout` at the latest."""
+        if self._due_channels and self._budget.is_exceeded:
+            self._wait_hard(self)
+        size = batch.nbytes
+        row_bytes = size / batch.num_rows
+        shares = [(0, batch)] if self._is_broadcast else self._selector.select(batch)
+        held = HeldBatch(size, len(shares))
+        self._count.bytes += size
+        self.rows_out += batch.num_rows
+        for channel, rows in shares:
+            pending = self._pending[channel]
+            pending.add(rows, row_bytes, held)
+            if pending.bytes >= self._message_size:
+                self._cut(pending)
+        if self._budget.is_exceeded:
+            self._cut(max(self._pending, key=lambda pending: pending.bytes))
+        if self._buffer_timeout == 0:
+            self.flush()
+        elif self._flush_at is None and self._buffer_timeout > 0:
+            self._flush_at = self._clock() + self._buffer_timeout
+
+    def emit_watermark(self, time: int) -> None:
+        """Behind each channel's next message; alone where nothing is pending, at most each watermark interval."""
+        now = self._clock()
+        for pending in self._pending:
+            pending.watermark = time
+            if not pending.rows:
+                self._watermark_alone(pending, now)
+
+    def emit_status(self, active: bool) -> None:
+        """At once, behind all that is pending."""
+        for pending in self._pending:
+            self._cut(pending)
+            self._write(pending, WatermarkStatus(active))
+        self.flush()
+
+    def finish(self) -> None:
+        """The end: everything pending, then END_OF_DATA and END_OF_PARTITION on every channel, behind all that is due."""
+        for pending in self._pending:
+            self._cut(pending)
+        for channel in range(len(self._due)):
+            self._enqueue(channel, [Event.END_OF_DATA, Event.END_OF_PARTITION])
+
+    # --- what the task calls
+
+    @property
+    def is_available(self) -> bool:
+        """All that is due is in segments: the task may take its next batch."""
+        return not self._due_channels
+
+    def drain(self) -> bool:
+        """Move what is due into segments that have come free; returns whether all of it fitted."""
+        for channel in list(self._due_channels):
+            self._write_due(channel)
+        return not self._due_channels
+
+    @property
+    def deadline(self) -> float | None:
+        """When `on_time` has something to do, in the clock's seconds."""
+        if self._flush_at is None or self._watermark_at is None:
+            return self._watermark_at if self._flush_at is None else self._flush_at
+        return min(self._flush_at, self._watermark_at)
+
+    def on_time(self, now: float) -> None:
+        """Flush when the buffer timeout has passed; send watermarks that have waited alone for long enough."""
+        if self._flush_at is not None and now >= self._flush_at:
+            self.flush()
+        if self._watermark_at is not None and now >= self._watermark_at:
+            self._watermark_at = None
+            for pending in self._pending:
+                if pending.watermark is not None and not pending.rows:
+                    self._watermark_alone(pending, now)
+
+    def flush(self) -> None:
+        """Cut what is pending and let readers see all that is in segments, full or not."""
+        self._flush_at = None
+        for pending in self._pending:
+            if pending.rows:
+                self._cut(pending)
+        for channel in range(len(self._due)):
+            self._flush_channel(channel)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes outside segments: slices that wait and messages that are due."""
+        return self._count.bytes
+
+    def close(self) -> None:
+        """Drop what is pending and due; the partition is released by its owner."""
+        self._due_channels.clear()
+        for due in self._due:
+            due.clear()
+        self._count.bytes = 0
+
+    # --- inside
+
+    def _flush_channel(self, channel: int) -> None:
+        if self._due[channel]:
+            self._flush_when_drained.add(channel)
+        else:
+            self.partition.flush(channel)
+
+    def _watermark_alone(self, pending: PendingSlices, now: float) -> None:
+        at = pending.watermark_sent_at + self._watermark_interval
+        if now >= at:
+            self._write_watermark(pending)
+            for channel in pending.channels:
+                self._flush_channel(channel)
+        elif self._watermark_at is None or at < self._watermark_at:
+            self._watermark_at = at
+
+    def _write_watermark(self, pending: PendingSlices) -> None:
+        if pending.watermark is not None:
+            time, pending.watermark = pending.watermark, None
+            pending.watermark_sent_at = self._clock()
+            self._write(pending, Watermark(time))
+
+    def _cut(self, pending: PendingSlices) -> None:
+        if pending.rows:
+            batches, released = pending.cut(self._message_size)
+            self._count.bytes -= released
+            for batch in batches:
+                self._write(pending, batch)
+        self._write_watermark(pending)
+
+    def _write(self, pending: PendingSlices, element: Element) -> None:
+        pieces = serialize(element, self._codec)
+        for channel in pending.channels:
+            self._enqueue(channel, pieces)
+
+    def _enqueue(self, channel: int, pieces: list[memoryview] | list[Event]) -> None:
+        due = self._due[channel]
+        for piece in pieces:
+            due.append(piece)
+            if not isinstance(piece, Event):
+                self._count.bytes += len(piece)
+        self._due_channels.add(channel)
+        self._write_due(channel)
+
+    def _write_due(self, channel: int) -> None:
+        due = self._due[channel]
+        partition = self.partition
+        while due:
+            piece = due[0]
+            if isinstance(piece, Event):
+                partition.write_event(channel, piece)
+                due.popleft()
+                continue
+            written = partition.write(channel, piece)
+            self._count.bytes -= written
+            if written < len(piece):
+                due[0] = piece[written:]
+                return
+            due.popleft()
+        self._due_channels.discard(channel)
+        if channel in self._flush_when_drained:
+            self._flush_when_drained.discard(channel)
+            partition.flush(channel)

@@ -1,0 +1,179 @@
+"""Both ends' credit of one channel: one credit is one free buffer at the consumer.
+
+1. The consumer reserves exclusive buffers and announces them with its request: the initial credit.
+2. The producer spends one credit per data buffer and sends none at 0. Events are free.
+3. Each buffer carries the backlog, the data buffers still queued behind it. The consumer then wants `backlog + initial`
+   buffers and takes floating ones from its gate's pool, one at a time; each is a new credit.
+4. Credit comes back when the task has *consumed* a buffer and recycled it, never when it was received.
+5. New credit gathers until the connection can write, and goes out as one AddCredit.
+
+Source: `research/flink.md` 2.3 and 2.5. Invariant (2.6 a): credit at the producer + credit on its way + unannounced credit
++ buffers in flight = free buffers held by the channel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from headgate.errors import ExchangeError
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.segment import MemorySegment
+from headgate.memory.lock import LockFactory
+
+MAX_CREDIT = 1 << 24
+
+
+class SenderCredit:
+    """The producer's end. One thread only."""
+
+    __slots__ = ("available",)
+
+    def __init__(self, initial: int) -> None:
+        self.available = 0
+        self.add(initial)
+
+    def add(self, credit: int) -> None:
+        """Raises ExchangeError when a peer grants more than any consumer could have."""
+        if credit < 0 or self.available + credit > MAX_CREDIT:
+            raise ExchangeError(f"credit of {credit} on top of {self.available} is impossible")
+        self.available += credit
+
+    def spend(self) -> None:
+        if self.available <= 0:
+            raise ExchangeError("a data buffer was about to be sent without credit")
+        self.available -= 1
+
+
+class BufferManager:
+    """The consumer's end: the buffers of one remote channel, and the credit they stand for.
+
+    The network thread takes buffers and reports backlogs, the task thread recycles, the pool's listener may run on either;
+    hence the lock. `on_credit` is called, outside the lock, when unannounced credit goes from none to some.
+    """
+
+    __slots__ = (
+        "_exclusive", "_floating", "_give_back", "_lock", "_on_credit", "_owned", "_pool", "_released", "_required",
+        "_waiting", "initial_credit", "unannounced",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        exclusive: Sequence[MemorySegment],
+        floating_pool: LocalBufferPool,
+        give_back: Callable[[list[MemorySegment]], None],
+        on_credit: Callable[[], None],
+        lock_factory: LockFactory,
+    ) -> None:
+        self._exclusive = deque(exclusive)
+        self._owned = frozenset(segment.index for segment in exclusive)
+        self._give_back = give_back
+        self._floating: deque[MemorySegment] = deque()
+        self._pool = floating_pool
+        self._on_credit = on_credit
+        self._lock = lock_factory()
+        self.initial_credit = len(exclusive)
+        self._required = 0
+        self._waiting = False
+        self._released = False
+        self.unannounced = 0
+
+    @property
+    def free(self) -> int:
+        """Buffers that are empty and held by this channel."""
+        return len(self._exclusive) + len(self._floating)
+
+    def take(self) -> MemorySegment | None:
+        """A buffer for data that arrived, floating ones first; None once released. Raises ExchangeError when the producer
+        sent without credit."""
+        with self._lock:
+            if self._released:
+                return None
+            if self._floating:
+                return self._floating.popleft()
+            if self._exclusive:
+                return self._exclusive.popleft()
+        raise ExchangeError("the producer sent a buffer without credit")
+
+    def recycle(self, segment: MemorySegment) -> None:
+        """The task has consumed a buffer of this channel; that is new credit, unless it was a floating one, which goes back
+        to the gate's pool for whoever needs it most."""
+        if segment.index not in self._owned:
+            self._pool.recycle(segment)
+            return
+        surplus, first = None, False
+        with self._lock:
+            released = self._released
+            if not released:
+                self._exclusive.append(segment)
+                if self._floating and self.free > self._required + self.initial_credit:
+                    surplus = self._floating.popleft()
+                else:
+                    first = self._add_unannounced(1)
+        if released:
+            self._give_back([segment])
+        if surplus is not None:
+            self._pool.recycle(surplus)
+        if first:
+            self._on_credit()
+
+    def on_backlog(self, backlog: int) -> None:
+        """The producer has `backlog` more data buffers queued: hold buffers for them, as far as the pool has any."""
+        with self._lock:
+            if self._released:
+                return
+            self._required = backlog
+            first = self._request_floating()
+        if first:
+            self._on_credit()
+
+    def _request_floating(self) -> bool:
+        """Under the lock: take floating buffers up to what is required; wait in line for the one that is missing."""
+        credit = 0
+        wanted = self._required + self.initial_credit
+        while not self._waiting and self.free < wanted:
+            segment = self._pool.request()
+            if segment is not None:
+                self._floating.append(segment)
+                credit += 1
+            elif self._pool.add_listener(self._offered):
+                self._waiting = True
+            # Otherwise a buffer came back between the two calls: ask again.
+        return self._add_unannounced(credit)
+
+    def _offered(self, segment: MemorySegment | None) -> bool:
+        """The pool offers one buffer (None: it is destroyed). Returns whether it was taken."""
+        with self._lock:
+            self._waiting = False
+            if segment is None or self._released or self.free >= self._required + self.initial_credit:
+                return False
+            self._floating.append(segment)
+            first = self._add_unannounced(1)
+            first = self._request_floating() or first
+        if first:
+            self._on_credit()
+        return True
+
+    def _add_unannounced(self, credit: int) -> bool:
+        before, self.unannounced = self.unannounced, self.unannounced + credit
+        return before == 0 and credit > 0
+
+    def take_unannounced(self) -> int:
+        """All credit not yet announced; the caller sends it as one AddCredit."""
+        with self._lock:
+            credit, self.unannounced = self.unannounced, 0
+            return credit
+
+    def release(self) -> None:
+        """Hold nothing more: floating buffers go back to the gate's pool, exclusive ones to the network pool; those still
+        with the task follow when it recycles them."""
+        with self._lock:
+            if self._released:
+                return
+            self._released = True
+            floating, self._floating = self._floating, deque()
+            exclusive, self._exclusive = list(self._exclusive), deque()
+            self.unannounced = 0
+        for segment in floating:
+            self._pool.recycle(segment)
+        self._give_back(exclusive)

@@ -1,0 +1,97 @@
+"""Who is there? Both ends of a new link prove that they know the job's secret, without sending it.
+
+The dialling side sends `hello | nonce`, the listening side answers `nonce | proof`, the dialling side sends its `proof`.
+A proof is HMAC-SHA256 over the role and both nonces, so neither side can be made to prove for the other. Version, job and
+attempt are part of the hello, and of what is proved: a survivor of an older attempt, another job or another release is
+refused with a reason. The same handshake serves data links and control links; `kind` keeps them apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.errors import ExchangeError
+
+PROTOCOL_VERSION: Final = 1
+NONCE_BYTES: Final = 32
+_PROOF_BYTES: Final = 32
+_HELLO: Final = struct.Struct(">4sHBI16sI")  # magic, version, kind, peer, job, attempt
+_MAGIC: Final = b"HGT1"
+HELLO_BYTES: Final = _HELLO.size + NONCE_BYTES
+ANSWER_BYTES: Final = 1 + NONCE_BYTES + _PROOF_BYTES
+PROOF_BYTES: Final = _PROOF_BYTES
+_ACCEPTED, _REFUSED = b"\x01", b"\x00"
+
+DATA_LINK: Final = 1
+CONTROL_LINK: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What both ends must share. `job` is 16 bytes; the secret never leaves the process but in the task closure."""
+
+    job: bytes
+    attempt: int
+    secret: bytes
+
+    def __repr__(self) -> str:  # a secret must not end up in a log
+        return f"Credentials(job={self.job.hex()}, attempt={self.attempt})"
+
+    def proof(self, role: bytes, hello: bytes, nonce: bytes) -> bytes:
+        return hmac.new(self.secret, role + hello + nonce, hashlib.sha256).digest()
+
+
+class Dialler:
+    """The side that connects. Send `hello`, pass `answer`'s bytes to `prove`, send what it returns."""
+
+    def __init__(self, credentials: Credentials, kind: int, peer: int, nonce: bytes) -> None:
+        self._credentials = credentials
+        self.hello = _HELLO.pack(_MAGIC, PROTOCOL_VERSION, kind, peer, credentials.job, credentials.attempt) + nonce
+
+    def prove(self, answer: bytes) -> bytes:
+        """Check the listener's proof and return ours. Raises ExchangeError when refused or when it cannot prove itself."""
+        if answer[:1] != _ACCEPTED:
+            raise ExchangeError(f"the peer refused the connection: {answer[1:].rstrip(bytes(1)).decode(errors='replace')}")
+        nonce, proof = answer[1 : 1 + NONCE_BYTES], answer[1 + NONCE_BYTES :]
+        if not hmac.compare_digest(proof, self._credentials.proof(b"listener", self.hello, nonce)):
+            raise ExchangeError("the peer does not know this job's secret")
+        return self._credentials.proof(b"dialler", self.hello, nonce)
+
+
+class Listener:
+    """The side that was dialled. `answer(hello)` gives the bytes to send, then `check(proof)` the peer's number."""
+
+    def __init__(self, credentials: Credentials, kind: int, nonce: bytes) -> None:
+        self._credentials = credentials
+        self._kind = kind
+        self._nonce = nonce
+        self._hello = b""
+        self.refused: str | None = None
+
+    def answer(self, hello: bytes) -> bytes:
+        """The answer to a hello; when `refused` is set afterwards, send it and close."""
+        magic, version, kind, _, job, attempt = _HELLO.unpack_from(hello)
+        ours = self._credentials
+        for is_wrong, reason in (
+            (magic != _MAGIC, "this is not a Headgate link"),
+            (version != PROTOCOL_VERSION, f"protocol version {version}, here {PROTOCOL_VERSION}"),
+            (kind != self._kind, "wrong kind of link"),
+            (job != ours.job, "another job"),
+            (attempt != ours.attempt, f"attempt {attempt}, here {ours.attempt}"),
+        ):
+            if is_wrong:
+                self.refused = reason
+                return (_REFUSED + reason.encode()).ljust(ANSWER_BYTES, b"\x00")[:ANSWER_BYTES]
+        self._hello = hello
+        return _ACCEPTED + self._nonce + ours.proof(b"listener", hello, self._nonce)
+
+    def check(self, proof: bytes) -> int:
+        """The dialler's peer number. Raises ExchangeError when it cannot prove that it knows the secret."""
+        if not self._hello or not hmac.compare_digest(proof, self._credentials.proof(b"dialler", self._hello, self._nonce)):
+            raise ExchangeError("a peer that does not know this job's secret was refused")
+        peer: int = _HELLO.unpack_from(self._hello)[3]
+        return peer

@@ -1,0 +1,166 @@
+"""The messages of a data link and their bytes.
+
+Frame: `length u32 | magic u32 | message id u8 | body`, big-endian; `length` counts the whole frame. Ids are those of
+`research/flink.md` 2.1. `receiver` is a number the consumer chose for an input channel, unique on its connection.
+Data flow from producer (P) to consumer (C); requests and credit the other way.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from headgate.errors import ExchangeError
+
+MAGIC: Final = 0xBADC0FFE
+FRAME: Final = struct.Struct(">IIB")
+#: Control frames are small; a longer one is an attack or corruption.
+MAX_CONTROL_FRAME: Final = 64 << 10
+
+# Whole headers, packed in one call: the frame header and the fixed part of the body.
+BUFFER_RESPONSE: Final = struct.Struct(">IIBIIIBI")  # frame, receiver, sequence, backlog, data type, size
+_PARTITION_REQUEST: Final = struct.Struct(">IIIII")  # edge, producer, subpartition, receiver, initial credit
+_ADD_CREDIT: Final = struct.Struct(">II")  # credit, receiver
+_RECEIVER: Final = struct.Struct(">I")
+
+BUFFER_RESPONSE_ID: Final = 0
+#: Data types of a BufferResponse.
+DATA_BUFFER: Final = 1
+EVENT_BUFFER: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    """P->C: the channel failed, or without `receiver` the whole connection."""
+
+    id: ClassVar[int] = 1
+    message: str
+    receiver: int | None = None
+
+    def body(self) -> bytes:
+        head = b"\x00" if self.receiver is None else b"\x01" + _RECEIVER.pack(self.receiver)
+        return head + self.message.encode()[: MAX_CONTROL_FRAME - 64]
+
+    @classmethod
+    def parse(cls, body: bytes) -> ErrorResponse:
+        if body[:1] == b"\x00":
+            return cls(body[1:].decode(errors="replace"))
+        return cls(body[1 + _RECEIVER.size :].decode(errors="replace"), _RECEIVER.unpack_from(body, 1)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRequest:
+    """C->P: send me this subpartition; I have `credit` buffers for it."""
+
+    id: ClassVar[int] = 2
+    edge: int
+    producer: int
+    subpartition: int
+    receiver: int
+    credit: int
+
+    def body(self) -> bytes:
+        return _PARTITION_REQUEST.pack(self.edge, self.producer, self.subpartition, self.receiver, self.credit)
+
+    @classmethod
+    def parse(cls, body: bytes) -> PartitionRequest:
+        return cls(*_PARTITION_REQUEST.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class CancelPartitionRequest:
+    """C->P: send nothing more to this channel; also how a consumer takes leave of a finished one."""
+
+    id: ClassVar[int] = 4
+    receiver: int
+
+    def body(self) -> bytes:
+        return _RECEIVER.pack(self.receiver)
+
+    @classmethod
+    def parse(cls, body: bytes) -> CancelPartitionRequest:
+        return cls(*_RECEIVER.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequest:
+    """C->P: no channel is left on this connection."""
+
+    id: ClassVar[int] = 5
+
+    def body(self) -> bytes:
+        return b""
+
+    @classmethod
+    def parse(cls, body: bytes) -> CloseRequest:
+        if body:
+            raise ExchangeError("stream corrupted: CloseRequest with a body")
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class AddCredit:
+    """C->P: `credit` more buffers are free for this channel."""
+
+    id: ClassVar[int] = 6
+    credit: int
+    receiver: int
+
+    def body(self) -> bytes:
+        return _ADD_CREDIT.pack(self.credit, self.receiver)
+
+    @classmethod
+    def parse(cls, body: bytes) -> AddCredit:
+        message = cls(*_ADD_CREDIT.unpack(body))
+        if message.credit == 0:
+            raise ExchangeError("stream corrupted: AddCredit of 0")
+        return message
+
+
+@dataclass(slots=True)
+class BufferResponse:
+    """P->C: one buffer. `view` is where the payload goes: a segment for data, memory of its own for an event."""
+
+    receiver: int
+    sequence: int
+    backlog: int
+    is_event: bool
+    size: int
+
+
+ToProducer = PartitionRequest | CancelPartitionRequest | CloseRequest | AddCredit
+#: What each end accepts; any other id is an error.
+TO_PRODUCER: Final = {m.id: m for m in (PartitionRequest, CancelPartitionRequest, CloseRequest, AddCredit)}
+TO_CONSUMER: Final = {ErrorResponse.id: ErrorResponse}
+
+
+def encode(message: ToProducer | ErrorResponse) -> bytes:
+    """One frame."""
+    body = message.body()
+    return FRAME.pack(FRAME.size + len(body), MAGIC, message.id) + body
+
+
+def encode_buffer_response(receiver: int, sequence: int, backlog: int, data_type: int, size: int) -> bytes:
+    """The header of one BufferResponse; the payload follows it from where it is, uncopied."""
+    length = BUFFER_RESPONSE.size + size
+    return BUFFER_RESPONSE.pack(length, MAGIC, BUFFER_RESPONSE_ID, receiver, sequence, backlog, data_type, size)
+
+
+def check_frame(length: int, magic: int) -> None:
+    """Raises ExchangeError unless this can begin a frame."""
+    if magic != MAGIC:
+        raise ExchangeError(f"stream corrupted: magic number {magic:#x} instead of {MAGIC:#x}")
+    if length < FRAME.size:
+        raise ExchangeError(f"stream corrupted: a frame of {length} bytes")
+
+
+def parse_control(message_id: int, body: bytes, accepted: dict[int, type]) -> object:
+    """The message in a control frame. Raises ExchangeError for an unknown id or a body that does not fit it."""
+    kind = accepted.get(message_id)
+    if kind is None:
+        raise ExchangeError(f"stream corrupted: unexpected message id {message_id}")
+    try:
+        return kind.parse(body)  # type: ignore[attr-defined]
+    except struct.error:
+        raise ExchangeError(f"stream corrupted: {kind.__name__} with {len(body)} bytes") from None

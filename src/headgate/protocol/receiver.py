@@ -1,0 +1,135 @@
+"""The consumer's end of a data link: buffers in, requests and credit out; no I/O.
+
+Channels that have new credit stand in a queue once each; when the connection can write, their credit is read and zeroed and
+goes out as one AddCredit each (`research/flink.md` 2.5).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from headgate.errors import ExchangeError
+from headgate.memory.segment import MemorySegment
+from headgate.protocol.decoders import ResponseDecoder
+from headgate.protocol.messages import (
+    AddCredit,
+    BufferResponse,
+    CancelPartitionRequest,
+    CloseRequest,
+    ErrorResponse,
+    PartitionRequest,
+    encode,
+)
+
+
+class ReceivingChannel(Protocol):
+    """What the receiver needs of a remote input channel."""
+
+    def request(self, receiver: int) -> PartitionRequest: ...
+
+    def take_segment(self) -> MemorySegment | None:
+        """Memory for a data buffer; None when the channel is released and the data are to be discarded."""
+
+    def recycle(self, segment: MemorySegment) -> None:
+        """Memory from `take_segment` that was not filled after all."""
+
+    def on_buffer(self, response: BufferResponse, segment: MemorySegment) -> None: ...
+
+    def on_event(self, response: BufferResponse, body: bytes) -> None: ...
+
+    def on_error(self, error: ExchangeError) -> None: ...
+
+    def take_unannounced(self) -> int: ...
+
+
+class Receiver:
+    """All remote channels of one connection. One thread only."""
+
+    def __init__(self, segment_size: int) -> None:
+        self._channels: dict[int, ReceivingChannel] = {}
+        self._next_receiver = 0
+        self._decoder = ResponseDecoder(self._allocate, segment_size)
+        self._filling: tuple[ReceivingChannel, MemorySegment] | None = None
+        self._outgoing: list[bytes] = []
+        self._credited: deque[int] = deque()
+        self.bytes_received = 0
+
+    def request(self, channel: ReceivingChannel) -> int:
+        """Ask for a channel's subpartition. Returns the number by which this connection knows the channel."""
+        receiver, self._next_receiver = self._next_receiver, self._next_receiver + 1
+        self._channels[receiver] = channel
+        self._outgoing.append(encode(channel.request(receiver)))
+        return receiver
+
+    def buffers(self) -> list[memoryview]:
+        """Where the connection's next bytes go."""
+        return self._decoder.buffers()
+
+    def received(self, count: int) -> None:
+        """`count` bytes came. Raises ExchangeError when the connection is of no more use."""
+        self.bytes_received += count
+        for item in self._decoder.received(count):
+            if isinstance(item, ErrorResponse):
+                self._on_error(item)
+                continue
+            response, payload = item
+            if response.is_event:
+                channel = self._channels.get(response.receiver)
+                if channel is not None:
+                    channel.on_event(response, bytes(payload))
+            elif self._filling is not None:
+                (channel, segment), self._filling = self._filling, None
+                channel.on_buffer(response, segment)
+
+    def _allocate(self, response: BufferResponse) -> memoryview | None:
+        if response.is_event:
+            return memoryview(bytearray(response.size))
+        channel = self._channels.get(response.receiver)
+        if channel is None:
+            return None
+        segment = channel.take_segment()
+        if segment is None:
+            return None
+        self._filling = channel, segment
+        return segment.view[: response.size]
+
+    def _on_error(self, response: ErrorResponse) -> None:
+        if response.receiver is None:
+            raise ExchangeError(f"the producer gave up the connection: {response.message}")
+        channel = self._channels.get(response.receiver)
+        if channel is not None:
+            channel.on_error(ExchangeError(response.message))
+
+    def credit_available(self, receiver: int) -> None:
+        """A channel has told that it has unannounced credit (the posted notification)."""
+        self._credited.append(receiver)
+
+    def cancel(self, receiver: int) -> None:
+        """Take leave of a channel; with the last one, of the connection."""
+        if self._channels.pop(receiver, None) is None:
+            return
+        self._outgoing.append(encode(CancelPartitionRequest(receiver)))
+        if not self._channels:
+            self._outgoing.append(encode(CloseRequest()))
+
+    def data_to_send(self) -> bytes:
+        """Requests and credit that are due, as bytes to be written in order."""
+        while self._credited:
+            receiver = self._credited.popleft()
+            channel = self._channels.get(receiver)
+            credit = channel.take_unannounced() if channel is not None else 0
+            if credit:
+                self._outgoing.append(encode(AddCredit(credit, receiver)))
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def fail(self) -> list[ReceivingChannel]:
+        """The connection is gone: the channels that still wanted something of it, to be told why."""
+        if self._filling is not None:
+            (channel, segment), self._filling = self._filling, None
+            channel.recycle(segment)
+        channels = list(self._channels.values())
+        self._channels.clear()
+        return channels

@@ -1,0 +1,169 @@
+"""The producer's end of a data link: which buffer goes next. Bytes of requests in, headers and buffers out; no I/O.
+
+Readers with data and credit stand in one queue; each turn sends one buffer of the first and puts it back at the end
+(`research/flink.md` 2.4), so no channel can starve another on the shared connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headgate.errors import ExchangeError
+from headgate.memory.buffer import Buffer
+from headgate.protocol.credit import SenderCredit
+from headgate.protocol.decoders import RequestDecoder
+from headgate.protocol.messages import (
+    DATA_BUFFER,
+    EVENT_BUFFER,
+    AddCredit,
+    CancelPartitionRequest,
+    CloseRequest,
+    ErrorResponse,
+    PartitionRequest,
+    ToProducer,
+    encode,
+    encode_buffer_response,
+)
+
+_MAX_CHANNELS: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class Polled:
+    """One buffer out of a subpartition. `next_is_event` is None when nothing can be polled behind it."""
+
+    buffer: Buffer
+    is_event: bool
+    backlog: int
+    sequence: int
+    next_is_event: bool | None
+
+
+class SubpartitionView(Protocol):
+    """The reading end of a subpartition."""
+
+    def poll(self) -> Polled | None: ...
+
+    def is_available(self, has_credit: bool) -> bool:
+        """Whether `poll` would return something that may be sent: without credit only an event may."""
+
+    def release(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Reader:
+    receiver: int
+    view: SubpartitionView
+    credit: SenderCredit
+    queued: bool = False
+
+
+#: Opens the reading end of what a request asks for; the callable it is given is to be called when data become available,
+#: from any thread. Raises ExchangeError when there is no such subpartition.
+OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
+
+
+class Sender:
+    """All readers of one connection. One thread only, except `notify`'s argument to `open_view`."""
+
+    def __init__(self, open_view: OpenView, on_data: Callable[[int], None]) -> None:
+        self._open_view = open_view
+        self._on_data = on_data
+        self._decoder = RequestDecoder()
+        self._readers: dict[int, _Reader] = {}
+        self._ready: deque[_Reader] = deque()
+        self._control: deque[bytes] = deque()
+        self.closed = False
+        self.buffers_sent = 0
+        self.bytes_sent = 0
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the consumer. Raises ExchangeError when they are not what a consumer may say."""
+        for message in self._decoder.feed(data):
+            self._handle(message)
+
+    def _handle(self, message: ToProducer) -> None:
+        match message:
+            case AddCredit(credit, receiver):
+                reader = self._readers.get(receiver)
+                if reader is not None:  # a cancelled channel's last credit may still be on its way
+                    reader.credit.add(credit)
+                    self._enqueue(reader)
+            case PartitionRequest():
+                self._open(message)
+            case CancelPartitionRequest(receiver):
+                self._cancel(receiver)
+            case CloseRequest():
+                self.closed = True
+
+    def _open(self, request: PartitionRequest) -> None:
+        if request.receiver in self._readers or len(self._readers) >= _MAX_CHANNELS:
+            raise ExchangeError(f"a second request for channel {request.receiver}, or too many channels")
+        receiver = request.receiver
+        try:
+            view = self._open_view(request, lambda: self._on_data(receiver))
+        except ExchangeError as error:
+            self._control.append(encode(ErrorResponse(error.message, receiver)))
+            return
+        self._readers[receiver] = reader = _Reader(receiver, view, SenderCredit(request.credit))
+        self._enqueue(reader)
+
+    def _cancel(self, receiver: int) -> None:
+        reader = self._readers.pop(receiver, None)
+        if reader is not None:
+            reader.view.release()
+
+    def data_available(self, receiver: int) -> None:
+        """A subpartition has told that it has data (the posted notification)."""
+        reader = self._readers.get(receiver)
+        if reader is not None:
+            self._enqueue(reader)
+
+    def _enqueue(self, reader: _Reader) -> None:
+        if not reader.queued and reader.view.is_available(reader.credit.available > 0):
+            reader.queued = True
+            self._ready.append(reader)
+
+    def next_frames(self, max_buffers: int) -> tuple[list[bytes | memoryview], list[Buffer]]:
+        """Up to `max_buffers` frames as pieces to be written in order, and the buffers to recycle when they are written."""
+        pieces: list[bytes | memoryview] = list(self._control)
+        self._control.clear()
+        buffers: list[Buffer] = []
+        ready = self._ready
+        while ready and len(buffers) < max_buffers:
+            reader = ready.popleft()
+            reader.queued = False
+            if self._readers.get(reader.receiver) is not reader:
+                continue
+            polled = reader.view.poll()
+            if polled is None:
+                continue
+            if not polled.is_event:
+                reader.credit.spend()
+            buffer = polled.buffer
+            kind = EVENT_BUFFER if polled.is_event else DATA_BUFFER
+            size = buffer.size
+            pieces.append(encode_buffer_response(reader.receiver, polled.sequence, polled.backlog, kind, size))
+            if size:
+                pieces.append(buffer.view)
+            buffers.append(buffer)
+            self.buffers_sent += 1
+            self.bytes_sent += size
+            if polled.next_is_event or (polled.next_is_event is False and reader.credit.available > 0):
+                reader.queued = True
+                ready.append(reader)
+        return pieces, buffers
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._ready or self._control)
+
+    def release(self) -> None:
+        """The connection is gone: let go of all subpartitions."""
+        readers, self._readers = self._readers, {}
+        self._ready.clear()
+        for reader in readers.values():
+            reader.view.release()

@@ -1,0 +1,74 @@
+"""Record batches to and from Arrow IPC messages, the body of a RECORDS element.
+
+A body is the xxh3 checksum of the message (8 bytes, big-endian) and the message. The checksum is compared before
+decoding: Arrow trusts the offsets in a message, and a corrupt one would end the process instead of the job.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import xxhash
+
+from headgate.errors import ExchangeError
+
+CHECKSUM_BYTES = 8
+
+
+class BatchCodec:
+    """Encodes and decodes the batches of one exchange; the schema comes from the plan and never travels.
+
+    Dictionary columns are sent as their values: `schema` is what a reader gets. With `paranoid` every decoded batch is
+    fully validated.
+    """
+
+    __slots__ = ("_decodes", "_paranoid", "schema")
+
+    def __init__(self, schema: pa.Schema, *, paranoid: bool = False) -> None:
+        self.schema = pa.schema([_plain_field(field) for field in schema])
+        self._decodes = not self.schema.equals(schema)
+        self._paranoid = paranoid
+
+    def encode(self, batch: pa.RecordBatch) -> tuple[bytes, pa.Buffer]:
+        """(checksum, message) of a batch of this codec's schema; raises ExchangeError for another schema."""
+        if self._decodes:
+            batch = batch.cast(self.schema)
+        elif batch.schema is not self.schema and not batch.schema.equals(self.schema):
+            raise ExchangeError(f"a batch with another schema was written: {describe_difference(self.schema, batch.schema)}")
+        message = batch.serialize()
+        return xxhash.xxh3_64_digest(message), message
+
+    def decode(self, checksum: bytes, message: pa.Buffer) -> pa.RecordBatch:
+        """The batch in `message`, without copying; raises ExchangeError when it is not what was sent."""
+        if xxhash.xxh3_64_digest(message) != checksum:
+            raise ExchangeError("checksum mismatch: a record batch was damaged between writer and reader")
+        batch = pa.ipc.read_record_batch(message, self.schema)
+        if self._paranoid:
+            batch.validate(full=True)
+        return batch
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_type(field.type)).remove_metadata()
+
+
+def plain_type(data_type: pa.DataType) -> pa.DataType:
+    """The type without dictionary encoding, at any depth of lists and structs."""
+    if pa.types.is_dictionary(data_type):
+        return plain_type(data_type.value_type)
+    if pa.types.is_struct(data_type):
+        return pa.struct([_plain_field(child) for child in data_type])
+    if pa.types.is_large_list(data_type):
+        return pa.large_list(_plain_field(data_type.value_field))
+    if pa.types.is_list(data_type):
+        return pa.list_(_plain_field(data_type.value_field))
+    return data_type
+
+
+def describe_difference(expected: pa.Schema, got: pa.Schema) -> str:
+    """What differs, column by column: 'column x: expected int64, got string'."""
+    lines = []
+    for name in dict.fromkeys([*expected.names, *got.names]):
+        have = [str(schema.field(name).type) if name in schema.names else "none" for schema in (expected, got)]
+        if have[0] != have[1]:
+            lines.append(f"column {name}: expected {have[0]}, got {have[1]}")
+    return "; ".join(lines) or f"columns in another order: expected {expected.names}, got {got.names}"

@@ -1,0 +1,78 @@
+"""What flows between tasks: stream elements, in data buffers in order with the records; and events, in buffers of their own.
+
+Tags are those of `research/flink.md` section 4. A record batch is an element too and has no class of its own here: it is
+a `pyarrow.RecordBatch`.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+
+from headgate.errors import ExchangeError
+
+#: Event time is an int64 of microseconds since the epoch; these two are "before all" and "after all".
+MIN_TIME = -(1 << 63)
+MAX_TIME = (1 << 63) - 1
+
+
+class Tag(enum.IntEnum):
+    """First byte of a serialised stream element."""
+
+    RECORDS = 1
+    WATERMARK = 2
+    WATERMARK_STATUS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Nothing earlier than `time` (microseconds since the epoch) follows on this channel, late rows excepted."""
+
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkStatus:
+    """An idle channel does not hold back its reader's watermark."""
+
+    active: bool
+
+
+class Event(enum.IntEnum):
+    """Events end what came before them on their channel; each travels in a buffer of its own and needs no credit."""
+
+    END_OF_PARTITION = 0
+    END_OF_DATA = 8
+
+
+_TIME = struct.Struct(">q")
+_EVENT = struct.Struct(">i")
+
+
+def encode_element(element: Watermark | WatermarkStatus) -> tuple[Tag, bytes]:
+    """Tag and body of a small element."""
+    if isinstance(element, Watermark):
+        return Tag.WATERMARK, _TIME.pack(element.time)
+    return Tag.WATERMARK_STATUS, b"\x01" if element.active else b"\x00"
+
+
+def decode_element(tag: int, body: bytes) -> Watermark | WatermarkStatus:
+    """The inverse of `encode_element`. Raises ExchangeError for what no writer sends."""
+    if tag == Tag.WATERMARK and len(body) == _TIME.size:
+        return Watermark(_TIME.unpack(body)[0])
+    if tag == Tag.WATERMARK_STATUS and body in (b"\x00", b"\x01"):
+        return WatermarkStatus(body == b"\x01")
+    raise ExchangeError(f"stream corrupted: element tag {tag} with {len(body)} bytes")
+
+
+def encode_event(event: Event) -> bytes:
+    return _EVENT.pack(event)
+
+
+def decode_event(body: bytes | memoryview) -> Event:
+    """The inverse of `encode_event`. Raises ExchangeError for an unknown event."""
+    try:
+        return Event(_EVENT.unpack(body)[0])
+    except (struct.error, ValueError):
+        raise ExchangeError(f"stream corrupted: unknown event {bytes(body[:16])!r}") from None

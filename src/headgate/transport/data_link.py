@@ -1,0 +1,263 @@
+"""The two ends of a data link: one TCP connection per ordered pair of TaskManagers, all channels of the pair on it.
+
+The ends only move bytes between a socket and the sans-IO `Sender` or `Receiver`, and carry notifications of other threads
+over to the network thread.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from headgate.errors import ExchangeError
+from headgate.memory.buffer import Buffer
+from headgate.protocol.messages import ErrorResponse, encode
+from headgate.protocol.receiver import ReceivingChannel, Receiver
+from headgate.protocol.sender import OpenView, Sender
+from headgate.transport.network_thread import NetworkThread
+
+#: Buffers in one sendmsg; two pieces each stay far below the kernel's limit of 1024.
+_BUFFERS_PER_WRITE = 16
+#: Reads or writes of one link before the others have their turn.
+_TURNS = 8
+
+Lost = Callable[[str], None]
+
+
+class ProducerEnd:
+    """The accepted end: sends what subpartitions have and credit allows."""
+
+    def __init__(self, network: NetworkThread, sock: socket.socket, peer: int, open_view: OpenView, lost: Lost) -> None:
+        self._network = network
+        self._socket = sock
+        self.peer = peer
+        self._lost = lost
+        self._notified: deque[int] = deque()
+        self._sender = Sender(open_view, self._on_data)
+        self._pieces: list[bytes | memoryview] = []
+        self._buffers: list[Buffer] = []
+        self._wants_write = False
+        self._open = True
+
+    def start(self) -> None:
+        self._network.register(self._socket, selectors.EVENT_READ, self)
+
+    def _on_data(self, receiver: int) -> None:
+        """Any thread: a subpartition has data."""
+        self._notified.append(receiver)
+        self._network.mark(self)
+
+    def on_marked(self) -> None:
+        while self._notified:
+            self._sender.data_available(self._notified.popleft())
+        self._write()
+
+    def on_ready(self, mask: int) -> None:
+        if mask & selectors.EVENT_READ and self._open:
+            self._read()
+        self._write()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                self._close("the connection was closed" if not self._sender.closed else "")
+                return
+            self._sender.receive(data)
+        except BlockingIOError:
+            return
+        except ExchangeError as error:
+            self._refuse(error)
+        except OSError as error:
+            self._close(str(error))
+
+    def _refuse(self, error: ExchangeError) -> None:
+        """The peer broke the protocol: tell it, where it still listens, and close."""
+        try:
+            self._socket.send(encode(ErrorResponse(error.message)))
+        except OSError:
+            pass
+        self._close(error.message)
+
+    def _write(self) -> None:
+        for _ in range(_TURNS):
+            if not self._open:
+                return
+            if not self._pieces:
+                self._pieces, self._buffers = self._sender.next_frames(_BUFFERS_PER_WRITE)
+                if not self._pieces:
+                    break
+            if not self._write_pieces():
+                return
+        else:
+            if self._sender.has_output:
+                self._network.mark(self)
+        self._want_write(False)
+
+    def _write_pieces(self) -> bool:
+        try:
+            sent = self._socket.sendmsg(self._pieces)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._close(str(error))
+            return False
+        if _drop_sent(self._pieces, sent):
+            self._want_write(True)
+            return False
+        for buffer in self._buffers:
+            buffer.recycle()
+        self._buffers = []
+        return True
+
+    def _want_write(self, wanted: bool) -> None:
+        if wanted != self._wants_write:
+            self._wants_write = wanted
+            mask = selectors.EVENT_READ | selectors.EVENT_WRITE if wanted else selectors.EVENT_READ
+            self._network.modify(self._socket, mask, self)
+
+    def _close(self, reason: str) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._network.unregister(self._socket)
+        self._socket.close()
+        self._sender.release()
+        self._pieces = []
+        for buffer in self._buffers:
+            buffer.recycle()
+        self._buffers = []
+        if reason:
+            self._lost(reason)
+
+    def close(self) -> None:
+        """Let go of everything, without calling it a loss."""
+        self._close("")
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._sender.bytes_sent
+
+
+def _drop_sent(pieces: list[bytes | memoryview], sent: int) -> bool:
+    """Remove what was written from the front; returns whether anything is left."""
+    done = 0
+    for piece in pieces:
+        if sent < len(piece):
+            break
+        sent -= len(piece)
+        done += 1
+    del pieces[:done]
+    if pieces and sent:
+        pieces[0] = memoryview(pieces[0])[sent:]
+    return bool(pieces)
+
+
+class ConsumerEnd:
+    """The dialling end: receives into segments, sends requests and credit."""
+
+    def __init__(self, network: NetworkThread, peer: int, segment_size: int, lost: Lost) -> None:
+        self._network = network
+        self.peer = peer
+        self._lost = lost
+        self._receiver = Receiver(segment_size)
+        self._socket: socket.socket | None = None
+        self._notified: deque[int] = deque()
+        self._cancelled: deque[int] = deque()
+        self._outgoing = b""
+        self._wants_write = False
+
+    def request(self, channel: ReceivingChannel) -> int:
+        """Ask for a channel's data; before or after the connection is made, on the network thread or before it runs."""
+        receiver = self._receiver.request(channel)
+        return receiver
+
+    def credit_available(self, receiver: int) -> None:
+        """Any thread: a channel has new credit."""
+        self._notified.append(receiver)
+        self._network.mark(self)
+
+    def cancel(self, receiver: int) -> None:
+        """Any thread: a channel takes leave."""
+        self._cancelled.append(receiver)
+        self._network.mark(self)
+
+    def established(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._network.register(sock, selectors.EVENT_READ, self)
+        self.on_marked()
+
+    def on_marked(self) -> None:
+        while self._notified:
+            self._receiver.credit_available(self._notified.popleft())
+        while self._cancelled:
+            self._receiver.cancel(self._cancelled.popleft())
+        if self._socket is not None:
+            self._write()
+
+    def on_ready(self, mask: int) -> None:
+        if mask & selectors.EVENT_READ:
+            self._read()
+        if self._socket is not None:
+            self._write()
+
+    def _read(self) -> None:
+        receiver = self._receiver
+        for _ in range(_TURNS):
+            if self._socket is None:
+                return
+            places = receiver.buffers()
+            try:
+                count = self._socket.recvmsg_into(places)[0]
+                if not count:
+                    self._fail("the connection was closed")
+                    return
+                receiver.received(count)
+            except BlockingIOError:
+                return
+            except (OSError, ExchangeError) as error:
+                self._fail(str(error))
+                return
+            if count < len(places[0]):
+                return
+
+    def _write(self) -> None:
+        assert self._socket is not None
+        self._outgoing += self._receiver.data_to_send()
+        if not self._outgoing:
+            return
+        try:
+            sent = self._socket.send(self._outgoing)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._fail(str(error))
+            return
+        self._outgoing = self._outgoing[sent:]
+        if bool(self._outgoing) != self._wants_write:
+            self._wants_write = bool(self._outgoing)
+            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._wants_write else 0)
+            self._network.modify(self._socket, mask, self)
+
+    def _fail(self, reason: str) -> None:
+        self.close()
+        channels = self._receiver.fail()
+        if channels:
+            self._lost(reason)
+
+    def close(self) -> None:
+        """Close the socket; channels that still wait are the caller's to tell."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            self._network.unregister(sock)
+            sock.close()
+
+    def fail(self, reason: str) -> None:
+        """The connection could not be made."""
+        self._fail(reason)
+
+    @property
+    def bytes_received(self) -> int:
+        return self._receiver.bytes_received

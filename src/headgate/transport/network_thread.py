@@ -1,0 +1,139 @@
+"""The network thread: the only one of a process's TaskManager (or driver) that touches its sockets.
+
+Other threads `post` work to it, or `mark` a link that has something to do; wake-ups are coalesced. Links do their work in
+small callbacks that never block.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+
+class Link(Protocol):
+    """One socket and what to do with it. All methods run on the network thread."""
+
+    def on_ready(self, mask: int) -> None:
+        """The socket is ready for what it was registered for."""
+
+    def on_marked(self) -> None:
+        """Someone called `mark` since the last time."""
+
+
+class NetworkThread:
+    """`post`, `mark` and `call_later` may be called from any thread; `register` and the rest on this one only."""
+
+    def __init__(self, name: str) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        self._posted: deque[Callable[[], None]] = deque()
+        self._marked: deque[Link] = deque()
+        self._woken = False
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread after the work posted so far, and close what is still registered. Waits up to `timeout` s."""
+        self.post(self._stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    # --- from any thread
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Run `work` on the network thread, in the order posted."""
+        self._posted.append(work)
+        self._wake()
+
+    def mark(self, link: Link) -> None:
+        """Call `link.on_marked` on the network thread. Cheap: the caller keeps its own list of what is to be done."""
+        self._marked.append(link)
+        self._wake()
+
+    def call_later(self, delay: float, work: Callable[[], None]) -> None:
+        """Run `work` on the network thread `delay` seconds from now."""
+        at = time.monotonic() + delay
+        self.post(lambda: heapq.heappush(self._timers, (at, next(self._order), work)))
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            try:
+                self._wake_out.send(b"\0")
+            except OSError:  # full, then it wakes anyway; or closed, then there is nobody to wake
+                pass
+
+    # --- on the network thread
+
+    def register(self, sock: socket.socket, mask: int, link: Link) -> None:
+        self._selector.register(sock, mask, link)
+
+    def modify(self, sock: socket.socket, mask: int, link: Link) -> None:
+        self._selector.modify(sock, mask, link)
+
+    def unregister(self, sock: socket.socket) -> None:
+        self._selector.unregister(sock)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        finally:
+            self._close()
+
+    def _turn(self) -> None:
+        for key, mask in self._selector.select(self._timeout()):
+            if key.data is None:
+                self._wake_in.recv(64)
+            else:
+                _guarded(key.data.on_ready, mask)
+        # First say that we are awake, then look: what is added after the look wakes us again.
+        self._woken = False
+        for _ in range(len(self._marked)):
+            _guarded(self._marked.popleft().on_marked)
+        for _ in range(len(self._posted)):
+            _guarded(self._posted.popleft())
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            _guarded(heapq.heappop(self._timers)[2])
+
+    def _timeout(self) -> float | None:
+        if self._posted or self._marked:
+            return 0
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+
+    def _close(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._selector.close()
+        self._wake_out.close()
+
+
+def _guarded(callback: Callable[..., None], *arguments: Any) -> None:
+    """A link deals with its own errors; what escapes is a bug of ours and must not silence all other links."""
+    try:
+        callback(*arguments)
+    except Exception:
+        log.exception("error on the network thread")

@@ -1,0 +1,194 @@
+"""Sockets as all links want them, and how links begin: connect or accept, then the handshake, with a deadline."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+from collections.abc import Callable
+
+from headgate.errors import ExchangeError
+from headgate.protocol import handshake
+from headgate.protocol.handshake import Credentials
+from headgate.transport.network_thread import NetworkThread
+
+#: Kernel buffers are set, not left to the kernel's guess: what is in them is data in flight.
+SOCKET_BUFFER = 512 << 10
+HANDSHAKE_TIMEOUT = 10.0
+
+
+def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
+    """A listening socket on any free port, or on the first free one of a range. Raises ExchangeError."""
+    last: OSError | None = None
+    for port in [0] if ports is None else range(ports[0], ports[1] + 1):
+        try:
+            sock = socket.create_server((host, port), backlog=128)
+        except OSError as error:
+            last = error
+            continue
+        sock.setblocking(False)
+        return sock
+    raise ExchangeError(f"cannot listen on {host}: {last}; check bind_host and port_range")
+
+
+def tune(sock: socket.socket) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
+
+
+#: Called with the socket and the peer's number when the handshake has succeeded.
+Established = Callable[[socket.socket, int], None]
+Failed = Callable[[str], None]
+
+
+class Dial:
+    """Connects and shakes hands; then hands the socket over, or says why not. Runs on the network thread."""
+
+    def __init__(
+        self,
+        network: NetworkThread,
+        address: tuple[str, int],
+        credentials: Credentials,
+        kind: int,
+        peer: int,
+        established: Callable[[socket.socket], None],
+        failed: Failed,
+    ) -> None:
+        self._network = network
+        self._address = address
+        self._established = established
+        self._failed = failed
+        self._dialler = handshake.Dialler(credentials, kind, peer, os.urandom(handshake.NONCE_BYTES))
+        self._answer = b""
+        self._connected = False
+        self._done = False
+        self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+
+    def start(self) -> None:
+        tune(self._socket)
+        self._socket.connect_ex(self._address)
+        self._network.register(self._socket, selectors.EVENT_WRITE, self)
+        self._network.call_later(HANDSHAKE_TIMEOUT, lambda: self._fail("no answer in time"))
+
+    def on_ready(self, mask: int) -> None:
+        try:
+            if not self._connected:
+                self._on_connected()
+            else:
+                self._on_answer()
+        except (OSError, ExchangeError) as error:
+            self._fail(str(error))
+
+    def _on_connected(self) -> None:
+        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
+        self._connected = True
+        self._socket.send(self._dialler.hello)  # fits into the empty send buffer
+        self._network.modify(self._socket, selectors.EVENT_READ, self)
+
+    def _on_answer(self) -> None:
+        data = self._socket.recv(handshake.ANSWER_BYTES - len(self._answer))
+        if not data:
+            raise OSError("the peer closed the connection during the handshake")
+        self._answer += data
+        if len(self._answer) == handshake.ANSWER_BYTES:
+            self._socket.send(self._dialler.prove(self._answer))
+            self._done = True
+            self._network.unregister(self._socket)
+            self._established(self._socket)
+
+    def on_marked(self) -> None: ...
+
+    def _fail(self, reason: str) -> None:
+        if not self._done:
+            self._done = True
+            self._network.unregister(self._socket)
+            self._socket.close()
+            self._failed(f"{self._address[0]}:{self._address[1]}: {reason}")
+
+
+class Server:
+    """Accepts links of one kind; each is handed over once it has proved that it knows the job's secret."""
+
+    def __init__(
+        self, network: NetworkThread, sock: socket.socket, credentials: Credentials, kind: int, established: Established
+    ) -> None:
+        self._network = network
+        self._socket = sock
+        self._credentials = credentials
+        self._kind = kind
+        self._established = established
+        self.port: int = sock.getsockname()[1]
+
+    def start(self) -> None:
+        self._network.post(lambda: self._network.register(self._socket, selectors.EVENT_READ, self))
+
+    def on_ready(self, mask: int) -> None:
+        try:
+            sock, _ = self._socket.accept()
+        except OSError:
+            return
+        tune(sock)
+        _Accept(self._network, sock, self._credentials, self._kind, self._established).start()
+
+    def on_marked(self) -> None: ...
+
+    def close(self) -> None:
+        self._network.unregister(self._socket)
+        self._socket.close()
+
+
+class _Accept:
+    """The listening side of one handshake. Who fails it is answered with the reason, where there is one, and forgotten."""
+
+    def __init__(
+        self, network: NetworkThread, sock: socket.socket, credentials: Credentials, kind: int, established: Established
+    ) -> None:
+        self._network = network
+        self._socket = sock
+        self._listener = handshake.Listener(credentials, kind, os.urandom(handshake.NONCE_BYTES))
+        self._established = established
+        self._data = b""
+        self._wanted = handshake.HELLO_BYTES
+        self._answered = False
+        self._done = False
+
+    def start(self) -> None:
+        self._network.register(self._socket, selectors.EVENT_READ, self)
+        self._network.call_later(HANDSHAKE_TIMEOUT, self._end)
+
+    def on_ready(self, mask: int) -> None:
+        try:
+            data = self._socket.recv(self._wanted - len(self._data))
+            if not data:
+                raise OSError("closed")
+            self._data += data
+            if len(self._data) == self._wanted:
+                self._on_part()
+        except (OSError, ExchangeError):
+            self._end()
+
+    def _on_part(self) -> None:
+        part, self._data = self._data, b""
+        if not self._answered:
+            self._answered = True
+            self._wanted = handshake.PROOF_BYTES
+            self._socket.send(self._listener.answer(part))
+            if self._listener.refused is not None:
+                self._end()
+            return
+        peer = self._listener.check(part)
+        self._done = True
+        self._network.unregister(self._socket)
+        self._established(self._socket, peer)
+
+    def on_marked(self) -> None: ...
+
+    def _end(self) -> None:
+        if not self._done:
+            self._done = True
+            self._network.unregister(self._socket)
+            self._socket.close()
