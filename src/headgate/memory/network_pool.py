@@ -87,13 +87,14 @@ class NetworkBufferPool:
                 enough = len(self._free) >= count
                 segments = [self._free.popleft() for _ in range(count)] if enough else []
             if not enough:
+                over = {pool.owner: pool.requested - pool.size for pool in self._pools if pool.requested > pool.size}
                 self._release_exclusive(count, owner)
                 self._redistribute()
         self._settle()
         if not enough:
             raise InsufficientBuffers(
-                f"{owner} has a right to {count} network buffers, but others still use theirs beyond their share: "
-                f"{self._who()}; ask again when they have been recycled"
+                f"{owner} has a right to {count} network buffers, but others still use more than theirs: {over}; "
+                f"ask again when they have been recycled"
             )
         return segments
 
@@ -209,9 +210,6 @@ class NetworkBufferPool:
         for pool in self._pools + self._leaving:
             lent[pool.owner] += pool.requested
         return {owner: lent[owner] for owner in sorted(lent) if lent[owner]}
-
-    def _who(self) -> str:
-        return ", ".join(f"{owner} {count}" for owner, count in self.holders().items()) or "nobody"
 
     def validate(self) -> None:
         """Check that no segment is lost or doubled and no promise broken, while no call is under way.

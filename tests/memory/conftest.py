@@ -1,0 +1,50 @@
+"""Locks that turn a deadlock, or a callback under a lock, into a failure on one thread."""
+
+from __future__ import annotations
+
+import pytest
+
+
+class CheckedLocks:
+    """Makes the locks of one NetworkBufferPool: first its factory lock, then its queue lock, then local ones.
+
+    Taking a lock twice, or against the order factory, local, queue, is what deadlocks with threads; here it raises.
+    """
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.held: list[int] = []
+
+    def __call__(self) -> _CheckedLock:
+        rank = {0: 0, 1: 2}.get(self.made, 1)
+        self.made += 1
+        return _CheckedLock(self, rank)
+
+    def assert_free(self) -> None:
+        """To be called by callbacks: nobody may hold a lock while code of others runs."""
+        assert not self.held, f"a callback ran with locks of rank {self.held} held"
+
+
+class _CheckedLock:
+    def __init__(self, locks: CheckedLocks, rank: int) -> None:
+        self._locks = locks
+        self._rank = rank
+
+    def __enter__(self) -> None:
+        held = self._locks.held
+        assert all(rank < self._rank for rank in held), f"lock of rank {self._rank} taken while holding {held}"
+        held.append(self._rank)
+
+    def __exit__(self, *_: object) -> None:
+        self._locks.held.remove(self._rank)
+
+
+@pytest.fixture
+def locks() -> CheckedLocks:
+    return CheckedLocks()
+
+
+@pytest.fixture
+def new_locks() -> type[CheckedLocks]:
+    """The factory of lock factories, for tests that make many pools."""
+    return CheckedLocks

@@ -1,0 +1,199 @@
+"""The global pool: failing fast, sharing out, exclusive segments, accounting to the last segment."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from headgate.errors import ExchangeError, InsufficientBuffers
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.memory.segment import MemorySegment
+from tests.memory.conftest import CheckedLocks
+
+
+def test_too_few_buffers_fails_at_creation_and_says_what_to_change(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(10, 512, locks)
+    network.create_local_pool("map[0] output", 4, 8)
+    network.request_exclusive(3, "map[0] input")
+    with pytest.raises(InsufficientBuffers) as caught:
+        network.create_local_pool("sum[1] output", 4, 4)
+    message = str(caught.value)
+    for fact in ("sum[1] output needs 4 network buffers of 512 bytes", "only 3 of 10", "network_memory",
+                 "buffers_per_channel", "floating_buffers_per_gate", "segment_size"):  # fmt: skip
+        assert fact in message
+    with pytest.raises(InsufficientBuffers, match=r"sum\[1\] input needs 4"):
+        network.request_exclusive(4, "sum[1] input")
+    network.create_local_pool("sum[1] output", 3, 3)
+    network.validate()
+
+
+@pytest.mark.parametrize(("required", "maximum"), [(0, 3), (4, 3)])
+def test_impossible_pools_are_refused(locks: CheckedLocks, required: int, maximum: int) -> None:
+    with pytest.raises(ExchangeError, match="1 <= required <= maximum"):
+        NetworkBufferPool(10, 512, locks).create_local_pool("out", required, maximum)
+
+
+def test_pools_share_the_excess_as_others_come_and_go(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(20, 512, locks)
+    first = network.create_local_pool("first", 2, 100)
+    assert first.size == 20
+    second = network.create_local_pool("second", 2, 100, expected=6)
+    assert (first.size, second.size) == (5, 15)
+    exclusive = network.request_exclusive(4, "channels")
+    assert (first.size, second.size) == (4, 12)
+    first.destroy()
+    assert second.size == 16
+    network.recycle_exclusive(exclusive, "channels")
+    assert second.size == 20
+    network.validate()
+
+
+def test_exclusive_segments_are_given_at_once_or_not_at_all(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(6, 512, locks)
+    pool = network.create_local_pool("out", 1, 6)
+    borrowed = [pool.request() for _ in range(5)]
+    with pytest.raises(InsufficientBuffers, match="out': 3}; ask again when they have been recycled"):
+        network.request_exclusive(4, "in")
+    assert (network.holders(), pool.size) == ({"out": 6}, 6)
+    network.validate()
+    for segment in borrowed:
+        assert segment is not None
+        pool.recycle(segment)
+    segments = network.request_exclusive(4, "in")
+    assert len({segment.index for segment in segments}) == 4
+    assert network.holders() == {"in": 4, "out": 2}
+    network.validate()
+
+
+def test_nobody_returns_more_exclusive_segments_than_it_has(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(6, 512, locks)
+    segments = network.request_exclusive(2, "in")
+    with pytest.raises(ExchangeError, match="other returns 2 exclusive buffers but has only 0"):
+        network.recycle_exclusive(segments, "other")
+    network.recycle_exclusive(segments, "in")
+    with pytest.raises(ExchangeError, match="has only 0"):
+        network.recycle_exclusive(segments, "in")
+    network.validate()
+
+
+def test_closing_too_early_names_who_holds_what(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(10, 512, locks)
+    segments = network.request_exclusive(2, "sum[0] input")
+    pool = network.create_local_pool("map[1] output", 1, 1)
+    with pytest.raises(ExchangeError, match=r"3 of 10 buffers .* \{'map\[1\] output': 1, 'sum\[0\] input': 2\}"):
+        network.close()
+    pool.destroy()
+    network.recycle_exclusive(segments, "sum[0] input")
+    network.close()
+    network.close()
+
+
+def test_a_pool_that_was_not_destroyed_is_named_even_if_it_holds_nothing(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(2, 512, locks)
+    greedy = network.create_local_pool("greedy", 1, 2)
+    segments = [greedy.request(), greedy.request()]
+    network.create_local_pool("forgotten", 1, 1)
+    for segment in segments:
+        assert segment is not None
+        greedy.recycle(segment)
+    greedy.destroy()
+    with pytest.raises(ExchangeError, match=r"pools not destroyed: \['forgotten'\]"):
+        network.close()
+
+
+def test_validate_tells_a_lost_segment_from_the_holders(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(10, 512, locks)
+    network.request_exclusive(2, "sum[0] input")
+    network._free.pop()
+    with pytest.raises(AssertionError, match=r"lost or doubled: 7 free of 10, lent: \{'sum\[0\] input': 2\}"):
+        network.validate()
+
+
+class Channel:
+    """As much of a remote input channel as fairness needs: exclusive buffers, and floating ones up to `required`."""
+
+    def __init__(self, network: NetworkBufferPool, pool: LocalBufferPool, name: str) -> None:
+        self.pool, self.required = pool, 0
+        self.buffers = network.request_exclusive(2, name)
+
+    def on_backlog(self, backlog: int) -> None:
+        self.required = backlog + 2
+        while len(self.buffers) < self.required:
+            segment = self.pool.request()
+            if segment is None:
+                assert self.pool.add_listener(self.offered)
+                return
+            self.buffers.append(segment)
+
+    def offered(self, segment: MemorySegment | None) -> bool:
+        if segment is None or len(self.buffers) >= self.required:
+            return False
+        self.buffers.append(segment)
+        if len(self.buffers) < self.required:
+            self.pool.add_listener(self.offered)
+        return True
+
+
+def test_floating_buffers_are_shared_fairly_between_channels(locks: CheckedLocks) -> None:
+    """3 channels x 2 exclusive buffers, 3 floating ones, 12 segments, after Flink's RemoteInputChannelTest."""
+    network = NetworkBufferPool(12, 512, locks)
+    pool = network.create_local_pool("floating", 3, 3)
+    channels = [Channel(network, pool, f"channel {index}") for index in range(3)]
+    used = [pool.request() for _ in range(3)]
+    for channel in channels:
+        channel.on_backlog(8)
+    assert [len(channel.buffers) for channel in channels] == [2, 2, 2]
+    for segment in used:
+        assert segment is not None
+        pool.recycle(segment)
+    assert [len(channel.buffers) for channel in channels] == [3, 3, 3]
+    network.validate()
+
+
+def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() -> None:
+    """Four tasks on two small pools, each waiting only when its pool says so, with real locks."""
+    network = NetworkBufferPool(8, 512, threading.Lock)
+    pools = [network.create_local_pool(f"pool {i}", 2, 8, subpartitions=2, max_overdraft=1) for i in range(2)]
+    failures: list[BaseException] = []
+
+    def work(pool: LocalBufferPool, subpartition: int, wake: threading.Event) -> None:
+        try:
+            for _ in range(1500):
+                segments: list[MemorySegment] = []
+                while len(segments) < 2:
+                    wake.clear()
+                    segment = pool.request(subpartition)
+                    if segment is not None:
+                        segments.append(segment)
+                    elif segments:
+                        break
+                    else:
+                        assert wake.wait(10), "stuck"
+                for segment in segments:
+                    pool.recycle(segment, subpartition)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = []
+    for pool in pools:
+        events = [threading.Event(), threading.Event()]
+        pool.on_available = lambda events=events: [event.set() for event in events]
+        threads += [threading.Thread(target=work, args=(pool, i, event)) for i, event in enumerate(events)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        sys.setswitchinterval(interval)
+    assert failures == []
+    network.validate()
+    for pool in pools:
+        assert pool.in_use == 0 and pool.available
+        pool.destroy()
+    network.close()
