@@ -1,0 +1,290 @@
+"""SQL strings: `compile_expression` checks one against a schema, once, on the driver; the `Expression` then travels.
+
+Meaning is Spark SQL's: `/` gives float64, a division by zero null; integers are int64 and overflow is an error, all
+other arithmetic is float64; and, or, not are three-valued; a timestamp without a zone is UTC. Types are known when
+compiling, and nothing is converted between strings and numbers: comparing them is a PlanError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+
+from headgate.errors import DataError
+from headgate.operators.sql_eval import Call, Cast, Column, CompareFloats, InLiterals, Like, Literal, Node, NullIfZero
+from headgate.operators.sql_parser import ALLOWED, parse, position_of, sql_error
+from headgate.operators.sql_types import common_type, kind_of
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+#: The column that carries a row's event time where its own was dropped; the user never sees it.
+HIDDEN_COLUMN = "__event_time__"
+
+#: Deeper trees could not be pickled.
+_MAX_DEPTH = 100
+_INT64 = range(-(1 << 63), 1 << 63)
+_BOOL = pa.bool_()
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A compiled SQL string: immutable, picklable, evaluated without looking at the text again."""
+
+    text: str
+    root: Node
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.root.type
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """One value per row of `batch`. Raises DataError where integers overflow."""
+        try:
+            value = self.root.evaluate(batch)
+        except pa.ArrowInvalid as error:
+            problem = f"a value of {self.text!r} leaves the range of 64 bits ({error})"
+            raise DataError(f"{problem}; to calculate in float64, write 1.0 * column") from None
+        return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
+
+
+def compile_expression(text: str, schema: pa.Schema) -> Expression:
+    """Check `text` against `schema`. Raises PlanError that names the position and what is wrong there."""
+    columns = [name for name in schema.names if name != HIDDEN_COLUMN]
+    return Expression(text, _Compiler(text, schema).node(parse(text, columns)))
+
+
+def column_expression(name: str, schema: pa.Schema) -> Expression:
+    """The column itself, as it is. The name must be one of `schema`'s."""
+    return Expression(name, Column(name, schema.field(name).type))
+
+
+class _Compiler:
+    """Turns sqlglot's tree into ours, bottom up, with every operand brought to the type its operator works on."""
+
+    def __init__(self, text: str, schema: pa.Schema) -> None:
+        self._text = text
+        self._schema = schema
+        self._depth = 0
+
+    def node(self, tree: exp.Expr) -> Node:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            self._refuse(tree, f"nested more than {_MAX_DEPTH} deep; 'in' takes long lists of values")
+        node = self._compile(tree)
+        self._depth -= 1
+        return node
+
+    def _compile(self, tree: exp.Expr) -> Node:
+        kind = tree.key
+        if kind in _ARITHMETIC:
+            return self._arithmetic(tree, _ARITHMETIC[kind])
+        if kind in _COMPARISONS:
+            left, right = self._common([tree.this, tree.expression])
+            return _compare(_COMPARISONS[kind], left, right)
+        if kind in ("and", "or"):
+            return self._logical(tree, f"{kind}_kleene")
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            self._refuse(tree, f"{tree.sql('spark')!r} is not allowed; {ALLOWED}")
+        return handler(self, tree)
+
+    def _refuse(self, tree: exp.Expr, problem: str) -> NoReturn:
+        raise sql_error(self._text, position_of(tree), problem)
+
+    # -- leaves
+
+    def _paren(self, tree: exp.Expr) -> Node:
+        return self.node(tree.this)
+
+    def _column(self, tree: exp.Expr) -> Node:
+        if tree.args.get("table") is not None:
+            self._refuse(tree, f"a column has no table here; {ALLOWED}")
+        return Column(tree.name, self._schema.field(tree.name).type)
+
+    def _null(self, tree: exp.Expr) -> Node:
+        return Literal(None, pa.null())
+
+    def _truth(self, tree: exp.Expr) -> Node:
+        return Literal(bool(tree.this), _BOOL)
+
+    def _constant(self, tree: exp.Expr) -> Node:
+        return Literal(tree.this, pa.string()) if tree.is_string else self._number(tree, tree.this)
+
+    def _number(self, tree: exp.Expr, digits: str) -> Node:
+        if digits.lstrip("-").isdigit():
+            if int(digits) not in _INT64:
+                self._refuse(tree, f"{digits} does not fit int64; write {digits}.0 for a float64")
+            return Literal(int(digits), pa.int64())
+        try:
+            return Literal(float(digits), pa.float64())
+        except ValueError:
+            self._refuse(tree, f"{digits!r} is not a number")
+
+    def _timestamp(self, tree: exp.Expr) -> Node:
+        if tree.args["to"].this.name != "TIMESTAMPTZ" or tree.this.key != "literal" or not tree.this.is_string:
+            self._refuse(tree, f"casts are not allowed; {ALLOWED}")
+        text = str(tree.this.this)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            self._refuse(tree, f"{text!r} is not a timestamp like '2024-01-31 13:45:00' or '...+01:00'")
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return Literal(moment, pa.timestamp("us", "UTC"))
+
+    # -- operators
+
+    def _arithmetic(self, tree: exp.Expr, kernel: str) -> Node:
+        left, right = self._numeric(tree.this), self._numeric(tree.expression)
+        both_int = kind_of(left.type) == kind_of(right.type) == "integer"
+        result = pa.int64() if both_int and kernel != "divide" else pa.float64()
+        left, right = self._coerce(left, result, tree), self._coerce(right, result, tree)
+        if kernel in ("divide", "remainder"):
+            return Call(kernel, (left, NullIfZero(right, result)), result)
+        return Call(f"{kernel}_checked" if both_int else kernel, (left, right), result)
+
+    def _negate(self, tree: exp.Expr) -> Node:
+        inner = tree.this
+        if inner.key == "literal" and not inner.is_string:  # so that -9223372036854775808 can be written
+            return self._number(inner, f"-{inner.this}")
+        operand = self._numeric(inner)
+        integer = kind_of(operand.type) == "integer"
+        result = pa.int64() if integer else pa.float64()
+        return Call("negate_checked" if integer else "negate", (self._coerce(operand, result, tree),), result)
+
+    def _logical(self, tree: exp.Expr, kernel: str) -> Node:
+        """A chain of one operator, as a balanced tree, so that thousands of them can be pickled."""
+        nodes = [self._boolean(part) for part in tree.flatten()]
+        while len(nodes) > 1:
+            pairs = [tuple(nodes[start : start + 2]) for start in range(0, len(nodes), 2)]
+            nodes = [Call(kernel, pair, _BOOL) if len(pair) == 2 else pair[0] for pair in pairs]
+        return nodes[0]
+
+    def _not(self, tree: exp.Expr) -> Node:
+        return _invert(self._boolean(tree.this))
+
+    def _is(self, tree: exp.Expr) -> Node:
+        if tree.expression.key != "null":
+            self._refuse(tree, f"only 'is null' and 'is not null' are allowed; {ALLOWED}")
+        return Call("is_null", (self.node(tree.this),), _BOOL)
+
+    def _between(self, tree: exp.Expr) -> Node:
+        value, low, high = self._common([tree.this, tree.args["low"], tree.args["high"]])
+        return Call("and_kleene", (_compare("greater_equal", value, low), _compare("less_equal", value, high)), _BOOL)
+
+    def _in(self, tree: exp.Expr) -> Node:
+        if not tree.expressions:
+            self._refuse(tree, "'in' takes a list of values in parentheses, with at least one")
+        operand, *values = self._common([tree.this, *tree.expressions])
+        if all(isinstance(value, Literal) for value in values):
+            known = tuple(value for value in values if isinstance(value, Literal) and value.value is not None)
+            return InLiterals(operand, known, len(known) < len(values), _BOOL)
+        found = _compare("equal", operand, values[0])
+        for value in values[1:]:
+            found = Call("or_kleene", (found, _compare("equal", operand, value)), _BOOL)
+        return found
+
+    def _like(self, tree: exp.Expr, escape: str = "\\") -> Node:
+        operand, pattern = self.node(tree.this), tree.expression
+        if kind_of(operand.type) not in ("string", "null"):
+            self._refuse(tree, f"'like' needs a string, not {operand.type}")
+        if pattern.key != "literal" or not pattern.is_string:
+            self._refuse(pattern, "the pattern of 'like' must be a string literal")
+        arrow_pattern = self._pattern(pattern, escape)
+        result = Like(self._coerce(operand, common_type([operand.type, pa.string()]), tree), arrow_pattern, _BOOL)
+        return _invert(result) if tree.args.get("negate") else result
+
+    def _escape(self, tree: exp.Expr) -> Node:
+        escape = tree.expression
+        if tree.this.key != "like" or escape.key != "literal" or not escape.is_string or len(escape.this) != 1:
+            self._refuse(escape, "'escape' follows a 'like' and takes one character, as in like '50!%' escape '!'")
+        return self._like(tree.this, escape.this)
+
+    def _pattern(self, tree: exp.Expr, escape: str) -> str:
+        """The pattern with Arrow's escape character, the backslash."""
+        out, characters = [], iter(str(tree.this))
+        for character in characters:
+            if character == escape:
+                following = next(characters, "")
+                if following not in ("%", "_", escape):
+                    self._refuse(tree, f"the escape character {escape!r} must stand before %, _ or itself")
+                out.append(following if following not in "%_\\" else f"\\{following}")
+            else:
+                out.append("\\\\" if character == "\\" else character)
+        return "".join(out)
+
+    # -- operands
+
+    def _numeric(self, tree: exp.Expr) -> Node:
+        node = self.node(tree)
+        if kind_of(node.type) not in ("integer", "float", "null"):
+            self._refuse(tree, f"{tree.sql('spark')} is {node.type}: arithmetic needs integers or floats")
+        return node
+
+    def _boolean(self, tree: exp.Expr) -> Node:
+        node = self.node(tree)
+        if kind_of(node.type) not in ("boolean", "null"):
+            self._refuse(tree, f"{tree.sql('spark')} is {node.type}: and, or, not need conditions")
+        return self._coerce(node, _BOOL, tree)
+
+    def _common(self, trees: Sequence[exp.Expr]) -> list[Node]:
+        """The operands, brought to one type."""
+        nodes = [self.node(tree) for tree in trees]
+        target = common_type([node.type for node in nodes])
+        if target is None:
+            shown = " with ".join(dict.fromkeys(f"{node.type}" for node in nodes))
+            hint = "; write times as timestamp '...'" if any(pa.types.is_timestamp(node.type) for node in nodes) else ""
+            self._refuse(trees[0], f"cannot compare {shown}: types are not converted{hint}")
+        return [self._coerce(node, target, tree) for node, tree in zip(nodes, trees, strict=True)]
+
+    def _coerce(self, node: Node, target: pa.DataType, tree: exp.Expr) -> Node:
+        if node.type.equals(target):
+            return node
+        if not isinstance(node, Literal):
+            return Cast(node, target)
+        value = float(node.value) if pa.types.is_floating(target) and node.value is not None else node.value
+        try:
+            pa.scalar(value, target)
+        except pa.ArrowInvalid as error:
+            self._refuse(tree, f"{node.value} cannot be compared with {target}: {error}")
+        return Literal(value, target)
+
+
+def _compare(operator: str, left: Node, right: Node) -> Node:
+    if pa.types.is_floating(left.type):
+        return CompareFloats(operator, left, right, _BOOL)
+    return Call(operator, (left, right), _BOOL)
+
+
+def _invert(node: Node) -> Node:
+    return Call("invert", (node,), _BOOL)
+
+
+_ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "mod": "remainder"}
+_COMPARISONS = {
+    "eq": "equal",
+    "neq": "not_equal",
+    "lt": "less",
+    "lte": "less_equal",
+    "gt": "greater",
+    "gte": "greater_equal",
+}
+_HANDLERS: dict[str, Callable[[_Compiler, exp.Expr], Node]] = {
+    "paren": _Compiler._paren,
+    "column": _Compiler._column,
+    "null": _Compiler._null,
+    "boolean": _Compiler._truth,
+    "literal": _Compiler._constant,
+    "cast": _Compiler._timestamp,
+    "neg": _Compiler._negate,
+    "not": _Compiler._not,
+    "is": _Compiler._is,
+    "between": _Compiler._between,
+    "in": _Compiler._in,
+    "like": _Compiler._like,
+    "escape": _Compiler._escape,
+}

@@ -1,0 +1,147 @@
+"""The nodes a SQL string is compiled into: small frozen dataclasses that evaluate themselves on a batch.
+
+Every operand has its final type already: the compiler inserts `Cast`. Meaning is Spark SQL's (https://spark.apache.org/docs/latest/sql-ref.html,
+"Null semantics" and "NaN semantics"): null is unknown, NaN equals NaN and is greater than any number, -0.0 equals 0.0,
+a division by zero is null.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, Union
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: What a node evaluates to: a scalar where it depends on no column, else an array as long as the batch.
+Value: TypeAlias = Union[pa.Array, pa.Scalar]  # noqa: UP007 - pyarrow has no types: "|" would not be an alias
+
+
+class Node(ABC):
+    """A piece of an expression; immutable and picklable."""
+
+    type: pa.DataType
+
+    @abstractmethod
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        """The node's value for each row. Raises pa.ArrowInvalid where an integer overflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Node):
+    name: str
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        return batch.column(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Node):
+    """A constant: int, float, str, bool, None or a datetime with a zone."""
+
+    value: Any
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        return pa.scalar(self.value, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Node):
+    """A widening of the operand's type; int64 to float64 rounds, as it does in Spark."""
+
+    operand: Node
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        return pc.cast(self.operand.evaluate(batch), self.type, safe=not pa.types.is_floating(self.type))
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    """An Arrow kernel whose meaning is already the one wanted."""
+
+    kernel: str
+    operands: tuple[Node, ...]
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        return pc.call_function(self.kernel, [operand.evaluate(batch) for operand in self.operands])
+
+
+@dataclass(frozen=True, slots=True)
+class NullIfZero(Node):
+    """A divisor."""
+
+    operand: Node
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        value = self.operand.evaluate(batch)
+        return pc.if_else(pc.equal(value, pa.scalar(0, self.type)), pa.scalar(None, self.type), value)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareFloats(Node):
+    """A comparison in which NaN is equal to itself and greater than any number; Arrow's own follow IEEE 754."""
+
+    operator: str
+    left: Node
+    right: Node
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        return _TOTAL_ORDER[self.operator](self.left.evaluate(batch), self.right.evaluate(batch))
+
+
+def _equal(left: Value, right: Value) -> Value:
+    return pc.or_(pc.equal(left, right), pc.and_(pc.is_nan(left), pc.is_nan(right)))
+
+
+def _greater(left: Value, right: Value) -> Value:
+    return pc.and_(pc.invert(pc.less_equal(left, right)), pc.invert(pc.is_nan(right)))
+
+
+_TOTAL_ORDER: dict[str, Callable[[Value, Value], Value]] = {
+    "equal": _equal,
+    "not_equal": lambda left, right: pc.invert(_equal(left, right)),
+    "greater": _greater,
+    "greater_equal": lambda left, right: pc.invert(_greater(right, left)),
+    "less": lambda left, right: _greater(right, left),
+    "less_equal": lambda left, right: pc.invert(_greater(left, right)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InLiterals(Node):
+    """`operand in (constants)`: one hash probe per row. Unknown for null, and for a miss when a constant is null."""
+
+    operand: Node
+    values: tuple[Literal, ...]
+    has_null: bool
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        value = self.operand.evaluate(batch)
+        if pa.types.is_floating(self.operand.type):
+            value = pc.add(value, 0.0)  # -0.0 becomes 0.0: the hash table tells them apart
+        found = pc.is_in(value, pa.array([literal.value for literal in self.values], self.operand.type))
+        unknown = pa.scalar(None, pa.bool_())
+        if self.has_null:
+            found = pc.if_else(found, True, unknown)
+        return pc.if_else(pc.is_valid(value), found, unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Like(Node):
+    """`operand like pattern`; the pattern is in Arrow's form, with a backslash before what stands for itself."""
+
+    operand: Node
+    pattern: str
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        return pc.match_like(self.operand.evaluate(batch), self.pattern)

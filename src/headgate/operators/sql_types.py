@@ -1,0 +1,55 @@
+"""Which types SQL strings work on, and the type in which two of them meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def kind_of(data_type: pa.DataType) -> str:
+    """null, boolean, integer, float, string, timestamp; the own name of a type that only passes through."""
+    types = pa.types
+    if types.is_dictionary(data_type):
+        return kind_of(data_type.value_type)
+    if types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type):
+        return "string"
+    if types.is_timestamp(data_type) or types.is_date(data_type):
+        return "timestamp"
+    for kind, test in (
+        ("null", types.is_null),
+        ("boolean", types.is_boolean),
+        ("integer", types.is_integer),
+        ("float", types.is_floating),
+    ):
+        if test(data_type):
+            return kind
+    return str(data_type)
+
+
+def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
+    """The type in which values of these types are compared; None = they are not."""
+    data_types = [data_type.value_type if pa.types.is_dictionary(data_type) else data_type for data_type in data_types]
+    kinds = {kind_of(data_type) for data_type in data_types} - {"null"}
+    if kinds <= {"boolean"}:
+        return pa.bool_()
+    if kinds == {"integer"}:
+        return _common_integer(data_types)
+    if kinds <= {"integer", "float"}:
+        return pa.float64()
+    if kinds == {"string"}:
+        return pa.large_string() if any(map(pa.types.is_large_string, data_types)) else pa.string()
+    if kinds == {"timestamp"}:
+        # Arrow keeps the instant in UTC, with a zone or without: dropping the zone compares instants.
+        units = [data_type.unit for data_type in data_types if pa.types.is_timestamp(data_type)]
+        return pa.timestamp(max(units, key=_UNITS.index, default="s"))
+    return None
+
+
+def _common_integer(data_types: Sequence[pa.DataType]) -> pa.DataType:
+    unsigned = [pa.types.is_uint64(data_type) for data_type in data_types if not pa.types.is_null(data_type)]
+    if not any(unsigned):
+        return pa.int64()
+    return pa.uint64() if all(unsigned) else pa.decimal128(20, 0)

@@ -1,0 +1,258 @@
+"""SQL strings: what is allowed, what it means, and that every refusal says where and why."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import cloudpickle
+import pyarrow as pa
+import pytest
+
+from headgate.errors import DataError, PlanError
+from headgate.operators.sql import compile_expression
+
+NAN = math.nan
+BATCH = pa.record_batch(
+    {
+        "i": pa.array([1, None, -7, 2**62], pa.int64()),
+        "x": pa.array([0.0, NAN, None, -0.0], pa.float64()),
+        "s": pa.array(["ab", "é%", None, "it's"], pa.string()),
+        "f": pa.array([True, False, None, True], pa.bool_()),
+        "t": pa.array([0, 1, None, 10**15], pa.timestamp("us")),
+        "d": pa.array(["ab", "b", None, "b"]).dictionary_encode(),
+        "u": pa.array([1, 2, 3, 2**64 - 1], pa.uint64()),
+        "small": pa.array([1, 2, 3, None], pa.int8()),
+        "day": pa.array([0, 1, 2, None], pa.date32()),
+        "berlin": pa.array([0, 1, None, 10**9], pa.timestamp("s", "Europe/Berlin")),
+        "money": pa.array([None] * 4, pa.decimal128(10, 2)),
+        "select": pa.array([1, 2, 3, 4], pa.int64()),
+        "a b": pa.array([1, 2, 3, 4], pa.int64()),
+        "__event_time__": pa.array([0, 0, 0, 0], pa.int64()),
+    }
+)
+
+
+def evaluate(text: str) -> list[object]:
+    expression = compile_expression(text, BATCH.schema)
+    result = expression.evaluate(BATCH)
+    assert result.type == expression.type
+    assert len(expression.evaluate(BATCH.slice(0, 0))) == 0
+    values: list[object] = result.to_pylist()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("i", [1, None, -7, 2**62]),
+        ("`a b` + 1", [2, 3, 4, 5]),
+        ("select > 2", [False, False, True, True]),
+        ("small + 1", [2, 3, 4, None]),
+        ("-small", [-1, -2, -3, None]),
+        ("- - 5", [5] * 4),
+        ("+i", [1, None, -7, 2**62]),
+        ("-9223372036854775808", [-(2**63)] * 4),
+        ("i / 2", [0.5, None, -3.5, 2.0**61]),
+        ("i / 0", [None] * 4),
+        ("1 / x", [None, NAN, None, None]),
+        ("i % 4", [1, None, -3, 0]),
+        ("i % -4", [1, None, -3, 0]),
+        ("i % 0", [None] * 4),
+        ("5.5 % 2", [1.5] * 4),
+        (".5 + 1e3", [1000.5] * 4),
+        ("1 + 2 * 3 - 4", [3] * 4),
+        ("(1 + 2) * 3", [9] * 4),
+        ("x = x", [True, True, None, True]),
+        ("x = -0.0", [True, False, None, True]),
+        ("x > 1e308", [False, True, None, False]),
+        ("x >= x", [True, True, None, True]),
+        ("x < x", [False, False, None, False]),
+        ("x <> 0", [False, True, None, False]),
+        ("x in (0, 7)", [True, False, None, True]),
+        ("x not in (0, null)", [False, None, None, False]),
+        ("i in (1, 2, null)", [True, None, None, None]),
+        ("i not in (1, 2)", [False, None, True, True]),
+        ("s in ('ab', s, null)", [True, True, None, True]),
+        ("i == 1", [True, None, False, False]),
+        ("i != 1", [False, None, True, True]),
+        ("i between -7 and 1", [True, None, True, False]),
+        ("i not between -7 and 1 and f", [False, False, False, True]),
+        ("i is null", [False, True, False, False]),
+        ("i is not null", [True, False, True, True]),
+        ("null is null", [True] * 4),
+        ("null = null", [None] * 4),
+        ("null", [None] * 4),
+        ("f or null", [True, None, None, True]),
+        ("f and null", [None, False, None, None]),
+        ("not f", [False, True, None, False]),
+        ("! f", [False, True, None, False]),
+        ("f > false", [True, False, None, True]),
+        ("NOT f OR TRUE", [True] * 4),
+        ("not i = 1", [False, None, True, True]),
+        ("s = \"ab\"", [True, False, None, False]),
+        ("s = 'it''s'", [False, False, None, True]),
+        ("s = 'it\\'s'", [False, False, None, True]),
+        ("s < 'b'", [True, False, None, False]),
+        ("s like 'a_'", [True, False, None, False]),
+        ("s like '%'", [True, True, None, True]),
+        ("s not like '_\\%'", [True, False, None, True]),
+        ("s like '_!%' escape '!'", [False, True, None, False]),
+        ("null like 'a'", [None] * 4),
+        ("d", ["ab", "b", None, "b"]),
+        ("d = 'b'", [False, True, None, True]),
+        ("d in ('ab')", [True, False, None, False]),
+        ("d = s", [True, False, None, False]),
+        ("u > -1", [True] * 4),
+        ("u > i", [False, None, True, True]),
+        ("t > timestamp '1970-01-01'", [False, True, None, True]),
+        ("t >= timestamp '1970-01-01 01:00:00.000001+01:00'", [False, True, None, True]),
+        ("t in (timestamp '1970-01-01', null)", [True, None, None, None]),
+        ("t between timestamp '1970-01-01T00:00:00Z' and timestamp '1980-01-01'", [True, True, None, False]),
+        ("berlin = timestamp '1970-01-01 00:00:01'", [False, True, None, False]),
+        ("berlin > t", [False, True, None, False]),
+        ("day <= timestamp '1970-01-02'", [True, True, False, None]),
+        ("money is null", [True] * 4),
+        ("/* a comment */ i -- another", [1, None, -7, 2**62]),
+    ],
+)
+def test_value(text: str, expected: list[object]) -> None:
+    # By their words, since NaN is not equal to itself and True is equal to 1.
+    assert repr(evaluate(text)) == repr(expected)
+
+
+def test_timestamp_literal() -> None:
+    assert evaluate("timestamp '1970-01-01 01:00:00.5+01:00'") == [datetime(1970, 1, 1, 0, 0, 0, 500_000, UTC)] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "data_type"),
+    [
+        ("i + small", pa.int64()),
+        ("i + 1.0", pa.float64()),
+        ("small / small", pa.float64()),
+        ("small", pa.int8()),
+        ("s", pa.string()),
+        ("i > 1", pa.bool_()),
+        ("null", pa.null()),
+        ("timestamp '2024-01-01'", pa.timestamp("us", "UTC")),
+    ],
+)
+def test_type(text: str, data_type: pa.DataType) -> None:
+    assert compile_expression(text, BATCH.schema).type == data_type
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "words"),
+    [
+        ("i + nosuch", 5, "no column 'nosuch'; the columns are: i, x, s, f, t, d, u, small, day"),
+        ("i + I", 5, "no column 'I'"),
+        ("__event_time__ > 0", 1, "no column '__event_time__'"),
+        ("i > 0 and upper(s) = 'A'", 11, "'upper': functions and subqueries are not allowed; allowed are columns"),
+        ("i\n + upper(s)", 6, "'upper': functions"),
+        ("`i`(1)", 1, "functions"),
+        ("cast(i as string)", 1, "'cast': functions"),
+        ("i::string", 2, "'::' is not allowed here"),
+        ("i || i", 3, "'||' is not allowed here"),
+        ("i <=> i", 3, "'<=>' is not allowed here"),
+        ("i & 1", 3, "'&' is not allowed here"),
+        ("t.i", 2, "'.' is not allowed here"),
+        ("i[0]", 2, "'[' is not allowed here"),
+        ("i; i", 2, "';' is not allowed here"),
+        ("?", 1, "'?' is not allowed here"),
+        ("1L", 1, "'1L' is not allowed here"),
+        ("case when f then i end", 1, "no column 'case'"),
+        ("s rlike 'x'", 3, "allowed are columns"),
+        ("i in (select i)", 14, "Expecting )"),
+        ("i i", 3, "Unexpected token"),
+        ("(i", 2, "Expecting )"),
+        ("i between 1", 11, "an operand is missing"),
+        ("i and", 3, "an operand is missing"),
+        ("*", 1, "'*' is not allowed"),
+        ("(i, i) = (1, 1)", 2, "is not allowed"),
+        ("i in ()", 1, "'in' takes a list"),
+        ("f is true", 1, "only 'is null'"),
+        ("date '2024-01-01'", 1, "no column 'date'"),
+        ("select '2024-01-01'", 8, "Unexpected token"),
+        ("timestamp 'yesterday'", 11, "'yesterday' is not a timestamp"),
+        ("i = 'a'", 1, "cannot compare int64 with string"),
+        ("f and i in (1, 'a')", 7, "cannot compare int64 with string"),
+        ("t > '2024-01-01'", 1, "write times as timestamp '...'"),
+        ("f and t > 1", 7, "cannot compare timestamp[us] with int64"),
+        ("money > 1", 1, "cannot compare decimal128(10, 2) with int64"),
+        ("1 + s", 5, "arithmetic needs integers or floats"),
+        ("t - t", 1, "arithmetic needs integers or floats"),
+        ("f or i", 6, "is int64: and, or, not need conditions"),
+        ("not s", 5, "is string: and, or, not need conditions"),
+        ("s like s", 8, "the pattern of 'like' must be a string literal"),
+        ("i like 'a'", 1, "'like' needs a string, not int64"),
+        ("s like 'a\\\\b'", 8, "must stand before %, _ or itself"),
+        ("s like 'a' escape 'xx'", 19, "one character"),
+        ("9223372036854775808", 1, "does not fit int64"),
+        ("1e", 1, "'1e' is not a number"),
+    ],
+)
+def test_refusal_says_where_and_why(text: str, position: int, words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        compile_expression(text, BATCH.schema)
+    message = caught.value.message
+    assert message.startswith(f"SQL at position {position}: ")
+    assert words in message
+    line, mark = message.split("\n")[-2:]
+    begin = text.rfind("\n", 0, position - 1) + 1
+    assert mark.index("^") - 2 == position - 1 - begin and line.strip() in text
+
+
+@pytest.mark.parametrize("text", ["", "  ", "'open", "-- only a comment", "(" * 3000 + "i" + ")" * 3000])
+def test_no_expression_at_all(text: str) -> None:
+    with pytest.raises(PlanError, match="SQL"):
+        compile_expression(text, BATCH.schema)
+
+
+def test_not_a_string() -> None:
+    with pytest.raises(PlanError, match="expected a SQL string, got int"):
+        compile_expression(5, BATCH.schema)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["i * i", "i + i", "-i - 9223372036854775807", "-(-9223372036854775808)", "u + 1"])
+def test_integer_overflow_is_an_error(text: str) -> None:
+    with pytest.raises(DataError, match="leaves the range of 64 bits"):
+        evaluate(text)
+
+
+def test_integers_are_exact_beyond_floats() -> None:
+    batch = pa.record_batch({"i": pa.array([2**53 + 1])})
+    text = "i = 9007199254740993 and i <> 9007199254740992 and i in (9007199254740993)"
+    assert compile_expression(text, batch.schema).evaluate(batch).to_pylist() == [True]
+
+
+def test_an_integer_meets_a_float_as_a_float() -> None:
+    batch = pa.record_batch({"i": pa.array([2**53 + 1])})
+    assert compile_expression("i = 9007199254740992.0", batch.schema).evaluate(batch).to_pylist() == [True]
+
+
+def test_a_literal_beyond_the_columns_unit_is_refused() -> None:
+    schema = pa.schema({"t": pa.timestamp("ns")})
+    with pytest.raises(PlanError, match="cannot be compared with timestamp"):
+        compile_expression("t < timestamp '9999-12-31'", schema)
+
+
+def test_pickled_expressions_evaluate_without_the_parser() -> None:
+    text = "not (i in (1, 2) or x > 1.5 and s like 'a%') and t < timestamp '2024-01-01' and i % 3 = 1"
+    expression = compile_expression(text, BATCH.schema)
+    copy = pickle.loads(cloudpickle.dumps(expression))
+    assert copy == expression
+    assert copy.evaluate(BATCH).equals(expression.evaluate(BATCH))
+    probe = "import sys, headgate.operators.sql; sys.exit('sqlglot' in sys.modules)"
+    subprocess.run([sys.executable, "-c", probe], env={"PYTHONPATH": ":".join(sys.path)}, check=True)
+
+
+def test_long_chains_travel_and_deep_nests_are_refused() -> None:
+    text = " or ".join(f"(i = {n} and x < {n})" for n in range(1500))
+    copy = pickle.loads(cloudpickle.dumps(compile_expression(text, BATCH.schema)))
+    assert copy.evaluate(BATCH).to_pylist() == [True, False, False, False]
+    with pytest.raises(PlanError, match="nested more than 100 deep"):
+        compile_expression("+".join("i" * 300), BATCH.schema)
