@@ -1,0 +1,265 @@
+"""Columns as canonical 64-bit words, so that equal values have equal words in whatever way Arrow holds them.
+
+Integers, dates, times and timestamps are their integer; floats are the bits of the float64, with one NaN and one zero;
+strings and binaries are their bytes in little-endian words, padded with zeros. A null has the words of zero or of "":
+it is told apart by the null mask. Values of nested types have no words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PlanError
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+
+_WORD = 8
+_HEAD = 2 * _WORD
+_LOW_BYTES = np.array([(1 << (8 * n)) - 1 for n in range(_WORD + 1)], np.uint64)
+_NO_TAIL = np.zeros(0, np.uint64)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values of this type have a length of their own: strings and binaries of every sort."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values themselves: a dictionary's value type, else the type."""
+    return value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """The column without dictionary encoding."""
+    return decoded(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
+
+
+def words_per_value(kind: pa.DataType) -> int:
+    """How many 64-bit words a value of this fixed-width type takes. Raises PlanError for types without words."""
+    if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
+        return int(kind.byte_width) // _WORD
+    if pa.types.is_null(kind) or (pa.types.is_primitive(kind) and kind.bit_width <= 64) or pa.types.is_decimal(kind):
+        return 1
+    raise PlanError(f"a column of type {kind} cannot be a key: only numbers, times, booleans, strings and binaries can")
+
+
+def check_keyable(kind: pa.DataType) -> None:
+    """Raise PlanError unless values of this type can be keys."""
+    kind = value_type(kind)
+    if not is_bytes(kind):
+        words_per_value(kind)
+
+
+def null_mask(column: pa.Array) -> Bools | None:
+    """True where null; None when there is no null."""
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+        column = column.dictionary_decode()
+    if column.null_count == 0:
+        return None
+    mask: Bools = column.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def raw_values(column: pa.Array) -> npt.NDArray[np.generic]:
+    """The values of a fixed-width column of at most 64 bits as they lie in memory; at nulls they are arbitrary.
+
+    Times come as their integers, booleans as uint8. A view wherever Arrow's layout allows it.
+    """
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+        kind = column.type
+    dtype = np.dtype(np.float16) if pa.types.is_float16(kind) else _dtype(kind)
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column), dtype)
+    values: npt.NDArray[np.generic] = np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
+    return values
+
+
+def _dtype(kind: pa.DataType) -> np.dtype[np.generic]:
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        numeric: np.dtype[np.generic] = np.dtype(kind.to_pandas_dtype())
+        return numeric
+    return np.dtype(f"<i{kind.bit_width // 8}")
+
+
+def fixed_words(column: pa.Array) -> list[Int64s]:
+    """The words of a fixed-width column that is not a dictionary, one array per word; zero at nulls."""
+    kind, count = column.type, words_per_value(column.type)
+    if pa.types.is_null(kind):
+        return [np.zeros(len(column), np.int64)]
+    if count > 1:
+        flat = np.frombuffer(column.buffers()[1], np.int64, len(column) * count, column.offset * count * _WORD)
+        words = [flat[i::count] for i in range(count)]
+    else:
+        words = [_word(raw_values(column))]
+    nulls = null_mask(column)
+    return words if nulls is None else [np.where(nulls, 0, word) for word in words]
+
+
+def _word(values: npt.NDArray[np.generic]) -> Int64s:
+    if values.dtype.kind == "f":
+        doubles = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+        doubles[np.isnan(doubles)] = np.nan
+        return doubles.view(np.int64)
+    return values.view(np.int64) if values.dtype.itemsize == _WORD else values.astype(np.int64)
+
+
+def from_fixed_words(words: list[Int64s], nulls: Bools | None, kind: pa.DataType) -> pa.Array:
+    """The column that `fixed_words` and `null_mask` were taken from."""
+    if pa.types.is_null(kind):
+        return pa.nulls(len(words[0]))
+    if pa.types.is_boolean(kind):
+        return pa.array(words[0].astype(np.bool_), mask=nulls)
+    if len(words) > 1:
+        values: npt.NDArray[np.generic] = np.stack(words, axis=1)
+    elif pa.types.is_floating(kind):
+        values = words[0].view(np.float64).astype(np.dtype(kind.to_pandas_dtype()))
+    else:
+        values = words[0].astype(_dtype(kind), copy=False)
+    return from_raw_values(values, nulls, kind)
+
+
+def from_raw_values(values: npt.NDArray[np.generic], nulls: Bools | None, kind: pa.DataType) -> pa.Array:
+    """An Arrow array of this fixed-width type (not boolean) over the values, without copying them."""
+    valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBytes:
+    """Byte strings as zero-padded little-endian words.
+
+    The first two words of string i are `first[i]` and `second[i]`, which is all of it up to 16 bytes; what is longer has
+    its further words in `tail[tail_starts[i]:tail_starts[i] + tail_words(lengths[i])]`. Tails lie one after the other.
+    """
+
+    first: UInt64s
+    second: UInt64s
+    lengths: Int64s
+    tail_starts: Int64s
+    tail: UInt64s
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def take(self, rows: Int64s) -> PackedBytes:
+        """The strings of these rows, in this order, with a tail of their own."""
+        lengths = self.lengths.take(rows)
+        first, second = self.first.take(rows), self.second.take(rows)
+        if not len(self.tail):
+            return PackedBytes(first, second, lengths, np.zeros(len(rows), np.int64), self.tail)
+        position, starts = flat_ranges(self.tail_starts.take(rows), tail_words(lengths))
+        return PackedBytes(first, second, lengths, starts[:-1], self.tail.take(position))
+
+
+def tail_words(lengths: Int64s) -> Int64s:
+    """How many words strings of these lengths have beyond the first two."""
+    words: Int64s = np.maximum((lengths - (_HEAD - _WORD + 1)) >> 3, 0)
+    return words
+
+
+def flat_ranges(starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
+    """All positions of the ranges one after the other, and where each range begins in that (with the end appended)."""
+    firsts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=firsts[1:])
+    return np.repeat(starts - firsts[:-1], counts) + np.arange(firsts[-1]), firsts
+
+
+def pack(column: pa.Array) -> PackedBytes:
+    """Pack a column of strings or binaries that is not a dictionary; nulls count as empty."""
+    offsets, data = _bytes_of(column)
+    begins, lengths = offsets[:-1], np.diff(offsets)
+    nulls = null_mask(column)
+    if nulls is not None:
+        lengths[nulls] = 0
+    longest = int(lengths.max()) if len(lengths) else 0
+    first = _load(data, begins, lengths)
+    if longest <= _WORD:
+        none = np.zeros(len(lengths), np.int64)
+        return PackedBytes(first, none.view(np.uint64), lengths, none, _NO_TAIL)
+    second = _load(data, begins + _WORD, lengths - _WORD)
+    if longest <= _HEAD:
+        return PackedBytes(first, second, lengths, np.zeros(len(lengths), np.int64), _NO_TAIL)
+    counts = tail_words(lengths)
+    position, starts = flat_ranges(np.zeros(len(counts), np.int64), counts)
+    done = _HEAD + (position << 3)
+    tail = _load(data, np.repeat(begins, counts) + done, np.repeat(lengths, counts) - done)
+    return PackedBytes(first, second, lengths, starts[:-1], tail)
+
+
+def unpack(packed: PackedBytes, nulls: Bools | None, kind: pa.DataType) -> pa.Array:
+    """The column of strings or binaries of this type again."""
+    counts = np.maximum((packed.lengths + (_WORD - 1)) >> 3, 1)
+    _, starts = flat_ranges(np.zeros(len(counts), np.int64), counts)
+    words = np.empty(starts[-1], "<u8")
+    words[starts[:-1]] = packed.first
+    has_second = np.flatnonzero(counts > 1)
+    words[starts[has_second] + 1] = packed.second[has_second]
+    into, _ = flat_ranges(starts[:-1] + 2, tail_words(packed.lengths))
+    if len(into):
+        words[into] = packed.tail
+    used = np.full(len(words), _WORD)
+    used[starts[1:] - 1] = packed.lengths - ((counts - 1) << 3)
+    data = words.view(np.uint8).reshape(-1, _WORD)[np.arange(_WORD) < used[:, None]]
+    offsets = np.zeros(len(packed) + 1, np.int64)
+    np.cumsum(packed.lengths, out=offsets[1:])
+    plain = pa.large_string() if pa.types.is_string(kind) or pa.types.is_large_string(kind) else pa.large_binary()
+    valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(plain, len(packed), buffers).cast(kind)
+
+
+def _bytes_of(column: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
+    """Offsets, from 0, and the bytes they point into with a word of padding behind."""
+    kind = column.type
+    if pa.types.is_fixed_size_binary(kind):
+        column = column.cast(pa.binary())
+    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        column = column.cast(pa.large_binary())
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    _, ends, data = column.buffers()
+    if ends is None or len(column) == 0:
+        return np.zeros(len(column) + 1, np.int64), np.zeros(_WORD, np.uint8)
+    dtype = np.dtype(np.int64 if wide else np.int32)
+    offsets = np.frombuffer(ends, dtype, len(column) + 1, column.offset * dtype.itemsize).astype(np.int64)
+    first, size = int(offsets[0]), int(offsets[-1] - offsets[0])
+    padded = np.zeros(size + _WORD, np.uint8)
+    if size:
+        padded[:size] = np.frombuffer(data, np.uint8, size, first)
+    return offsets - first, padded
+
+
+def _load(data: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> UInt64s:
+    """Up to eight bytes from each position on, zero beyond the length. Positions need no alignment."""
+    every = np.ndarray((len(data) - _WORD + 1,), np.dtype("<u8"), data, strides=(1,))
+    loaded: UInt64s = every[np.minimum(at, len(every) - 1)]
+    loaded &= _LOW_BYTES.take(lengths, mode="clip")
+    return loaded
+
+
+def through_dictionary(column: pa.DictionaryArray) -> bool:
+    """Whether it pays to work on a dictionary's values rather than on the rows."""
+    return len(column.dictionary) <= len(column)
+
+
+def dictionary_rows(column: pa.DictionaryArray) -> Int64s:
+    """For each row the position of its value in the dictionary; 0 at nulls."""
+    indices: Int64s = pc.fill_null(column.indices, 0).cast(pa.int64()).to_numpy()
+    return indices

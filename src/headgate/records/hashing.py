@@ -1,0 +1,140 @@
+"""The hash of a row's key, fixed for ever, and the way from a hash to a key group and a subtask.
+
+Hashes are part of what a snapshot means (they say which key group owns a key), so they must never change: the test
+vectors hold them. Equal keys hash alike however Arrow holds them; see `canonical`. Key groups are Flink's: a key
+belongs to group `hash mod M` for good, and subtasks own ranges of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.records.canonical import (
+    Int64s,
+    PackedBytes,
+    UInt64s,
+    decoded,
+    dictionary_rows,
+    fixed_words,
+    flat_ranges,
+    is_bytes,
+    null_mask,
+    pack,
+    tail_words,
+    through_dictionary,
+)
+
+#: Flink's bounds (KeyGroupRangeAssignment).
+MAX_PARALLELISM = 32768
+_DEFAULT_LOWEST_MAX_PARALLELISM = 128
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_SECOND, _THIRD = np.uint64(0xDAA66D2C7DDF743F), np.uint64(0x1715609F7C746C69)  # golden x 3, x 5 modulo 2^64
+_COLUMN = np.uint64(0xD6E8FEB86659FD93)
+_NULL = np.uint64(0x6E756C6C6B657921)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+def mix(words: UInt64s) -> UInt64s:
+    """Finalise the words in place and return them: the splitmix64 step (Steele, Lea, Flood 2014)."""
+    words += _GOLDEN
+    spread = words >> _SHIFT_1
+    words ^= spread
+    words *= _MIX_1
+    words ^= np.right_shift(words, _SHIFT_2, out=spread)
+    words *= _MIX_2
+    words ^= np.right_shift(words, _SHIFT_3, out=spread)
+    return words
+
+
+def combine(hashes: UInt64s, more: UInt64s) -> UInt64s:
+    """Fold a second word into hashes, in place; the order of columns matters."""
+    hashes *= _COLUMN
+    hashes += more
+    return mix(hashes)
+
+
+def hash_words(words: Sequence[Int64s]) -> UInt64s:
+    """Hash rows of one or more words each."""
+    hashes = mix(words[0].astype(np.uint64))
+    for word in words[1:]:
+        hashes = combine(hashes, word.view(np.uint64) if word.flags.c_contiguous else word.astype(np.uint64))
+    return hashes
+
+
+def hash_bytes(packed: PackedBytes) -> UInt64s:
+    """Hash byte strings: the sum over their words, each scrambled by its position, folded with the length."""
+    hashes = _scramble(packed.first, _GOLDEN)
+    hashes += _scramble(packed.second, _SECOND)
+    if len(packed.tail):
+        counts = tail_words(packed.lengths)
+        position, starts = flat_ranges(np.zeros(len(counts), np.int64), counts)
+        scrambled = _scramble(packed.tail, (position.view(np.uint64) << np.uint64(1)) * _GOLDEN + _THIRD)
+        longer = np.flatnonzero(counts)
+        hashes[longer] += np.add.reduceat(scrambled, starts[longer])
+    return combine(hashes, packed.lengths.view(np.uint64))
+
+
+def _scramble(words: UInt64s, factor: np.uint64 | UInt64s) -> UInt64s:
+    """A bijection of the words for every odd factor, new for each position; 0 stays 0, so padding does not count."""
+    words = words * factor
+    spread = words >> _SHIFT_1
+    words ^= spread
+    words *= _MIX_1
+    words ^= np.right_shift(words, _SHIFT_2, out=spread)
+    return words
+
+
+def key_hash(columns: Sequence[pa.Array]) -> UInt64s:
+    """One uint64 per row over the key columns. Without columns all rows have one key: a single hash, for all of them.
+
+    Raises PlanError for types that cannot be keys (nested ones).
+    """
+    if not columns:
+        return mix(np.zeros(1, np.uint64))
+    hashes = _column_hash(columns[0])
+    for column in columns[1:]:
+        hashes = combine(hashes, _column_hash(column))
+    return hashes
+
+
+def _column_hash(column: pa.Array) -> UInt64s:
+    if pa.types.is_dictionary(column.type):
+        if not through_dictionary(column):
+            return _column_hash(decoded(column))
+        hashes = _column_hash(column.dictionary).take(dictionary_rows(column)) if len(column) else np.zeros(0, np.uint64)
+    elif is_bytes(column.type):
+        hashes = hash_bytes(pack(column))
+    else:
+        hashes = hash_words(fixed_words(column))
+    nulls = null_mask(column)
+    if nulls is not None:
+        hashes[nulls] = _NULL
+    return hashes
+
+
+def key_groups(hashes: UInt64s, max_parallelism: int) -> Int64s:
+    """The key group of each hash, 0 to `max_parallelism` - 1."""
+    return (hashes % np.uint64(max_parallelism)).view(np.int64)
+
+
+def subtask_of_key_group(key_group: Int64s, parallelism: int, max_parallelism: int) -> Int64s:
+    """The subtask that owns a key group; takes numbers and arrays."""
+    return key_group * parallelism // max_parallelism
+
+
+def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
+    """The key groups that a subtask owns."""
+    first = (subtask * max_parallelism + parallelism - 1) // parallelism
+    return range(first, ((subtask + 1) * max_parallelism - 1) // parallelism + 1)
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Flink's default: the power of two at or above 1.5 x parallelism, within 128 and 32768."""
+    wanted = parallelism + parallelism // 2
+    return min(max(1 << (wanted - 1).bit_length(), _DEFAULT_LOWEST_MAX_PARALLELISM), MAX_PARALLELISM)

@@ -1,0 +1,55 @@
+"""NumPy arrays that grow at their end by doubling, so that appending costs amortised constant time."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+_LEAST = 1024
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Growable(Generic[Scalar]):
+    """`values` is the filled part, a view that later growth may leave behind: take it anew for each use."""
+
+    __slots__ = ("_data", "_fill", "_size")
+
+    def __init__(self, dtype: type[Scalar] | np.dtype[Scalar], fill: float = 0) -> None:
+        self._fill = fill
+        self._data: npt.NDArray[Scalar] = np.empty(0, dtype)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def values(self) -> npt.NDArray[Scalar]:
+        return self._data[: self._size]
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.nbytes
+
+    def resize(self, size: int) -> None:
+        """Grow to this size; what is new holds the fill value."""
+        if size > len(self._data):
+            grown = np.empty(max(size, 2 * len(self._data), _LEAST), self._data.dtype)
+            grown[: self._size] = self.values
+            self._data = grown
+        self._data[self._size : size] = self._fill
+        self._size = size
+
+    def append(self, values: npt.NDArray[Scalar]) -> None:
+        """Put values behind what is there."""
+        begin = self._size
+        self.resize(begin + len(values))
+        self._data[begin : self._size] = values
+
+    def replace(self, values: npt.NDArray[Scalar]) -> None:
+        """Hold these values alone, and give back memory that is far too large for them."""
+        if len(self._data) > max(4 * len(values), _LEAST):
+            self._data = np.empty(max(2 * len(values), _LEAST), self._data.dtype)
+        self._size = 0
+        self.append(values)

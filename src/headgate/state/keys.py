@@ -1,0 +1,169 @@
+"""`KeyTable`: keys of any columns to dense slots, and back to columns of the types they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import PlanError
+from headgate.records.canonical import (
+    Bools,
+    Int64s,
+    decoded,
+    dictionary_rows,
+    fixed_words,
+    from_fixed_words,
+    is_bytes,
+    null_mask,
+    pack,
+    through_dictionary,
+    value_type,
+    words_per_value,
+)
+from headgate.state.interner import Interner
+from headgate.state.words import WordTable
+
+#: One bit per column in the word of nulls, its sign bit left alone.
+_MOST_COLUMNS = 63
+
+
+class _Codec(Protocol):
+    """One key column as words and back."""
+
+    width: int
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def words(self, column: pa.Array) -> list[Int64s]: ...
+
+    def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array: ...
+
+    def keep(self, words: list[Int64s]) -> list[Int64s]:
+        """Only these words are in use still: forget what others stand for. Returns the words' new form."""
+
+
+class _FixedCodec:
+    """Numbers, times and booleans are their own words."""
+
+    nbytes = 0
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self.width = words_per_value(kind)
+
+    def words(self, column: pa.Array) -> list[Int64s]:
+        return fixed_words(decoded(column))
+
+    def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
+        return from_fixed_words(words, nulls, self._kind)
+
+    def keep(self, words: list[Int64s]) -> list[Int64s]:
+        return words
+
+
+class _BytesCodec:
+    """A string is the id its interner gave it."""
+
+    width = 1
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._interner = Interner()
+
+    @property
+    def nbytes(self) -> int:
+        return self._interner.nbytes
+
+    def words(self, column: pa.Array) -> list[Int64s]:
+        if not pa.types.is_dictionary(column.type):
+            return [self._interner.ids(pack(column))]
+        if not len(column.dictionary) or not through_dictionary(column):
+            return self.words(decoded(column))
+        ids = self._interner.ids(pack(decoded(column.dictionary)))
+        return [ids.take(dictionary_rows(column))]
+
+    def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
+        return self._interner.strings(words[0], nulls, self._kind)
+
+    def keep(self, words: list[Int64s]) -> list[Int64s]:
+        used = np.zeros(len(self._interner), np.bool_)
+        used[words[0]] = True
+        self._interner.keep(np.flatnonzero(used))
+        return [(np.cumsum(used) - 1).take(words[0])]
+
+
+class KeyTable:
+    """Slots of keys made of columns of these types. NaN equals NaN, -0.0 equals 0.0, a null is a key of its own.
+
+    Without columns there is one key. Raises PlanError for types that cannot be keys (nested ones).
+    """
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        if len(types) > _MOST_COLUMNS:
+            raise PlanError(f"{len(types)} key columns are too many: at most {_MOST_COLUMNS} are possible")
+        self._types = tuple(types)
+        values = [value_type(kind) for kind in types]
+        self._codecs: list[_Codec] = [_BytesCodec(kind) if is_bytes(kind) else _FixedCodec(kind) for kind in values]
+        self._table = WordTable(max(sum(codec.width for codec in self._codecs), 1))
+        self._nullable = False
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes + sum(codec.nbytes for codec in self._codecs)
+
+    def slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
+        """The slot of the key of each of the `rows` rows; new keys get new slots."""
+        words = [word for codec, column in zip(self._codecs, columns, strict=True) for word in codec.words(column)]
+        nulls = _null_bits(columns, rows)
+        if nulls is not None and not self._nullable:
+            self._widen()
+        if self._nullable:
+            words.append(np.zeros(rows, np.int64) if nulls is None else nulls)
+        return self._table.slots(*(words or [np.zeros(rows, np.int64)]))
+
+    def keys(self, slots: Int64s) -> list[pa.Array]:
+        """The keys of these slots, one array per column, of the columns' own types."""
+        words = [self._table.column(index).take(slots) for index in range(sum(c.width for c in self._codecs))]
+        bits = self._table.column(len(words)).take(slots) if self._nullable else None
+        columns, begin = [], 0
+        for index, (codec, kind) in enumerate(zip(self._codecs, self._types, strict=True)):
+            nulls = None if bits is None else (bits >> index & 1).astype(np.bool_)
+            column = codec.column(words[begin : begin + codec.width], nulls)
+            columns.append(column if column.type == kind else column.cast(kind))
+            begin += codec.width
+        return columns
+
+    def compact(self, live: Int64s) -> None:
+        """Keep only the keys of these slots, all different; they become slots 0, 1, 2 ..."""
+        words, begin = [], 0
+        for codec in self._codecs:
+            kept = [self._table.column(begin + index).take(live) for index in range(codec.width)]
+            words += codec.keep(kept)
+            begin += codec.width
+        if self._nullable:
+            words.append(self._table.column(begin).take(live))
+        self._table.replace(words or [np.zeros(min(len(live), 1), np.int64)])
+
+    def _widen(self) -> None:
+        """The first null: from now on each key has a word that says which of its columns are null."""
+        self._nullable = True
+        words = [self._table.column(index) for index in range(sum(codec.width for codec in self._codecs))]
+        self._table.replace([*(word.copy() for word in words), np.zeros(len(self), np.int64)])
+
+
+def _null_bits(columns: Sequence[pa.Array], rows: int) -> Int64s | None:
+    """A word per row with bit i set where column i is null; None when there is no null."""
+    bits: Int64s | None = None
+    for index, column in enumerate(columns):
+        nulls = null_mask(column)
+        if nulls is not None:
+            bits = np.zeros(rows, np.int64) if bits is None else bits
+            bits |= nulls.astype(np.int64) << index
+    return bits
