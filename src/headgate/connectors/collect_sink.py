@@ -1,0 +1,66 @@
+"""Rows that come back to the program."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.errors import ConfigError
+
+
+def check_limit(limit: int | None) -> None:
+    """Raises ConfigError unless it is None or a number of rows."""
+    if limit is not None and limit < 0:
+        raise ConfigError(f"limit={limit} must be a number of rows, or None for all")
+
+
+class DeliveringWriter(SinkWriter):
+    """Sends its batches to the driver; with a limit no more rows than could be wanted of it."""
+
+    def __init__(self, context: WriterContext, limit: int | None) -> None:
+        self._deliver = context.deliver
+        self._left = limit
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Deliver, which waits for the driver when it is slower."""
+        if self._left is not None:
+            batch = batch.slice(0, self._left)
+            self._left -= batch.num_rows
+        if batch.num_rows:
+            self._deliver(batch)
+
+
+class CollectSink(Sink):
+    """Keeps the rows of one run on the driver, at most `limit`; see `headgate.connectors.sinks.collect`."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        check_limit(limit)
+        self.limit = limit
+        self.batches: list[pa.RecordBatch] = []
+        self.rows = 0
+        self._schema = pa.schema([])
+
+    def prepare(self, job: str, schema: pa.Schema) -> None:
+        """Forget the last run's rows."""
+        self.batches, self.rows, self._schema = [], 0, schema
+
+    def writer(self, context: WriterContext) -> SinkWriter:
+        """Sends batches here."""
+        return DeliveringWriter(context, self.limit)
+
+    def deliver(self, batch: pa.RecordBatch) -> None:
+        """Keep what is still wanted."""
+        if self.limit is not None:
+            batch = batch.slice(0, self.limit - self.rows)
+        if batch.num_rows:
+            self.batches.append(batch)
+            self.rows += batch.num_rows
+
+    @property
+    def full(self) -> bool:
+        """There are `limit` rows: what else comes is not kept."""
+        return self.limit is not None and self.rows >= self.limit
+
+    def to_table(self) -> pa.Table:
+        """The rows so far, in no particular order."""
+        return pa.Table.from_batches(self.batches, self._schema)

@@ -1,0 +1,145 @@
+"""Lines of CSV to record batches of a fixed schema, and finding the line that is to blame when that fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+_LONGEST_SHOWN = 200
+_LINE = re.compile(rb"[^\r\n]+")
+_ENDS_IN_ZONE = r"[T ]\d{2}.*(?:Z|[+-]\d{2}(?::?\d{2})?)$"
+_COLUMN_NUMBER = re.compile(r"In CSV column #(\d+): ")
+_ROW_NUMBER = re.compile(r"Row #\d+: ")
+
+
+class BadLine(Exception):
+    """A line that cannot be parsed: where it begins in its block (bytes), its text and what is wrong with it."""
+
+    def __init__(self, position: int, text: str, reason: str) -> None:
+        super().__init__(reason)
+        self.position, self.text, self.reason = position, text, reason
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How values are written. Only an unquoted value can be null; a quoted one is itself, also "" and "NA"."""
+
+    delimiter: str = ","
+    null_values: tuple[str, ...] = ("",)
+
+    def read(self, lines: bytes, names: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+        """Parse lines without a header. `names` are the file's columns; the result has those in `types`, in its order.
+
+        Without `types` it has all columns, and Arrow guesses their types.
+        """
+        return csv.read_csv(
+            pa.py_buffer(lines),
+            csv.ReadOptions(use_threads=False, column_names=list(names), block_size=len(lines)),
+            csv.ParseOptions(delimiter=self.delimiter),
+            csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types or ()),
+                null_values=list(self.null_values),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    def values(self, line: bytes) -> list[str]:
+        """The values of one line as text: the column names, if it is a header."""
+        options = csv.ParseOptions(delimiter=self.delimiter)
+        return [str(name) for name in csv.read_csv(pa.py_buffer(line), parse_options=options).column_names]
+
+
+class CsvParser:
+    """Parses blocks of whole lines of one file into batches of `schema`; `names` are the file's columns in order."""
+
+    def __init__(self, schema: pa.Schema, names: Sequence[str], dialect: CsvDialect) -> None:
+        self.schema = schema
+        self._names = names
+        self._dialect = dialect
+        # For Arrow a time without a zone is an error where the column has one; such columns come as text.
+        self._types = {field.name: pa.string() if _is_zoned(field.type) else field.type for field in schema}
+
+    def parse(self, lines: bytes) -> pa.RecordBatch:
+        """The rows of whole lines; blank lines are none. Raises BadLine for the first that does not fit."""
+        try:
+            return self._parse(lines)
+        except pa.ArrowInvalid:
+            raise self._first_bad(lines) from None
+
+    def _parse(self, lines: bytes) -> pa.RecordBatch:
+        if not lines.strip(b"\r\n"):
+            return pa.RecordBatch.from_pylist([], self.schema)
+        table = self._dialect.read(lines, self._names, self._types)
+        if b'"' in lines:
+            self._refuse_runaway_quote(lines, table.num_rows)
+        columns = [_fit(table.column(field.name).combine_chunks(), field) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _refuse_runaway_quote(self, lines: bytes, rows: int) -> None:
+        """Refuse a quoted value that goes on after its line: whether it parses would depend on where blocks are cut."""
+        fits = rows == lines.count(b"\n") or rows == len(_LINE.findall(lines))
+        if fits and lines.count(b'"') % 2:
+            # The odd quote is plain text within a value, or it opens one in the last line and nothing closes it there.
+            last = _LINE.findall(lines)[-1] + b"\n"
+            fits = self._dialect.read(last + last, self._names, dict.fromkeys(self._types, pa.string())).num_rows == 2
+        if not fits:
+            raise pa.ArrowInvalid("a quoted value does not end on its line; values with line breaks are not supported")
+
+    def _first_bad(self, block: bytes) -> BadLine:
+        """Bisect for the first line with which the lines up to it do not parse."""
+        lines = [line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]
+        good, bad = 0, len(lines)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if self._why_not(b"".join(lines[good:middle])) is None:
+                good = middle
+            else:
+                bad = middle
+        text = lines[good].decode("utf-8", "backslashreplace").rstrip("\r\n")
+        shown = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
+        return BadLine(sum(map(len, lines[:good])), shown, str(self._why_not(lines[good])))
+
+    def _why_not(self, lines: bytes) -> str | None:
+        """What is wrong with the lines, in the file's terms; None if nothing is."""
+        try:
+            self._parse(lines)
+        except pa.ArrowInvalid as error:
+            reason = _ROW_NUMBER.sub("", str(error)).split(". If these")[0].strip()
+            return _COLUMN_NUMBER.sub(lambda match: f"column {self._names[int(match[1])]!r}: ", reason)
+        return None
+
+
+def _is_zoned(type_: pa.DataType) -> bool:
+    return pa.types.is_timestamp(type_) and type_.tz is not None
+
+
+def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
+    """The column as the schema has it."""
+    try:
+        array = _instants(array, field.type) if _is_zoned(field.type) else array
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from None
+    if array.null_count and not field.nullable:
+        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says it never is")
+    return array
+
+
+def _instants(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Text to points in time; what has no zone is UTC. A column mostly has zones throughout, or none at all."""
+    zoneless = pa.timestamp(type_.unit)
+    with suppress(pa.ArrowInvalid):
+        return text.cast(type_)
+    with suppress(pa.ArrowInvalid):
+        return text.cast(zoneless).cast(type_)
+    has_zone = pc.match_substring_regex(text, _ENDS_IN_ZONE)
+    none = pa.scalar(None, pa.string())
+    utc = pc.if_else(has_zone, none, text).cast(zoneless).cast(type_)
+    return pc.coalesce(pc.if_else(has_zone, text, none).cast(type_), utc)

@@ -1,0 +1,143 @@
+"""Files in a folder as a sink, the driver's side: making the folder ready, and showing or removing what was written.
+
+Writers make files with a name that begins with `_`, which readers pass over; a rename makes them visible.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal, get_args
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.file_formats import FileFormat, check_writable
+from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, writing
+from headgate.connectors.files import absolute, locate
+from headgate.connectors.partition_by import check_partitioning
+from headgate.errors import ConfigError, SinkError
+
+Mode = Literal["error", "append", "overwrite"]
+
+#: Where a rename is atomic.
+_SCHEMES = ("file", "hdfs", "viewfs")
+
+
+class FileSink(Sink):
+    """Files of one format; see `headgate.connectors.sinks.parquet` and `csv`."""
+
+    def __init__(self, path: str | os.PathLike[str], format_: FileFormat, mode: Mode,
+                 partition_by: str | Sequence[str]) -> None:  # fmt: skip
+        if mode not in get_args(Mode):
+            raise ConfigError(f"mode={mode!r} is unknown; it must be one of {', '.join(map(repr, get_args(Mode)))}")
+        self.path = absolute(path)
+        scheme, separator, _ = self.path.partition("://")
+        if separator and scheme not in _SCHEMES:
+            raise SinkError(
+                f"{self.path}: results are shown by renaming files, which {scheme} cannot do at once; "
+                f"write to a local path or to {', '.join(f'{name}://' for name in _SCHEMES)}"
+            )
+        self._format = format_
+        self._mode = mode
+        self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self._target: Target | None = None
+        self._made_root = False
+
+    def prepare(self, job: str, schema: pa.Schema) -> None:
+        """Check the schema and the folder, which is made, or emptied in mode "overwrite". Raises SinkError, PlanError.
+
+        This is when the mode acts: once per run.
+        """
+        self._target = None
+        check_partitioning(schema, self._partition_by)
+        # Random, since one job may have two sinks in one folder.
+        run = f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}"
+        with writing(self.path):
+            filesystem, root = locate(self.path)
+            target = Target(filesystem, root.rstrip("/"), run, self._format, schema, self._partition_by)
+            check_writable(self._format, target.file_schema)
+            self._made_root = self._take_over(filesystem, target.root)
+        self._target = target
+
+    def writer(self, context: WriterContext) -> SinkWriter:
+        """Writes one subtask's hidden files."""
+        return FileWriter(self._prepared(), context.subtask)
+
+    def commit(self, pending: Sequence[Sequence[str]]) -> None:
+        """Show the files; repeating it changes nothing. A job without rows leaves one file, which has the schema."""
+        target = self._prepared()
+        hidden = [name for names in pending for name in names] or [self._write_empty(target)]
+        for name in hidden:
+            folder, base = posixpath.split(posixpath.join(target.root, name))
+            source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
+            with writing(shown):
+                at_source, at_shown = target.filesystem.get_file_info([source, shown])
+                if at_source.type == fs.FileType.File:
+                    target.filesystem.move(source, shown)
+                elif at_shown.type != fs.FileType.File:
+                    raise SinkError(f"{source}: is gone; the path must be one that all machines of the job share")
+
+    def abort(self) -> None:
+        """Remove every file of this run, also those of writers that were killed, and the folders that leaves empty."""
+        target, self._target = self._target, None
+        if target is None:
+            return
+        with writing(self.path):
+            everything = fs.FileSelector(target.root, recursive=True, allow_not_found=True)
+            entries = target.filesystem.get_file_info(everything)
+            for entry in entries:
+                if entry.type == fs.FileType.File and target.owns(entry.base_name):
+                    with suppress(FileNotFoundError):
+                        target.filesystem.delete_file(entry.path)
+            folders = [entry.path for entry in entries if entry.type == fs.FileType.Directory and self._partition_by]
+            roots = [target.root] if self._made_root else []
+            for folder in [*sorted(folders, reverse=True), *roots]:
+                _remove_if_empty(target.filesystem, folder)
+
+    def _prepared(self) -> Target:
+        if self._target is None:
+            raise SinkError(f"{self.path}: the sink was not prepared")
+        return self._target
+
+    def _take_over(self, filesystem: fs.FileSystem, root: str) -> bool:
+        """Make the folder ready as the mode says; True if it did not exist before."""
+        info = filesystem.get_file_info(root)
+        if info.type == fs.FileType.File:
+            raise SinkError(f"{self.path}: is a file; give the path of a folder")
+        if info.type == fs.FileType.NotFound:
+            filesystem.create_dir(root, recursive=True)
+            return True
+        if self._mode == "error" and (name := _first_visible(filesystem, root)):
+            raise SinkError(
+                f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'
+            )
+        if self._mode == "overwrite":
+            filesystem.delete_dir_contents(root)
+        return False
+
+    def _write_empty(self, target: Target) -> str:
+        file = HiddenFile(target, target.hidden_name(0, 0), target.schema)
+        file.close()
+        return file.name
+
+
+def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:
+    entries = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+    names = sorted(entry.path[len(root) :].lstrip("/") for entry in entries if entry.type == fs.FileType.File)
+    return next((name for name in names if not any(part.startswith(("_", ".")) for part in name.split("/"))), None)
+
+
+def _remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
+    """Another job may be about to write there, so where there is a removal that spares full folders, use it."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        with suppress(OSError):
+            os.rmdir(folder)
+    elif not filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        with suppress(FileNotFoundError):
+            filesystem.delete_dir(folder)

@@ -1,0 +1,168 @@
+"""Files in a folder as a sink, a subtask's side: gathering rows and writing them to hidden files."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headgate.connectors.base import SinkWriter
+from headgate.connectors.file_formats import FileFormat
+from headgate.connectors.partition_by import by_folder
+from headgate.errors import SinkError
+
+#: A folder's rows are written together once there are so many ...
+_ROWS_HELD = 65_536
+#: ... or, whichever folder has the most, once all rows held take so many bytes. A batch costs some even if it is tiny.
+_BYTES_HELD = 16 << 20
+_BYTES_PER_BATCH = 1 << 10
+#: The size at which a file is ended and the next begun.
+_FILE_BYTES = 128 << 20
+#: Files open at once; with more folders than that, a folder's next rows go to a new file.
+_FILES_OPEN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where and how one run of one sink writes. Paths below `root` are relative and have slashes."""
+
+    filesystem: fs.FileSystem
+    root: str
+    run: str
+    format: FileFormat
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The columns within the files; the others are in the folders' names."""
+        return pa.schema([column for column in self.schema if column.name not in self.partition_by])
+
+    def hidden_name(self, subtask: int, number: int) -> str:
+        """The name of a subtask's file in the making."""
+        return f"_part-{self.run}-{subtask:05d}-{number:05d}.{self.format.extension}"
+
+    def owns(self, name: str) -> bool:
+        """Whether this run wrote the file of that name, hidden or visible."""
+        return name.removeprefix("_").startswith(f"part-{self.run}-")
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turns what the filesystem and the encoders raise into a SinkError that names the file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise SinkError(f"{path}: cannot be written: {error}; check free space and permissions there") from error
+
+
+class HiddenFile:
+    """A file being written. Raises SinkError for whatever fails."""
+
+    def __init__(self, target: Target, name: str, schema: pa.Schema) -> None:
+        self.name = name
+        self._path = posixpath.join(target.root, name)
+        with writing(self._path):
+            target.filesystem.create_dir(posixpath.dirname(self._path), recursive=True)
+            self._stream = target.filesystem.open_output_stream(self._path)
+            self._writer = target.format.open(self._stream, schema)
+
+    def write(self, table: pa.Table) -> None:
+        with writing(self._path):
+            self._writer.write_table(table)
+
+    def size(self) -> int:
+        """Bytes written."""
+        return int(self._stream.tell())
+
+    def close(self) -> None:
+        """End the file: afterwards it is whole."""
+        with writing(self._path):
+            self._writer.close()
+            self._stream.close()
+
+    def abandon(self) -> None:
+        """Let go of it as it is."""
+        with suppress(OSError, pa.ArrowException):
+            self._stream.close()
+
+
+@dataclass(slots=True)
+class _Held:
+    """A folder's rows that are not written yet."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    nbytes: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> int:
+        """Take the batch and return what it costs (bytes)."""
+        cost = int(batch.nbytes) + _BYTES_PER_BATCH
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.nbytes += cost
+        return cost
+
+
+class FileWriter(SinkWriter):
+    """Writes a subtask's rows; `finish` returns the hidden files' names."""
+
+    def __init__(self, target: Target, subtask: int) -> None:
+        self._target = target
+        self._subtask = subtask
+        self._schema = target.file_schema
+        self._held: dict[str, _Held] = {}
+        self._bytes_held = 0
+        self._open: dict[str, HiddenFile] = {}  # the one written last is last
+        self._done: list[str] = []
+        self._number = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Hold the rows, and write those of folders that have enough. Raises SinkError."""
+        for folder, rows in by_folder(batch, self._target.partition_by):
+            held = self._held.setdefault(folder, _Held())
+            self._bytes_held += held.add(rows)
+            if held.rows >= _ROWS_HELD:
+                self._write_out(folder)
+        while self._bytes_held > _BYTES_HELD:
+            self._write_out(max(self._held, key=lambda folder: self._held[folder].nbytes))
+
+    def finish(self) -> list[str]:
+        """Write what is left and end all files; their names, below the sink's folder."""
+        for folder in list(self._held):
+            self._write_out(folder)
+        for folder in list(self._open):
+            self._end(folder)
+        return self._done
+
+    def close(self) -> None:
+        """After a failure files may be open still."""
+        while self._open:
+            self._open.popitem()[1].abandon()
+
+    def _write_out(self, folder: str) -> None:
+        held = self._held.pop(folder)
+        self._bytes_held -= held.nbytes
+        file = self._file(folder)
+        file.write(pa.Table.from_batches(held.batches, self._schema))
+        if file.size() >= _FILE_BYTES:
+            self._end(folder)
+
+    def _file(self, folder: str) -> HiddenFile:
+        file = self._open.pop(folder, None)
+        if file is None:
+            if len(self._open) >= _FILES_OPEN:
+                self._end(next(iter(self._open)))
+            name = posixpath.join(folder, self._target.hidden_name(self._subtask, self._number))
+            self._number += 1
+            file = HiddenFile(self._target, name, self._schema)
+        self._open[folder] = file
+        return file
+
+    def _end(self, folder: str) -> None:
+        self._open[folder].close()
+        self._done.append(self._open.pop(folder).name)

@@ -1,0 +1,131 @@
+"""Paths, globs and folders as lists of files.
+
+Covers local paths and every URI that `pyarrow.fs` knows; what is in the files is the connectors' matter.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headgate.errors import ConfigError, SourceError
+
+#: What a file source takes: a path, glob, folder or URI, or a list of them.
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file as it was when the job started: bytes that are added later are not read."""
+
+    filesystem: fs.FileSystem
+    path: str
+    size: int
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The path as every process understands it: relative paths are the driver's; URIs stay as they are."""
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"{path!r} is not a path; give a non-empty string or a pathlib.Path")
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+
+
+def absolute_all(paths: Paths) -> tuple[str, ...]:
+    """`absolute` of one path or of each in a list. Raises ConfigError for an empty list."""
+    if isinstance(paths, (str, os.PathLike)):
+        return (absolute(paths),)
+    if not paths:
+        raise ConfigError("the list of paths is empty; give at least one path or glob")
+    return tuple(absolute(path) for path in paths)
+
+
+def locate(path: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem of an absolute path or URI, and the path within it. Raises what `pyarrow.fs` raises."""
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return fs.LocalFileSystem(), path
+    # Only the root goes through the URI parser: it would take the `?` of a glob for a query.
+    authority, _, inside = rest.partition("/")
+    filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
+    return filesystem, f"{root.rstrip('/')}/{inside}"
+
+
+def expand(paths: Sequence[str]) -> list[DataFile]:
+    """The files that absolute paths, globs (`* ? [..] **`) and folders stand for, each once, in the order of names.
+
+    Names that begin with `_` or `.` are not matched by globs and folders: they are files in the making. Raises
+    SourceError for a path that stands for no file, and for a folder with sub-folders.
+    """
+    found: dict[str, DataFile] = {}
+    for path in paths:
+        with reading(path):
+            files = _expand_one(*locate(path), path)
+        found.update((file.path, file) for file in files)
+    return [found[path] for path in sorted(found)]
+
+
+def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
+    info = filesystem.get_file_info(inside)
+    if info.type == fs.FileType.Directory:
+        entries = _visible(filesystem, inside)
+        nested = next((entry.path for entry in entries if entry.type == fs.FileType.Directory), None)
+        if nested is not None:
+            raise SourceError(f"{path}: has sub-folders ({nested}); say which files you mean, e.g. {path}/**/*.csv")
+    elif info.type == fs.FileType.NotFound and _GLOB.search(inside):
+        root, *parts = inside.split("/")
+        entries = list(_matches(filesystem, root or "/", parts))
+    else:
+        entries = [] if info.type == fs.FileType.NotFound else [info]
+    files = [DataFile(filesystem, entry.path, entry.size) for entry in entries if entry.type == fs.FileType.File]
+    if not files:
+        raise SourceError(f"{path}: no such file; check the path (relative paths are the driver's, from {os.getcwd()})")
+    return files
+
+
+def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str]) -> Iterator[fs.FileInfo]:
+    """What is under `folder` and fits the pattern's remaining parts."""
+    literal = 0
+    while literal < len(parts) and not _GLOB.search(parts[literal]):
+        literal += 1
+    folder = "/".join([folder.rstrip("/"), *parts[:literal]]) or "/"
+    if literal == len(parts):
+        yield from (info for info in [filesystem.get_file_info(folder)] if info.type != fs.FileType.NotFound)
+        return
+    pattern, rest = parts[literal], parts[literal + 1 :]
+    if pattern == "**":
+        yield from _matches(filesystem, folder, rest)
+    for entry in _visible(filesystem, folder):
+        if pattern == "**":
+            if entry.type == fs.FileType.Directory:
+                yield from _matches(filesystem, entry.path, parts[literal:])
+        elif fnmatch.fnmatchcase(entry.base_name, pattern):
+            if not rest:
+                yield entry
+            elif entry.type == fs.FileType.Directory:
+                yield from _matches(filesystem, entry.path, rest)
+
+
+def _visible(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
+    entries = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return [entry for entry in entries if not entry.base_name.startswith(("_", "."))]
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turns what the filesystem and the decoders raise into a SourceError that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise SourceError(f"{path}: no such file here; every machine that runs tasks must reach it") from None
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path}: cannot be read: {error}") from error

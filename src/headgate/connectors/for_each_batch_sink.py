@@ -1,0 +1,42 @@
+"""Batches handed to a function of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.operators.base import call_user
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """Where a batch comes from: the sink's subtask, and the checkpoint it belongs to (0 without checkpoints)."""
+
+    subtask: int
+    checkpoint_id: int
+
+
+BatchFunction = Callable[[pa.RecordBatch, BatchInfo], object]
+
+
+class ForEachBatchSink(Sink):
+    """Calls the function in the task; see `headgate.connectors.sinks.for_each_batch`."""
+
+    def __init__(self, fn: BatchFunction) -> None:
+        self._fn = fn
+
+    def writer(self, context: WriterContext) -> SinkWriter:
+        """Calls the function with its subtask's batches."""
+        return _FunctionWriter(self._fn, BatchInfo(context.subtask, 0))
+
+
+class _FunctionWriter(SinkWriter):
+    def __init__(self, fn: BatchFunction, info: BatchInfo) -> None:
+        self._fn = fn
+        self._info = info
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        call_user(self._fn, batch, self._info)

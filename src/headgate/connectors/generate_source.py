@@ -1,0 +1,121 @@
+"""Rows computed from their numbers, at full speed or paced: the source of benchmarks and of most tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.schemas import shown
+from headgate.errors import ConfigError, UserFunctionError
+from headgate.operators.base import call_user
+
+#: `fn(start, n)` makes rows `start` to `start + n`; pure, and row i depends on i alone.
+RowFunction = Callable[[int, int], pa.RecordBatch]
+
+_TIME_TYPE = pa.timestamp("us", tz="UTC")
+_US = 1_000_000
+
+
+class GenerateSource(Source):
+    """Rows 0, 1, 2 ... in blocks, block b for subtask b mod parallelism; see `headgate.connectors.sources.generate`."""
+
+    def __init__(self, fn: RowFunction, *, rows: int | None, rate: float | None, schema: pa.Schema | None,
+                 time: str | None, batch_rows: int) -> None:  # fmt: skip
+        if rows is not None and rows < 0:
+            raise ConfigError(f"rows={rows} must not be negative; None means without end")
+        if rate is not None and not 0 < rate < float("inf"):
+            raise ConfigError(f"rate={rate} must be above 0 rows per second; None means as fast as it goes")
+        if batch_rows < 1:
+            raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
+        self.fn, self.rows, self.rate, self.time = fn, rows, rate, time
+        self.bounded = rows is not None
+        self.block_rows = batch_rows if rate is None else min(batch_rows, max(1, int(rate / 1000)))
+        self.made = (_called(fn, 0, 0).schema if schema is None else schema).remove_metadata()
+        if time is not None and time in self.made.names:
+            raise ConfigError(f"time={time!r}: the function's rows have a column of that name; choose another")
+        self.schema = self.made if time is None else self.made.append(pa.field(time, _TIME_TYPE))
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Reads this subtask's blocks."""
+        return _GenerateReader(self, context)
+
+    def make(self, start: int, n: int) -> pa.RecordBatch:
+        """Rows `start` to `start + n`, without the time column. Raises UserFunctionError."""
+        batch = _called(self.fn, start, n)
+        if not batch.schema.equals(self.made):
+            raise UserFunctionError(
+                f"generate: fn({start}, {n}) returned columns ({shown(batch.schema)}), not ({shown(self.made)})"
+            )
+        if batch.num_rows != n:
+            raise UserFunctionError(f"generate: fn({start}, {n}) returned {batch.num_rows} rows, not {n}")
+        return batch
+
+    def rows_before(self, block: int) -> int:
+        """The number of a block's first row."""
+        first = block * self.block_rows
+        return first if self.rows is None else min(first, self.rows)
+
+
+class _GenerateReader(SourceReader):
+    """Gives out what is due of one block; a reader that is late finds whole blocks due until it has caught up."""
+
+    def __init__(self, source: GenerateSource, context: ReaderContext) -> None:
+        self._source = source
+        self._context = context
+        self._start_us = round(context.started_at * _US)
+        self._enter(context.subtask)
+
+    def read(self) -> pa.RecordBatch | None:
+        if self.finished:
+            return None
+        now = self._context.clock()
+        first, n = self._row, self._due(now)
+        if not n:
+            return None
+        batch = self._source.make(first, n)
+        self._row += n
+        if self._row == self._end:
+            self._enter(self._block + self._context.parallelism)
+        columns = batch.columns if self._source.time is None else [*batch.columns, self._times(first, n, now)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._source.schema)
+
+    def next_read(self) -> float | None:
+        """When the block's last row is due: a block spans a millisecond at most, or is a single row."""
+        return None if self.finished or self._source.rate is None else self._due_time(self._end - 1)
+
+    def _enter(self, block: int) -> None:
+        self._block = block
+        self._row = self._source.rows_before(block)
+        self._end = self._source.rows_before(block + 1)
+        self.finished = self._row == self._end
+
+    def _due(self, now: float) -> int:
+        """How many of the block's rows that are left are due."""
+        left = self._end - self._row
+        rate = self._source.rate
+        if rate is None or now >= self._due_time(self._end - 1):
+            return left
+        due = int((now - self._context.started_at) * rate) + 1 - self._row
+        return max(0, min(due, left - 1)) if now >= self._context.started_at else 0
+
+    def _due_time(self, row: int) -> float:
+        assert self._source.rate is not None
+        return self._context.started_at + row / self._source.rate
+
+    def _times(self, first: int, n: int, now: float) -> pa.Array:
+        rate = self._source.rate
+        if rate is None:
+            times = np.full(n, round(now * _US))
+        else:
+            times = self._start_us + (np.arange(first, first + n) * _US / rate).astype(np.int64)
+        return pa.array(times, pa.int64()).cast(_TIME_TYPE)
+
+
+def _called(fn: RowFunction, start: int, n: int) -> pa.RecordBatch:
+    batch = call_user(fn, start, n)
+    if not isinstance(batch, pa.RecordBatch):
+        raise UserFunctionError(f"generate: fn({start}, {n}) returned a {type(batch).__name__}, not a RecordBatch")
+    return batch

@@ -1,0 +1,132 @@
+"""Batches that the user has or makes: a list, or a function that gives an iterator per subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial, update_wrapper
+from itertools import count
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.fetcher import Fetcher
+from headgate.connectors.schemas import shown
+from headgate.errors import ConfigError, SourceError, UserFunctionError
+from headgate.operators.base import call_user
+
+#: One item: a record batch, or rows as dicts.
+Item: TypeAlias = pa.RecordBatch | Sequence[dict[str, Any]]
+#: Called with (subtask, subtasks); must give the same items each time.
+Factory: TypeAlias = Callable[[int, int], Iterable[Item]]
+
+_END = object()
+
+
+class ListSource(Source):
+    """A list of batches, batch i for subtask i mod parallelism; see `headgate.connectors.sources.iterable`."""
+
+    def __init__(self, items: Sequence[Item], schema: pa.Schema | None) -> None:
+        if schema is None and not items:
+            raise ConfigError("iterable: the list is empty, so its schema is unknown; give schema=")
+        first = schema if schema is not None else to_batch(items[0], None, 0).schema
+        self.schema = first.remove_metadata()
+        self._batches = [to_batch(item, self.schema, number) for number, item in enumerate(items)]
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Reads this subtask's batches."""
+        return _ListReader(self._batches[context.subtask :: context.parallelism])
+
+
+class _ListReader(SourceReader):
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        self._batches = iter([batch for batch in batches if batch.num_rows])
+
+    def read(self) -> pa.RecordBatch | None:
+        batch = next(self._batches, None)
+        self.finished = batch is None
+        return batch
+
+
+class FactorySource(Source):
+    """An iterator per subtask, which may block; see `headgate.connectors.sources.iterable`."""
+
+    def __init__(self, factory: Factory, schema: pa.Schema | None, *, bounded: bool) -> None:
+        self._factory = factory
+        self.bounded = bounded
+        self.schema = (_first_schema(factory) if schema is None else schema).remove_metadata()
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Reads what the factory gives this subtask, on a thread."""
+        return _FactoryReader(self._factory, self.schema, context)
+
+
+class _FactoryReader(SourceReader):
+    def __init__(self, factory: Factory, schema: pa.Schema, context: ReaderContext) -> None:
+        self._fetcher = Fetcher(
+            f"{context.operator}[{context.subtask}] fetcher",
+            lambda: _batches(factory, context.subtask, context.parallelism, schema),
+            context.wake,
+        )
+
+    def read(self) -> pa.RecordBatch | None:
+        batch = self._fetcher.take()
+        self.finished = batch is None and self._fetcher.finished
+        return batch
+
+    def close(self) -> None:
+        self._fetcher.close()
+
+
+def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBatch:
+    """An item as a record batch of the schema (None: of its own). Raises SourceError that names the item."""
+    if isinstance(item, pa.RecordBatch):
+        if schema is None:
+            return item
+        if not item.schema.equals(schema):
+            raise SourceError(f"iterable: item {number} has schema ({shown(item.schema)}), not ({shown(schema)})")
+        return pa.RecordBatch.from_arrays(item.columns, schema=schema)
+    if not isinstance(item, (list, tuple)) or not all(isinstance(row, dict) for row in item):
+        hint = "; use table.to_batches()" if isinstance(item, pa.Table) else ""
+        raise SourceError(
+            f"iterable: item {number} is a {type(item).__name__}; each must be a RecordBatch or a list of dicts{hint}"
+        )
+    if schema is not None:
+        unknown = sorted({str(key) for row in item for key in row} - set(schema.names))
+        if unknown:
+            raise SourceError(f"iterable: item {number} has the column {unknown[0]!r}, which the schema has not")
+    try:
+        return pa.RecordBatch.from_pylist(list(item), schema=schema)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SourceError(f"iterable: item {number} does not fit the schema: {error}") from error
+
+
+def _first_schema(factory: Factory) -> pa.Schema:
+    batches = _batches(factory, 0, 1, None)
+    first = next(batches, None)
+    batches.close()
+    if first is None:
+        raise ConfigError("iterable: the factory gave no batch, so the schema is unknown; give schema=")
+    return first.schema
+
+
+def _batches(factory: Factory, subtask: int, subtasks: int,
+             schema: pa.Schema | None) -> Generator[pa.RecordBatch, None, None]:  # fmt: skip
+    items = call_user(factory, subtask, subtasks)
+    if not isinstance(items, Iterable):
+        raise UserFunctionError(f"iterable: the factory returned a {type(items).__name__}, not an iterator of batches")
+    iterator = iter(items)
+    step = partial(next, iterator, _END)
+    update_wrapper(step, factory)  # so that errors have the factory's name
+    try:
+        for number in count():
+            item = call_user(step)
+            if item is _END:
+                return
+            batch = to_batch(item, schema, number)
+            if batch.num_rows or schema is None:
+                yield batch
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,86 @@
+"""Parquet files as a source: splits of whole row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.files import DataFile, Paths, absolute_all, expand, reading
+from headgate.connectors.schemas import shown
+from headgate.connectors.splits import SplitReader, check_split_size
+from headgate.errors import ConfigError, SourceError
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """A split: consecutive row groups of a file, by number."""
+
+    file: DataFile
+    numbers: tuple[int, ...]
+
+
+class ParquetSource(Source):
+    """Rows of Parquet files; see `headgate.connectors.sources.parquet`."""
+
+    def __init__(self, paths: Paths, columns: Sequence[str] | None, *, batch_rows: int,
+                 split_size: int | str) -> None:  # fmt: skip
+        if batch_rows < 1:
+            raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
+        if columns is not None and (isinstance(columns, str) or not columns or len(set(columns)) < len(columns)):
+            raise ConfigError(f"columns={columns!r} must be a list of column names, none twice")
+        self._paths = absolute_all(paths)
+        self._columns = None if columns is None else list(columns)
+        self._batch_rows = batch_rows
+        self._split_size = check_split_size(split_size)
+        self._splits: list[RowGroups] = []
+        self._model = expand(self._paths)[0]
+        self.schema = self._footer(self._model)[0]
+
+    def prepare(self) -> None:
+        """List the files, compare their schemas and pack row groups into splits. Raises SourceError."""
+        self._splits = [split for file in expand(self._paths) for split in self._cut(file)]
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Reads this subtask's splits."""
+        return SplitReader(self._splits, self._batches, context)
+
+    def _cut(self, file: DataFile) -> Iterator[RowGroups]:
+        schema, sizes = self._footer(file)
+        if not schema.equals(self.schema):
+            raise SourceError(
+                f"{file.path}: its columns ({shown(schema)}) are not those of {self._model.path} "
+                f"({shown(self.schema)}); all files must agree, at least in the columns named by columns="
+            )
+        packed: list[int] = []
+        for number, nbytes in enumerate(sizes):
+            if packed and sum(sizes[packed[0] : number]) + nbytes > self._split_size:
+                yield RowGroups(file, tuple(packed))
+                packed = []
+            packed.append(number)
+        if packed:
+            yield RowGroups(file, tuple(packed))
+
+    def _footer(self, file: DataFile) -> tuple[pa.Schema, list[int]]:
+        """The schema of the columns that are read, and each row group's size (bytes, uncompressed)."""
+        with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
+            parquet = pq.ParquetFile(stream)
+            schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
+        sizes = [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
+        if self._columns is None:
+            return schema, sizes
+        for name in self._columns:
+            if schema.get_field_index(name) < 0:
+                raise SourceError(f"{file.path}: has no column {name!r}; it has: {', '.join(schema.names)}")
+        return pa.schema([schema.field(name) for name in self._columns]), sizes
+
+    def _batches(self, split: RowGroups) -> Iterator[pa.RecordBatch]:
+        file = split.file
+        with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
+            # Without pre_buffer one column chunk at a time is in memory, not a whole row group.
+            parquet = pq.ParquetFile(stream, pre_buffer=False)
+            for batch in parquet.iter_batches(self._batch_rows, list(split.numbers), self._columns, use_threads=False):
+                yield pa.RecordBatch.from_arrays([batch.column(name) for name in self.schema.names], schema=self.schema)

@@ -1,0 +1,35 @@
+"""Rows printed where the program runs."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.collect_sink import DeliveringWriter, check_limit
+
+
+class PrinterSink(Sink):
+    """Prints a line per row on the driver; see `headgate.connectors.sinks.printer`."""
+
+    def __init__(self, prefix: str = "", limit: int | None = None) -> None:
+        check_limit(limit)
+        self._prefix = prefix
+        self._limit = limit
+        self._left = limit
+
+    def prepare(self, job: str, schema: pa.Schema) -> None:
+        """The limit is per run."""
+        self._left = self._limit
+
+    def writer(self, context: WriterContext) -> SinkWriter:
+        """Sends batches here."""
+        return DeliveringWriter(context, self._limit)
+
+    def deliver(self, batch: pa.RecordBatch) -> None:
+        """Print the rows that are still wanted."""
+        if self._left is not None:
+            batch = batch.slice(0, self._left)
+            self._left -= batch.num_rows
+        for row in batch.to_pylist():
+            values = ", ".join(f"{name}={value}" for name, value in row.items())
+            print(f"{self._prefix}{values}")

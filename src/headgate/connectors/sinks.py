@@ -1,0 +1,61 @@
+"""The sinks: `hg.sinks.parquet("out/")` and so on.
+
+File sinks write into a folder; a relative path is the driver's, and all machines of the job must share it. Files are
+hidden, by a name that begins with `_`, until the job has finished; a job that fails or is cancelled leaves none. `mode`
+acts when the job starts: "error" if the folder has files, "append" to add files, "overwrite" to empty it first. With
+`partition_by` the rows go to sub-folders `column=value`, as Hive and Spark have them, and the files lack those columns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from headgate.connectors.base import Sink
+from headgate.connectors.collect_sink import CollectSink
+from headgate.connectors.file_formats import CsvFormat, ParquetFormat
+from headgate.connectors.file_sink import FileSink, Mode
+from headgate.connectors.for_each_batch_sink import BatchFunction, ForEachBatchSink
+from headgate.connectors.null_sink import NullSink
+from headgate.connectors.printer_sink import PrinterSink
+
+__all__ = ["collect", "csv", "for_each_batch", "null", "parquet", "printer"]
+
+
+def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
+    """Parquet files of about 128 MB; a job without rows leaves one file with the schema.
+
+    Raises SinkError for a path that cannot be written, ConfigError for an unknown mode.
+    """
+    return FileSink(path, ParquetFormat(), mode, partition_by)
+
+
+def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
+    """CSV files of about 128 MB with a header: texts are quoted, null is nothing at all.
+
+    `hg.sources.csv` reads them back, unless a text has line breaks. Raises as `parquet` does.
+    """
+    return FileSink(path, CsvFormat(), mode, partition_by)
+
+
+def collect(limit: int | None = None) -> CollectSink:
+    """Rows kept on the driver, at most `limit`: `to_table()` gives them after the job, and those so far before."""
+    return CollectSink(limit)
+
+
+def printer(prefix: str = "", limit: int | None = None) -> Sink:
+    """A line per row, `a=1, b=x`, printed on the driver, at most `limit` lines per run; `prefix` begins each."""
+    return PrinterSink(prefix, limit)
+
+
+def for_each_batch(fn: BatchFunction) -> Sink:
+    """`fn(batch, info)` is called in the task; `info.subtask` says in which, `info.checkpoint_id` is 0.
+
+    Raises UserFunctionError if `fn` does. In a thread deployment several subtasks may call it at once.
+    """
+    return ForEachBatchSink(fn)
+
+
+def null() -> Sink:
+    """Drops every row."""
+    return NullSink()

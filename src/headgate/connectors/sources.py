@@ -1,0 +1,86 @@
+"""The sources: `hg.sources.csv("flights/*.csv")` and so on. Each call checks what can be checked without running.
+
+Every row is read once by the whole job. Files are given as a path, a glob (`* ? [..] **`), a folder or a list of
+these, or as URIs that `pyarrow.fs` knows; relative paths are the driver's. Files whose name begins with `_` or `.` are
+passed over unless named. Files are cut into splits of about `split_size`; split i, in the order of names and offsets,
+goes to subtask i mod parallelism, and a subtask reads its splits one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headgate.connectors.base import Source
+from headgate.connectors.csv_parser import CsvDialect
+from headgate.connectors.csv_source import CsvSource
+from headgate.connectors.files import Paths
+from headgate.connectors.generate_source import GenerateSource, RowFunction
+from headgate.connectors.iterable_source import Factory, FactorySource, Item, ListSource
+from headgate.connectors.parquet_source import ParquetSource
+from headgate.errors import ConfigError
+
+__all__ = ["csv", "generate", "iterable", "parquet"]
+
+
+def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", header: bool = True,
+        null_values: Sequence[str] = ("",), split_size: int | str = "64 mb") -> Source:  # fmt: skip
+    """Rows of CSV files in UTF-8.
+
+    With `schema` its columns are read, by name if there is a header, else by position; other columns of the file are
+    passed over. Without, the types are guessed from the first 1 MiB of the first file. Values in `null_values` are
+    null unless they are quoted. Timestamps are ISO 8601; one without a zone is UTC in a column that has one. Quoted
+    values may hold delimiters and doubled quotes, but no line breaks. Files ending in .gz .bz2 .zst .lz4 are
+    decompressed, each one split.
+
+    Raises SourceError for files that cannot be read, lack a column, or have a bad line: with file, byte offset (in
+    the decompressed text), the line's text and what is wrong. Raises ConfigError for impossible arguments.
+    """
+    if isinstance(null_values, str):
+        raise ConfigError(f"null_values={null_values!r} must be a list of texts, for example [{null_values!r}]")
+    return CsvSource(path, schema, CsvDialect(delimiter, tuple(null_values)), header=header, split_size=split_size)
+
+
+def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: int = 16_384,
+            split_size: int | str = "64 mb") -> Source:  # fmt: skip
+    """Rows of Parquet files; `columns` are read (None: all), in that order, at most `batch_rows` at a time.
+
+    Splits are whole row groups, packed up to `split_size` bytes (uncompressed). The schema is the first file's.
+    Raises SourceError for files that cannot be read, lack a column or differ in their columns.
+    """
+    return ParquetSource(path, columns, batch_rows=batch_rows, split_size=split_size)
+
+
+def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *, bounded: bool = True) -> Source:
+    """Batches from a list, or from a function that is called in each subtask as `factory(subtask, subtasks)`.
+
+    An item is a RecordBatch or a list of dicts. Item i of a list goes to subtask i mod parallelism. A factory returns
+    an iterator, which may block, and must give the same batches whenever it is called with the same arguments; say
+    `bounded=False` if it has no end. Without `schema` the first item's is taken: for that a factory is also called
+    here, with (0, 1). Raises SourceError for an item of another schema, ConfigError if the schema cannot be known.
+    """
+    if callable(items):
+        return FactorySource(items, schema, bounded=bounded)
+    if not isinstance(items, (list, tuple)):
+        raise ConfigError(
+            f"iterable: a {type(items).__name__} cannot be read again; give a list or a function of (subtask, subtasks)"
+        )
+    if not bounded:
+        raise ConfigError("iterable: a list has an end; bounded=False is for functions")
+    return ListSource(items, schema)
+
+
+def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None, schema: pa.Schema | None = None,
+             time: str | None = None, batch_rows: int = 8192) -> Source:  # fmt: skip
+    """Rows 0 to `rows` (None: without end), computed by `fn(start, n) -> RecordBatch`.
+
+    `fn` is pure, and row i depends on i alone, however the cuts fall; `fn(0, 0)` gives the schema unless `schema` does.
+    Rows are dealt in blocks, block b to subtask b mod parallelism; a block is `batch_rows`, or with `rate` one
+    millisecond's rows where that is fewer (at least 1). With `rate` (rows per second of the whole source) row i is due
+    at t0 + i / rate, t0 being the job's start: a source that is held up catches up and never slips. `time` names a
+    timestamp[us, UTC] column to add: each row's due time, or, without `rate`, when its batch was made.
+
+    Raises UserFunctionError if `fn` raises or returns something else, ConfigError for impossible arguments.
+    """
+    return GenerateSource(fn, rows=rows, rate=rate, schema=schema, time=time, batch_rows=batch_rows)

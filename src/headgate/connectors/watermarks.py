@@ -1,0 +1,102 @@
+"""Watermarks of one source subtask, and whether it is idle. Time comes from the caller; nothing here waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.connectors.schemas import shown
+from headgate.errors import DataError, PlanError
+from headgate.operators.base import MAX_TIME, MIN_TIME
+
+#: From a unit to microseconds: multiply by the first, divide by the second.
+_TO_US = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+
+
+class WatermarkGenerator:
+    """Per split the largest event time seen minus `out_of_orderness`; the watermark never goes back.
+
+    A subtask reads its splits one after the other, so only the current one is open, and only it counts. Times are
+    microseconds since the epoch; a column without a zone is UTC. Raises PlanError unless `column` is a timestamp.
+    `idle_timeout` (seconds of `clock`) is None for bounded sources, which are never idle.
+    """
+
+    def __init__(self, column: str, schema: pa.Schema, *, out_of_orderness: int = 0,
+                 on_null_time: Literal["error", "late"] = "error", idle_timeout: float | None = None,
+                 clock: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
+        index = schema.get_field_index(column)
+        if index < 0:
+            raise PlanError(f"watermark: there is no column {column!r}; the source has: {shown(schema)}")
+        type_ = schema.field(index).type
+        if not pa.types.is_timestamp(type_):
+            raise PlanError(f"watermark: column {column!r} is {type_}, not a timestamp; give the source a schema=")
+        self.watermark = MIN_TIME
+        self._column = column
+        self._index = index
+        self._times, self._by = _TO_US[type_.unit]
+        self._out_of_orderness = out_of_orderness
+        self._nulls_are_late = on_null_time == "late"
+        self._split = 0
+        self._largest = MIN_TIME
+        self._idle = IdleTimer(idle_timeout, clock())
+        self._clock = clock
+
+    def observe(self, batch: pa.RecordBatch, split: int) -> int:
+        """The watermark after a batch of the split. Raises DataError for a null time, unless such rows are late."""
+        self._idle.restart(self._clock())
+        times = batch.column(self._index)
+        if times.null_count and not self._nulls_are_late:
+            raise DataError(
+                f"column {self._column!r} is null in {times.null_count} of {batch.num_rows} rows, so they have no "
+                'event time; drop them in the source, or use hg.Watermark(..., on_null_time="late") to take them for late'
+            )
+        if split != self._split:
+            self._split, self._largest = split, MIN_TIME
+        largest = pc.max(times).value
+        if largest is not None:
+            self._largest = max(self._largest, largest * self._times // self._by)
+            self.watermark = max(self.watermark, min(self._largest - self._out_of_orderness, MAX_TIME - 1))
+        return self.watermark
+
+    def is_idle(self, now: float) -> bool:
+        """Nothing has been read for `idle_timeout`, though it could have been."""
+        return self._idle.is_over(now)
+
+    def pause(self, now: float) -> None:
+        """The reader is held back by back-pressure: the idle clock stands. Repeating it changes nothing."""
+        self._idle.pause(now)
+
+    def resume(self, now: float) -> None:
+        """The reader may read again: the idle clock goes on."""
+        self._idle.resume(now)
+
+
+class IdleTimer:
+    """Whether `timeout` seconds have passed since the last `restart`, not counting pauses; None = never."""
+
+    def __init__(self, timeout: float | None, now: float) -> None:
+        self._timeout = timeout
+        self._since = now
+        self._paused_at: float | None = None
+
+    def restart(self, now: float) -> None:
+        self._since = now
+        if self._paused_at is not None:
+            self._paused_at = now
+
+    def pause(self, now: float) -> None:
+        if self._paused_at is None:
+            self._paused_at = now
+
+    def resume(self, now: float) -> None:
+        if self._paused_at is not None:
+            self._since += now - self._paused_at
+            self._paused_at = None
+
+    def is_over(self, now: float) -> bool:
+        now = now if self._paused_at is None else self._paused_at
+        return self._timeout is not None and now - self._since >= self._timeout
