@@ -6,9 +6,12 @@ An operator does no I/O of its own, starts no thread and is called by one thread
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -16,8 +19,17 @@ import pyarrow as pa
 from headgate.errors import HeadgateError, UserFunctionError
 from headgate.records.elements import MAX_TIME, MIN_TIME
 
-__all__ = ["MAX_TIME", "MIN_TIME", "Operator", "OperatorContext", "OperatorFactory", "Output", "call_user"]
-
+__all__ = [
+    "MAX_TIME",
+    "MIN_TIME",
+    "Operator",
+    "OperatorContext",
+    "OperatorFactory",
+    "Output",
+    "UserCode",
+    "call_user",
+    "function_name",
+]
 
 
 class Output(Protocol):
@@ -94,16 +106,40 @@ OperatorFactory = Callable[[], Operator]
 
 def call_user(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a user's function; what it raises becomes a UserFunctionError that holds the traceback as text."""
-    try:
+    with UserCode(function):
         return function(*arguments)
-    except HeadgateError:
-        raise
-    except Exception as error:
-        name = getattr(function, "__qualname__", repr(function))
-        trace = "".join(traceback.format_exception(error.__class__, error, _without_us(error)))
-        raise UserFunctionError(f"{name} raised {type(error).__name__}: {error}\n{trace.rstrip()}") from None
 
 
-def _without_us(error: BaseException) -> Any:
+class UserCode:
+    """A block that runs a user's function: what it raises becomes a UserFunctionError, errors of ours excepted."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        # A user's sys.exit() would end the task thread without a word.
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, HeadgateError):
+            text = "".join(traceback.format_exception(type(error), error, _without_us(error))).rstrip()
+            what = f"{function_name(self._function)} raised {type(error).__name__}: {error}"
+            raise UserFunctionError(f"{what}\n{text}") from None
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """What to call a user's function in an error."""
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+def _without_us(error: BaseException) -> TracebackType | None:
     """The traceback from the user's own frame on; our frames would only hide it."""
-    return error.__traceback__.tb_next if error.__traceback__ is not None else None
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        trace = trace.tb_next
+    return trace
