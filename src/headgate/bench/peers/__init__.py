@@ -1,0 +1,1 @@
+"""Other engines that do the same job, each in a process and, where needed, an environment of its own."""

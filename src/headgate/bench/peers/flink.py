@@ -1,0 +1,82 @@
+"""Flink SQL as a peer: its environment, made on first use, and how long each of its queries takes.
+
+The environment lies in `$HEADGATE_CACHE`, else in `headgate` in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from headgate.bench.peers.process import PeerFailed, PeerProcess
+
+VERSION = "2.3.0"
+#: The Pythons that PyFlink is published for.
+PYTHONS = ((3, 11), (3, 12))
+#: How long one query may take, seconds; the first one starts Flink.
+QUERY_TIMEOUT = 600.0
+INSTALL_TIMEOUT = 1800.0
+
+Query = Literal["one-phase", "two-phase", "source-only"]
+
+
+class Flink:
+    """A running Flink of its own; use as a context manager. Raises PeerFailed where it cannot run."""
+
+    def __init__(self, parallelism: int, say: Callable[[str], None]) -> None:
+        if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+            raise PeerFailed("Flink needs Java; put java in PATH or set JAVA_HOME")
+        job = Path(__file__).with_name("flink_job.py")
+        self._process = PeerProcess("Flink", [str(_environment(say)), str(job), str(parallelism)])
+
+    def seconds(self, query: Query, rows: int) -> float:
+        """How long `query` takes for so many rows, the job's start-up included."""
+        return float(self._process.ask({"query": query, "rows": rows}, QUERY_TIMEOUT)["seconds"])
+
+    def __enter__(self) -> Flink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
+
+
+def _environment(say: Callable[[str], None]) -> Path:
+    """The Python of the environment that holds PyFlink."""
+    folder = _cache() / f"flink-{VERSION}"
+    python, ready = folder / "bin" / "python", folder / ".ready"
+    if not ready.exists():
+        say(f"installing Flink {VERSION} into {folder} (once; about 850 MB)")
+        _run(_python(), "-m", "venv", "--clear", str(folder))
+        _run(str(python), "-m", "pip", "install", "--quiet", f"apache-flink=={VERSION}")
+        ready.touch()
+    return python
+
+
+def _cache() -> Path:
+    named = os.environ.get("HEADGATE_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
+
+
+def _python() -> str:
+    """A Python that PyFlink supports: this one, or another one in PATH."""
+    if sys.version_info[:2] in PYTHONS:
+        return sys.executable
+    names = [f"python{major}.{minor}" for major, minor in PYTHONS]
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        raise PeerFailed(f"PyFlink {VERSION} needs {' or '.join(names)}; put one in PATH")
+    return found
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise PeerFailed(f"{' '.join(command)} took more than {INSTALL_TIMEOUT:g} s") from None
+    if done.returncode:
+        raise PeerFailed(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")

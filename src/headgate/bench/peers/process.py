@@ -1,0 +1,83 @@
+"""A conversation with another engine in a process of its own: one JSON line asked, one JSON line answered."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from headgate.errors import HeadgateError
+
+#: How long a process may take to end by itself once its input is closed, seconds.
+GRACE = 10.0
+
+
+class PeerFailed(HeadgateError):
+    """Another engine could not be set up or did not answer; the message says why."""
+
+
+class PeerProcess:
+    """Starts `command` in a process group of its own, so that its JVM ends with it. Use as a context manager."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self._name = name
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
+        )
+
+    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """The answer to `request`. Raises PeerFailed for an error, an end, or no answer within `timeout` seconds."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        timer = threading.Timer(timeout, self._kill)
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        finally:
+            timer.cancel()
+            timer.join()
+        if not line:
+            raise PeerFailed(
+                f"{self._name} ended or gave no answer within {timeout:g} s; its last words: {self._tail()}"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise PeerFailed(f"{self._name}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """End the process and all it started, and wait for it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE)
+        self._kill()
+        self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+    def __enter__(self) -> PeerProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _tail(self) -> str:
+        self._log.seek(0)
+        return self._log.read()[-500:].decode(errors="replace").strip() or "none"

@@ -1,0 +1,71 @@
+"""`keyed-sum` on Spark Structured Streaming, in a process of its own: `python -m` this, asked by `spark_rates`.
+
+Micro-batches of `rows` rows from the `rate-micro-batch` source, whose event time moves one second each batch; the rate
+of a batch is its rows over its duration. The first batches, in which Spark starts and compiles, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from typing import Any
+
+from headgate.bench.peers.process import PeerProcess
+
+WARM_UP = 3
+TIMEOUT = 300.0
+
+
+def spark_rates(rows: int, batches: int, parallelism: int) -> list[float]:
+    """Rows/s of each measured micro-batch. Raises PeerFailed."""
+    command = [sys.executable, "-m", "headgate.bench.peers.spark_structured"]
+    with PeerProcess("Spark Structured Streaming", command) as process:
+        request = {"rows": rows, "batches": batches, "parallelism": parallelism}
+        return list(process.ask(request, TIMEOUT)["rates"])
+
+
+def run(rows: int, batches: int, parallelism: int) -> list[float]:
+    """What `spark_rates` asks for, in this process."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    builder: Any = SparkSession.builder
+    spark = (
+        builder.master(f"local[{parallelism}]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", str(parallelism))
+        .config("spark.sql.streaming.numRecentProgressUpdates", str(WARM_UP + batches + 100))
+        .getOrCreate()
+    )
+    with tempfile.TemporaryDirectory() as checkpoints:
+        source = spark.readStream.format("rate-micro-batch").options(
+            rowsPerBatch=rows, numPartitions=parallelism, advanceMillisPerBatch=1000
+        )
+        keyed = source.load().select((f.rand() * 1000).cast("long").alias("k"), f.rand().alias("v"), "timestamp")
+        sums = keyed.withWatermark("timestamp", "0 seconds").groupBy(f.window("timestamp", "1 second"), "k")
+        writer = sums.agg(f.sum("v"), f.count("*")).writeStream.format("noop").outputMode("update")
+        query = writer.option("checkpointLocation", checkpoints).start()
+        while query.isActive and len(query.recentProgress) < WARM_UP + batches:
+            time.sleep(0.05)
+        progress = [(batch["numInputRows"], batch["batchDuration"]) for batch in query.recentProgress]
+        query.stop()
+        spark.stop()
+    return [1000.0 * count / duration for count, duration in progress[WARM_UP : WARM_UP + batches] if count]
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer: dict[str, object] = {"rates": run(request["rows"], request["batches"], request["parallelism"])}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The frame of `headgate bench`, without measuring anything that matters."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.bench import idle_timer, main, raw_baseline
+from headgate.bench.peers.process import PeerFailed, PeerProcess
+from headgate.bench.report import CaseResult, Figure, Skipped, ratios
+
+RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
+
+ECHO = "import sys, json\nfor line in sys.stdin: print(json.dumps({'got': json.loads(line)}), flush=True)"
+
+
+@pytest.fixture
+def cases(monkeypatch: pytest.MonkeyPatch) -> dict[str, CaseResult]:
+    """Cases that measure nothing, by the name under which `main` finds them."""
+    outcomes = {
+        "good": CaseResult("good", "at least 1", True, (RATE,)),
+        "slow": CaseResult("slow", "at least 5", False, (RATE,)),
+        "alone": CaseResult("alone", "at least 1", True, (RATE,), skipped=(Skipped("Flink", "no Java"),)),
+    }
+    for name, outcome in outcomes.items():
+        run = SimpleNamespace(run=lambda options, outcome=outcome: outcome)
+        monkeypatch.setitem(sys.modules, f"case_{name}", run)  # type: ignore[arg-type]
+    monkeypatch.setattr(main, "CASES", {name: f"case_{name}" for name in outcomes})
+    return outcomes
+
+
+@pytest.mark.parametrize(("names", "code"), [(["good"], 0), (["slow"], 1), (["alone"], 1), (["good", "slow"], 1)])
+def test_exit_code_is_the_verdict(cases: dict[str, CaseResult], names: list[str], code: int) -> None:
+    assert main.main(names) == code
+
+
+def test_json_holds_figures_spread_and_reasons(
+    cases: dict[str, CaseResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "bench.json"
+    main.main(["--json", str(target)])
+    report = json.loads(target.read_text())
+    good, _, alone = report["cases"]
+    assert good["figures"]["rate"] == {"unit": "rows/s", "median": 2, "low": 1, "high": 3, "values": [3, 1, 2]}
+    assert alone["met"] is True and alone["skipped"] == {"Flink": "no Java"}
+    assert report["run"]["command"].startswith("headgate bench --json") and report["run"]["cores"] >= 1
+
+    capsys.readouterr()
+    main.main(["good", "--json", "-"])
+    assert json.loads(capsys.readouterr().out)["cases"][0]["case"] == "good"
+
+
+def test_unknown_case_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["warp-speed"])
+    assert ended.value.code == 2
+    assert "unknown case 'warp-speed'; cases: exchange" in capsys.readouterr().err
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    assert ratios([2, 9], [1, 3]) == (2, 3)
+
+
+def test_peer_answers_line_by_line() -> None:
+    with PeerProcess("echo", [sys.executable, "-c", ECHO]) as peer:
+        assert peer.ask({"rows": 1}, 20) == {"got": {"rows": 1}}
+        assert peer.ask({"rows": 2}, 20) == {"got": {"rows": 2}}
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("import sys; sys.exit('no memory left')", "its last words: no memory left"),
+        ('input(); print(\'{"error": "bad query"}\')', "echo: bad query"),
+    ],
+)
+def test_peer_that_fails_says_why(script: str, words: str) -> None:
+    with PeerProcess("echo", [sys.executable, "-c", script]) as peer, pytest.raises(PeerFailed, match=words):
+        peer.ask({}, 20)
+
+
+def test_peer_that_hangs_is_ended_with_its_children() -> None:
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)"
+    with PeerProcess("hung", [sys.executable, "-c", script]) as peer, pytest.raises(PeerFailed, match="within 0.2 s"):
+        peer.ask({}, 0.2)
+
+
+def test_raw_baseline_carries_bytes() -> None:
+    assert raw_baseline.payload_rate(64 << 20) > 10e6
+
+
+def test_idle_timer_is_never_early() -> None:
+    histogram = idle_timer.lateness(0.05)
+    assert histogram.get_total_count() == 50
+    assert histogram.get_min_value() >= 0
