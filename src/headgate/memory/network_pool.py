@@ -87,7 +87,8 @@ class NetworkBufferPool:
                 enough = len(self._free) >= count
                 segments = [self._free.popleft() for _ in range(count)] if enough else []
             if not enough:
-                over = {pool.owner: pool.requested - pool.size for pool in self._pools if pool.requested > pool.size}
+                users = self._pools + self._leaving
+                over = {pool.owner: pool.requested - pool.size for pool in users if pool.requested > pool.size}
                 self._release_exclusive(count, owner)
                 self._redistribute()
         self._settle()

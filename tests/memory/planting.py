@@ -1,0 +1,63 @@
+"""Bugs planted one at a time into the real code, to show that a test would notice them.
+
+A bug is a one-line edit of one method. The edit must fit the source exactly once, so a bug that no longer applies after
+a change of the code fails its test instead of proving nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from headgate.errors import HeadgateError
+
+#: The same examples in every run, and no shrinking: a planted bug only has to be found.
+HUNT = settings(
+    max_examples=400,
+    stateful_step_count=40,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """In `owner.method`, `wrong` stands where `right` should."""
+
+    name: str
+    owner: type[Any]
+    method: str
+    right: str
+    wrong: str
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        function = vars(self.owner)[self.method]
+        source = textwrap.dedent(inspect.getsource(function))
+        place = f"{self.owner.__name__}.{self.method}"
+        assert source.count(self.right) == 1, f"{self.name}: {self.right!r} is not once in {place}; adapt the bug"
+        made: dict[str, Any] = {}
+        code = compile(source.replace(self.right, self.wrong), f"<{self.name}>", "exec")
+        exec(code, function.__globals__, made)
+        setattr(self.owner, self.method, made[self.method])
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.method, function)
+
+
+def assert_caught(bug: PlantedBug, machine: type[RuleBasedStateMachine], hunt: settings = HUNT) -> None:
+    """Fails unless the machine fails with the bug in place, on a law of its own or of the code's."""
+    with bug.planted(), pytest.raises((AssertionError, HeadgateError)):
+        run_state_machine_as_test(machine, settings=hunt)
