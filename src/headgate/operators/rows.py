@@ -1,0 +1,179 @@
+"""Rows to rows: filter, select and with_columns, and users' functions on batches or, far slower, on rows.
+
+Batches may hold a hidden column with the rows' event time, which users' functions never see. What the plan must know
+before anything runs (compiled predicates and columns, the result's schema) is here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, Union
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import DataError, PlanError, UserFunctionError
+from headgate.operators.base import Operator, UserCode, call_user, function_name
+from headgate.operators.rows_checks import Row, batch_of_rows, checked_batch, checked_mask, shown
+from headgate.operators.sql import HIDDEN_COLUMN, Expression, column_expression, compile_expression
+from headgate.operators.sql_parser import unknown_column
+
+#: Where one row becomes many, they are sent on in batches of about this size.
+ROWS_PER_BATCH = 8192
+#: A compiled SQL string, an Arrow expression, or a function from a batch to a boolean array.
+Predicate: TypeAlias = Union[Expression, pc.Expression, Callable[[pa.RecordBatch], Any]]  # noqa: UP007 - untyped pc
+#: The columns of a result, their names and how to compute them.
+Columns = tuple[tuple[str, Expression], ...]
+
+
+def visible(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch as users see it: without the hidden column."""
+    index = batch.schema.get_field_index(HIDDEN_COLUMN)
+    return batch if index < 0 else batch.remove_column(index)
+
+
+def filter_predicate(condition: object, schema: pa.Schema) -> Predicate:
+    """Check what the user gave to filter, on the driver; a SQL string is compiled. Raises PlanError."""
+    if isinstance(condition, str):
+        expression = compile_expression(condition, schema)
+        if not (pa.types.is_boolean(expression.type) or pa.types.is_null(expression.type)):
+            raise PlanError(f"filter: {condition!r} is {expression.type}, not a condition; compare it with something")
+        return expression
+    if isinstance(condition, pc.Expression):
+        try:
+            schema.empty_table().filter(condition)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            names = [name for name in schema.names if name != HIDDEN_COLUMN]
+            raise PlanError(f"filter: {condition} does not fit the columns {', '.join(names)}: {error}") from None
+        return condition
+    if not callable(condition):
+        what = f"not {type(condition).__name__}"
+        raise PlanError(f"filter takes a SQL string, a pyarrow Expression or a function of a batch, {what}")
+    return condition
+
+
+def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Columns:
+    """The columns of `select("a", b="expr")`. Raises PlanError for unknown and repeated names."""
+    if not columns and not named:
+        raise PlanError("select needs at least one column")
+    chosen: dict[str, Expression] = {}
+    for name in columns:
+        if name in chosen:
+            raise PlanError(f"select: column {name!r} is there twice")
+        if name not in schema.names:
+            shown = unknown_column(name, [column for column in schema.names if column != HIDDEN_COLUMN])
+            raise PlanError(f'select: {shown}; an expression needs a name: select(total="a + b")')
+        chosen[name] = column_expression(name, schema)
+    for name, text in named.items():
+        if name in chosen:
+            raise PlanError(f"select: column {name!r} is there twice")
+        chosen[name] = compile_expression(text, schema)
+    return tuple(chosen.items())
+
+
+def with_columns_expressions(schema: pa.Schema, /, **named: str) -> Columns:
+    """All columns of `schema`, those named again replaced in their place, new ones at the end.
+
+    Every expression sees the columns as they were. Raises PlanError.
+    """
+    chosen = {name: column_expression(name, schema) for name in schema.names}
+    return tuple((chosen | {name: compile_expression(text, schema) for name, text in named.items()}).items())
+
+
+def result_schema(columns: Columns) -> pa.Schema:
+    """The schema of a `Project` of these columns."""
+    return pa.schema([(name, expression.type) for name, expression in columns])
+
+
+class Filter(Operator):
+    """Keeps the rows for which the predicate is true; null is not true."""
+
+    def __init__(self, predicate: Predicate, schema: pa.Schema) -> None:
+        super().__init__()
+        self._predicate = predicate
+        self._schema = schema
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        if isinstance(self._predicate, pc.Expression):
+            try:
+                self.emit(batch.filter(self._predicate))
+            except pa.ArrowInvalid as error:
+                raise DataError(f"filter {self._predicate}: {error}") from None
+            return
+        mask = self._mask(batch)
+        kept = mask.true_count
+        if kept:
+            self.emit(batch if kept == batch.num_rows else batch.filter(mask))
+
+    def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        if isinstance(self._predicate, Expression):
+            return self._predicate.evaluate(batch).cast(pa.bool_())
+        return checked_mask(self._predicate, call_user(self._predicate, visible(batch)), batch.num_rows)
+
+
+class Project(Operator):
+    """Computes every column of the result from the batch."""
+
+    def __init__(self, columns: Columns, schema: pa.Schema) -> None:
+        super().__init__()
+        self._expressions = [expression for _, expression in columns]
+        self._schema = schema
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        arrays = [expression.evaluate(batch) for expression in self._expressions]
+        self.emit(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+
+class MapBatches(Operator):
+    """`function` takes a RecordBatch and returns one, a list of them, or None for no rows."""
+
+    def __init__(self, function: Callable[[pa.RecordBatch], Any], schema: pa.Schema) -> None:
+        super().__init__()
+        self._function = function
+        self._schema = schema
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        result = call_user(self._function, visible(batch))
+        if result is None:
+            return
+        for part in result if isinstance(result, list) else [result]:
+            self.emit(checked_batch(self._function, part, self._schema))
+
+
+class MapRows(Operator):
+    """`function` takes a row as a dict and returns one. One Python call per row: use MapBatches where speed counts."""
+
+    def __init__(self, function: Callable[[Row], Row], schema: pa.Schema) -> None:
+        super().__init__()
+        self._function = function
+        self._schema = schema
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        rows = [call_user(self._function, row) for row in visible(batch).to_pylist()]
+        self.emit(batch_of_rows(self._function, rows, self._schema))
+
+
+class FlatMapRows(Operator):
+    """`function` takes a row as a dict and returns an iterable of them. One Python call per row, as in MapRows."""
+
+    def __init__(self, function: Callable[[Row], Iterable[Row]], schema: pa.Schema) -> None:
+        super().__init__()
+        self._function = function
+        self._schema = schema
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        rows: list[object] = []
+        for row in visible(batch).to_pylist():
+            rows.extend(self._expand(row))
+            if len(rows) >= ROWS_PER_BATCH:
+                self.emit(batch_of_rows(self._function, rows, self._schema))
+                rows = []
+        self.emit(batch_of_rows(self._function, rows, self._schema))
+
+    def _expand(self, row: Row) -> list[object]:
+        with UserCode(self._function):  # a generator runs while the list is made
+            result: object = self._function(row)
+            if isinstance(result, Iterable) and not isinstance(result, dict | str):
+                return list(result)
+        must = "must return an iterable of dicts (a list, or yield them)"
+        raise UserFunctionError(f"{function_name(self._function)} {must}, and returned {shown(result)}")

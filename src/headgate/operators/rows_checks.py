@@ -1,0 +1,118 @@
+"""What users' functions return, checked against what they must: nothing is cast or filled in silently.
+
+All errors are UserFunctionErrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import UserFunctionError
+from headgate.operators.base import function_name
+from headgate.records.arrow import describe_difference
+
+Function = Callable[..., Any]
+Row = dict[str, Any]
+
+_CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+
+
+def checked_mask(function: Function, result: object, rows: int) -> pa.BooleanArray:
+    """What a predicate returned for a batch of `rows` rows."""
+    name = function_name(function)
+    if isinstance(result, np.ndarray) and result.dtype == np.bool_ and result.ndim == 1:
+        result = pa.array(result)
+    if not isinstance(result, pa.BooleanArray):
+        got = f"{type(result).__name__} of {result.dtype}" if isinstance(result, np.ndarray) else type(result).__name__
+        must = "a boolean pyarrow Array or NumPy array with one value per row"
+        raise UserFunctionError(f"filter: {name} must return {must}, and returned {got}")
+    if len(result) != rows:
+        raise UserFunctionError(
+            f"filter: {name} returned {len(result)} values for a batch of {rows} rows; return one per row"
+        )
+    return result
+
+
+def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.RecordBatch:
+    """What a function on batches returned, with the fields of the declared schema."""
+    name = function_name(function)
+    if not isinstance(result, pa.RecordBatch):
+        must = "a pyarrow RecordBatch, a list of them or None"
+        remedy = "; use table.to_batches()" if isinstance(result, pa.Table) else ""
+        raise UserFunctionError(f"{name} must return {must}, and returned {type(result).__name__}{remedy}")
+    if result.schema.names != schema.names or result.schema.types != schema.types:
+        raise UserFunctionError(
+            f"{name} returned other columns than schema= declares: {_difference(schema, result.schema)}"
+        )
+    return _declared(name, result.columns, schema)
+
+
+def _difference(expected: pa.Schema, got: pa.Schema) -> str:
+    names = got.names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    return describe_difference(expected, got) if twice is None else f"column {twice} is there twice"
+
+
+def batch_of_rows(function: Function, rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
+    """The batch of the rows that a function on rows made."""
+    name = function_name(function)
+    names = set(schema.names)
+    checked = [_checked_row(name, row, names) for row in rows]
+    return _declared(name, [_column(name, field, [row[field.name] for row in checked]) for field in schema], schema)
+
+
+def shown(value: object) -> str:
+    """A user's value in an error: not more than fits on a line or two, and its type."""
+    text = repr(value)
+    return f"{text if len(text) <= 200 else text[:200] + '...'} ({type(value).__name__})"
+
+
+def _checked_row(name: str, row: object, names: set[str]) -> Row:
+    if not isinstance(row, dict):
+        remedy = "; to drop rows, use filter or flat_map" if row is None else ""
+        raise UserFunctionError(f"{name} must make rows that are dicts, and made {shown(row)}{remedy}")
+    if row.keys() != names:
+        wrong = [f"column {column} is missing" for column in sorted(names - row.keys())]
+        wrong += [f"column {column} is not declared" for column in row if column not in names]
+        raise UserFunctionError(
+            f"{name} made a row with other columns than schema= declares: {'; '.join(wrong)}; the row is {shown(row)}"
+        )
+    return row
+
+
+def _column(name: str, field: pa.Field, values: list[object]) -> pa.Array:
+    try:
+        return _converted(values, field.type)
+    except _CONVERSION_ERRORS as error:
+        culprit = next((value for value in values if not _fits(value, field.type)), None)
+        what = f"{shown(culprit)} in column {field.name}, which schema= declares {field.type}"
+        raise UserFunctionError(f"{name} made a row with {what}: {error}") from None
+
+
+def _converted(values: list[object], data_type: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(data_type) or pa.types.is_temporal(data_type):
+        # pa.array would cut 1.5 down to 1 without a word.
+        for kind in set(map(type, values)):
+            if issubclass(kind, float | Decimal | np.floating):
+                raise TypeError(f"{kind.__name__} is not converted to {data_type}")
+    return pa.array(values, data_type)
+
+
+def _fits(value: object, data_type: pa.DataType) -> bool:
+    try:
+        _converted([value], data_type)
+    except _CONVERSION_ERRORS:
+        return False
+    return True
+
+
+def _declared(name: str, columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    for field, column in zip(schema, columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise UserFunctionError(f"{name} returned nulls in column {field.name}, which schema= declares not null")
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
