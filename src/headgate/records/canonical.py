@@ -146,8 +146,9 @@ def from_raw_values(values: npt.NDArray[np.generic], nulls: Bools | None, kind: 
 class PackedBytes:
     """Byte strings as zero-padded little-endian words.
 
-    The first two words of string i are `first[i]` and `second[i]`, which is all of it up to 16 bytes; what is longer has
-    its further words in `tail[tail_starts[i]:tail_starts[i] + tail_words(lengths[i])]`. Tails lie one after the other.
+    The first two words of string i are `first[i]` and `second[i]`, which is all of it up to 16 bytes. What is longer
+    has its further words in `tail[tail_starts[i]:tail_starts[i] + tail_words(lengths[i])]`; tails lie one after the
+    other.
     """
 
     first: UInt64s

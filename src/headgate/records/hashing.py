@@ -107,7 +107,8 @@ def _column_hash(column: pa.Array) -> UInt64s:
     if pa.types.is_dictionary(column.type):
         if not through_dictionary(column):
             return _column_hash(decoded(column))
-        hashes = _column_hash(column.dictionary).take(dictionary_rows(column)) if len(column) else np.zeros(0, np.uint64)
+        rows = dictionary_rows(column)
+        hashes = _column_hash(column.dictionary).take(rows) if len(rows) else np.zeros(0, np.uint64)
     elif is_bytes(column.type):
         hashes = hash_bytes(pack(column))
     else:

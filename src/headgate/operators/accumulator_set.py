@@ -1,0 +1,72 @@
+"""All aggregates of an operator, over one numbering of slots."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headgate.operators.accumulators import (
+    Accumulator,
+    CountAccumulator,
+    ExtremeAccumulator,
+    FloatMeanAccumulator,
+    FloatSumAccumulator,
+    IntegerMeanAccumulator,
+    IntegerSumAccumulator,
+)
+from headgate.operators.accumulators_values import (
+    DistinctAccumulator,
+    ListAccumulator,
+    OrderedAccumulator,
+    TimedAccumulator,
+)
+from headgate.operators.aggregates import Aggregate
+from headgate.records.canonical import Int64s, is_bytes, value_type
+
+
+def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
+    """The empty state of an aggregate over columns of this schema, which `Aggregate.output_field` has checked."""
+    kind, name = aggregate.kind, aggregate.column
+    if kind == "count" or name is None:
+        return CountAccumulator()
+    values = value_type(schema.field(name).type)
+    if kind == "sum":
+        return IntegerSumAccumulator(name) if pa.types.is_integer(values) else FloatSumAccumulator()
+    if kind == "mean":
+        return IntegerMeanAccumulator() if pa.types.is_integer(values) else FloatMeanAccumulator()
+    if kind in ("first", "last"):
+        return TimedAccumulator(values, latest=kind == "last")
+    if kind == "count_distinct":
+        return DistinctAccumulator(values)
+    if kind == "collect_list":
+        return ListAccumulator(values)
+    wide = is_bytes(values) or (pa.types.is_decimal(values) and values.bit_width > 64)
+    return (OrderedAccumulator if wide else ExtremeAccumulator)(values, greatest=kind == "max")
+
+
+class AccumulatorSet:
+    """Named aggregates side by side; columns are found by position, since a stream's schema does not change."""
+
+    def __init__(self, aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> None:
+        self._parts = [(_index(aggregate, schema), accumulator(aggregate, schema)) for _, aggregate in aggregates]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for _, part in self._parts)
+
+    def update(self, size: int, slots: Int64s, batch: pa.RecordBatch, times: Int64s | None) -> None:
+        """Take a batch: slot and event time of each row. `size` slots exist now; every new one is among `slots`."""
+        for index, part in self._parts:
+            part.update(size, slots, None if index < 0 else batch.column(index), times)
+
+    def results(self, slots: Int64s) -> list[pa.Array]:
+        """One column for each aggregate. Raises DataError when a value does not fit its type."""
+        return [part.result(slots) for _, part in self._parts]
+
+    def keep(self, slots: Int64s) -> None:
+        """Forget all other slots; these become 0, 1, 2 ..."""
+        for _, part in self._parts:
+            part.keep(slots)
+
+
+def _index(aggregate: Aggregate, schema: pa.Schema) -> int:
+    return -1 if aggregate.column is None else int(schema.get_field_index(aggregate.column))

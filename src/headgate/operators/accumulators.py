@@ -1,0 +1,347 @@
+"""The state of aggregates that are numbers: arrays indexed by slot, changed for a whole batch at a time.
+
+`ufunc.at` is used throughout: since NumPy 1.25 it is as fast as `bincount` with few slots (11 us for 8192 rows) and not
+much slower with a million, and it is exact for integers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.errors import DataError
+from headgate.records.canonical import Bools, Int64s, decoded, from_raw_values, null_mask, raw_values
+from headgate.state.growable import Growable
+
+_HALF = 32
+_LOW = (1 << _HALF) - 1
+_INT64_END = 1 << 63
+
+
+class Accumulator(ABC):
+    """One aggregate of all slots. Slots are dense numbers; who owns them also says which are still needed."""
+
+    @abstractmethod
+    def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
+        """Take rows: slot, value and event time of each. `size` slots exist now; every new one is among `slots`."""
+
+    @abstractmethod
+    def result(self, slots: Int64s) -> pa.Array:
+        """The aggregates of these slots. Raises DataError when one does not fit its type."""
+
+    @abstractmethod
+    def keep(self, slots: Int64s) -> None:
+        """Forget all other slots; these, all different, become 0, 1, 2 ..."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int: ...
+
+
+class CountAccumulator(Accumulator):
+    """Rows, or non-null values of a column."""
+
+    def __init__(self) -> None:
+        self._counts = Growable(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self._counts.nbytes
+
+    def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
+        self._counts.resize(size)
+        nulls = None if column is None else null_mask(column)
+        np.add.at(self._counts.values, slots if nulls is None else slots[~nulls], 1)
+
+    def result(self, slots: Int64s) -> pa.Array:
+        return pa.array(self._counts.values.take(slots))
+
+    def keep(self, slots: Int64s) -> None:
+        self._counts.replace(self._counts.values.take(slots))
+
+
+class ValueAccumulator(Accumulator):
+    """Base of those that take the non-null values of a fixed-width column and are null without any.
+
+    Which slots have had a value is written down only once a null has come; until then all have.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Growable[np.bool_] | None = None
+        self._size = 0
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._seen is None else self._seen.nbytes
+
+    def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
+        column = decoded(column)
+        nulls = null_mask(column)
+        if nulls is not None and self._seen is None:
+            self._seen = Growable(np.bool_)
+            self._seen.append(np.ones(self._size, np.bool_))
+        self._size = size
+        self._resize(size)
+        values = raw_values(self._prepared(column))
+        if nulls is not None:
+            rows = np.flatnonzero(~nulls)
+            slots, values = slots.take(rows), values.take(rows)
+        if self._seen is not None:
+            self._seen.resize(size)
+            self._seen.values[slots] = True
+        if len(slots):
+            self._add(slots, values)
+
+    def result(self, slots: Int64s) -> pa.Array:
+        nulls = None if self._seen is None else ~self._seen.values.take(slots)
+        return self._result(slots, nulls)
+
+    def keep(self, slots: Int64s) -> None:
+        self._size = len(slots)
+        if self._seen is not None:
+            self._seen.replace(self._seen.values.take(slots))
+        self._keep(slots)
+
+    def _prepared(self, column: pa.Array) -> pa.Array:
+        """The column in a type whose values NumPy can add or compare."""
+        return column
+
+    @abstractmethod
+    def _resize(self, size: int) -> None: ...
+
+    @abstractmethod
+    def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        """Take non-null values, at least one."""
+
+    @abstractmethod
+    def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array: ...
+
+    @abstractmethod
+    def _keep(self, slots: Int64s) -> None: ...
+
+
+class IntegerSums:
+    """Exact sums of 64-bit integers per slot.
+
+    One int64 each while a bound on all of them says that none can have overflowed; from then on two: the sum is
+    high x 2^32 + low. So overflow on the way does no harm.
+    """
+
+    def __init__(self) -> None:
+        self._low = Growable(np.int64)
+        self._high: Growable[np.int64] | None = None
+        self._bound = 0
+        self._uncarried = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._low.nbytes + (0 if self._high is None else self._high.nbytes)
+
+    def resize(self, size: int) -> None:
+        self._low.resize(size)
+        if self._high is not None:
+            self._high.resize(size)
+
+    def add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        """Add values of any integer type, at least one."""
+        if values.dtype.itemsize < 8:
+            values = values.astype(np.int64)
+        if self._high is None and not self._fit(values):
+            self._high = Growable(np.int64)
+            self._high.append(self._low.values >> _HALF)
+            self._low.replace(self._low.values & _LOW)
+        if self._high is None:
+            np.add.at(self._low.values, slots, values.view(np.int64))
+            return
+        np.add.at(self._high.values, slots, (values >> values.dtype.type(_HALF)).astype(np.int64))
+        np.add.at(self._low.values, slots, (values & values.dtype.type(_LOW)).astype(np.int64))
+        self._uncarried += len(values)
+        if self._uncarried >= 1 << 30:  # well before 2^31 values of 32 bits could fill the 63 bits of low
+            self._uncarried = 0
+            self._high.values[:] += self._low.values >> _HALF
+            self._low.values[:] &= _LOW
+
+    def sums(self, slots: Int64s) -> tuple[Int64s, Int64s]:
+        """High and low words of the sums, low within 0 and 2^32 - 1."""
+        low = self._low.values.take(slots)
+        high = low >> _HALF
+        if self._high is not None:
+            high += self._high.values.take(slots)
+        return high, low & _LOW
+
+    def keep(self, slots: Int64s) -> None:
+        self._low.replace(self._low.values.take(slots))
+        if self._high is not None:
+            self._high.replace(self._high.values.take(slots))
+
+    def _fit(self, values: npt.NDArray[Any]) -> bool:
+        """Whether no sum can overflow by these values, as far as the bound tells; it is tightened when it does not."""
+        more = _largest(values) * len(values)
+        if self._bound + more >= _INT64_END:
+            self._bound = _largest(self._low.values)
+        self._bound += more
+        return self._bound < _INT64_END
+
+
+def _largest(values: npt.NDArray[Any]) -> int:
+    """The largest absolute value, as an exact integer."""
+    return max(-int(values.min()), int(values.max())) if len(values) else 0
+
+
+class IntegerSumAccumulator(ValueAccumulator):
+    """`sum` of integers: an exact int64."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__()
+        self._column = column
+        self._sums = IntegerSums()
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._sums.nbytes
+
+    def _resize(self, size: int) -> None:
+        self._sums.resize(size)
+
+    def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        self._sums.add(slots, values)
+
+    def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
+        high, low = self._sums.sums(slots)
+        over = np.flatnonzero((high < -(1 << _HALF - 1)) | (high >= 1 << _HALF - 1))
+        if len(over):
+            total = (int(high[over[0]]) << _HALF) + int(low[over[0]])
+            raise DataError(
+                f"sum({self._column!r}) is {total}, which does not fit into int64; make {self._column!r} a float64 "
+                "before it is summed"
+            )
+        return pa.array((high << _HALF) | low, mask=nulls)
+
+    def _keep(self, slots: Int64s) -> None:
+        self._sums.keep(slots)
+
+
+class FloatSumAccumulator(ValueAccumulator):
+    """`sum` of floats and decimals: a float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums = Growable(np.float64)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._sums.nbytes
+
+    def _prepared(self, column: pa.Array) -> pa.Array:
+        return column if pa.types.is_float64(column.type) else column.cast(pa.float64())
+
+    def _resize(self, size: int) -> None:
+        self._sums.resize(size)
+
+    def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        np.add.at(self._sums.values, slots, values)
+
+    def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
+        return from_raw_values(self._sums.values.take(slots), nulls, pa.float64())
+
+    def _keep(self, slots: Int64s) -> None:
+        self._sums.replace(self._sums.values.take(slots))
+
+
+class FloatMeanAccumulator(FloatSumAccumulator):
+    """`mean` of floats and decimals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts = Growable(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._counts.nbytes
+
+    def _resize(self, size: int) -> None:
+        super()._resize(size)
+        self._counts.resize(size)
+
+    def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        super()._add(slots, values)
+        np.add.at(self._counts.values, slots, 1)
+
+    def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
+        return _means(self._sums.values.take(slots), self._counts.values.take(slots), nulls)
+
+    def _keep(self, slots: Int64s) -> None:
+        super()._keep(slots)
+        self._counts.replace(self._counts.values.take(slots))
+
+
+class IntegerMeanAccumulator(ValueAccumulator):
+    """`mean` of integers, from their exact sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums = IntegerSums()
+        self._counts = Growable(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._sums.nbytes + self._counts.nbytes
+
+    def _resize(self, size: int) -> None:
+        self._sums.resize(size)
+        self._counts.resize(size)
+
+    def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        self._sums.add(slots, values)
+        np.add.at(self._counts.values, slots, 1)
+
+    def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
+        high, low = self._sums.sums(slots)
+        return _means(high.astype(np.float64) * (1 << _HALF) + low, self._counts.values.take(slots), nulls)
+
+    def _keep(self, slots: Int64s) -> None:
+        self._sums.keep(slots)
+        self._counts.replace(self._counts.values.take(slots))
+
+
+def _means(sums: npt.NDArray[np.float64], counts: Int64s, nulls: Bools | None) -> pa.Array:
+    return from_raw_values(sums / np.maximum(counts, 1), nulls, pa.float64())
+
+
+class ExtremeAccumulator(ValueAccumulator):
+    """`min` and `max` of numbers, times and booleans. NaN is greater than any number."""
+
+    def __init__(self, kind: pa.DataType, greatest: bool) -> None:
+        super().__init__()
+        self._kind = kind
+        dtype: np.dtype[Any] = raw_values(pa.nulls(0, kind)).dtype
+        self._better: np.ufunc = np.maximum if greatest else np.minimum
+        if dtype.kind == "f":
+            worst: float = -np.inf if greatest else np.nan
+            self._better = np.maximum if greatest else np.fmin  # maximum lets NaN win, fmin lets it lose
+        else:
+            worst = int(np.iinfo(dtype).min if greatest else np.iinfo(dtype).max)
+        self._best: Growable[Any] = Growable(dtype, worst)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._best.nbytes
+
+    def _resize(self, size: int) -> None:
+        self._best.resize(size)
+
+    def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        self._better.at(self._best.values, slots, values)
+
+    def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
+        best = self._best.values.take(slots)
+        if pa.types.is_boolean(self._kind):
+            return pa.array(best.astype(np.bool_), mask=nulls)
+        return from_raw_values(best, nulls, self._kind)
+
+    def _keep(self, slots: Int64s) -> None:
+        self._best.replace(self._best.values.take(slots))

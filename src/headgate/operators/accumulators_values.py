@@ -1,0 +1,210 @@
+"""The state of aggregates that keep values: `first`, `last`, `min` and `max` of strings, distinct values and lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.operators.accumulators import Accumulator
+from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.records.canonical import Int64s, decoded, flat_ranges, null_mask
+from headgate.state.growable import Growable
+from headgate.state.keys import KeyTable
+from headgate.state.renumber import OneRowPerSlot, renumbering
+from headgate.state.values import ValueLog
+from headgate.state.words import WordTable
+
+#: A pair of small numbers as one word: the left one above, the right one in the low 32 bits.
+_SHIFT = 32
+_RIGHT = (1 << _SHIFT) - 1
+#: Values that nobody refers to any more are thrown out when they are this many more than those in use.
+_SLACK = 1 << 16
+
+
+class PickedValues:
+    """One value of any type for each slot, or none yet (read as null)."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._log = ValueLog(kind)
+        self.positions = Growable(np.int64, -1)
+
+    @property
+    def nbytes(self) -> int:
+        return self._log.nbytes + self.positions.nbytes
+
+    def resize(self, size: int) -> None:
+        self.positions.resize(size)
+
+    def put(self, slots: Int64s, values: pa.Array) -> None:
+        """Replace the values of these slots, all different."""
+        begin = self._log.append(values)
+        self.positions.values[slots] = np.arange(begin, begin + len(slots))
+        if len(self._log) > 2 * len(self.positions) + _SLACK:
+            self.keep(np.arange(len(self.positions)))
+
+    def take(self, slots: Int64s) -> pa.Array:
+        return self._log.take(self.positions.values.take(slots))
+
+    def keep(self, slots: Int64s) -> None:
+        """Forget all others; these slots become 0, 1, 2 ..."""
+        values = self.take(slots)
+        missing = self.positions.values.take(slots) < 0
+        self._log.replace(values)
+        self.positions.replace(np.where(missing, -1, np.arange(len(slots))))
+
+
+class TimedAccumulator(Accumulator):
+    """`first` and `last`: the value of the row with the least or the greatest event time."""
+
+    def __init__(self, kind: pa.DataType, latest: bool) -> None:
+        self._latest = latest
+        self._times = Growable(np.int64, MIN_TIME if latest else MAX_TIME)
+        self._values = PickedValues(kind)
+        self._rows = OneRowPerSlot()
+
+    @property
+    def nbytes(self) -> int:
+        return self._times.nbytes + self._values.nbytes + self._rows.nbytes
+
+    def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
+        assert times is not None
+        self._times.resize(size)
+        self._values.resize(size)
+        best = self._times.values
+        held = best.take(slots)
+        ahead = (times >= held) if self._latest else (times < held)
+        rows = np.flatnonzero(ahead | (self._values.positions.values.take(slots) < 0))
+        if not len(rows):
+            return
+        slots, times = slots.take(rows), times.take(rows)
+        (np.maximum if self._latest else np.minimum).at(best, slots, times)
+        winners = np.flatnonzero(times == best.take(slots))
+        winners = winners[self._rows.pick(slots.take(winners), size)]
+        self._values.put(slots.take(winners), decoded(column).take(pa.array(rows.take(winners))))
+
+    def result(self, slots: Int64s) -> pa.Array:
+        return self._values.take(slots)
+
+    def keep(self, slots: Int64s) -> None:
+        self._times.replace(self._times.values.take(slots))
+        self._values.keep(slots)
+
+
+class OrderedAccumulator(Accumulator):
+    """`min` and `max` of strings, binaries and wide decimals: the best of each batch against the best so far."""
+
+    def __init__(self, kind: pa.DataType, greatest: bool) -> None:
+        self._kind = kind
+        self._function = "max" if greatest else "min"
+        self._better = pc.greater if greatest else pc.less
+        self._values = PickedValues(kind)
+
+    @property
+    def nbytes(self) -> int:
+        return self._values.nbytes
+
+    def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
+        self._values.resize(size)
+        rows = pa.table([pa.array(slots), self._comparable(decoded(column))], names=["slot", "value"])
+        grouped = rows.group_by("slot", use_threads=False).aggregate([("value", self._function)]).drop_null()
+        slots = grouped.column("slot").to_numpy()
+        best = grouped.column(f"value_{self._function}").combine_chunks().cast(self._kind)
+        better = pc.fill_null(self._better(best, self._values.take(slots)), True).to_numpy(zero_copy_only=False)
+        self._values.put(slots[better], best.filter(pa.array(better)))
+
+    def result(self, slots: Int64s) -> pa.Array:
+        return self._values.take(slots)
+
+    def keep(self, slots: Int64s) -> None:
+        self._values.keep(slots)
+
+    @staticmethod
+    def _comparable(column: pa.Array) -> pa.Array:
+        """Arrow groups neither views nor fixed-size binaries; the values are the same in a plain type."""
+        if pa.types.is_string_view(column.type):
+            return column.cast(pa.large_string())
+        if pa.types.is_binary_view(column.type) or pa.types.is_fixed_size_binary(column.type):
+            return column.cast(pa.large_binary())
+        return column
+
+
+class DistinctAccumulator(Accumulator):
+    """`count_distinct`: the pairs of slot and value there are, each once, and how many each slot has."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._values = KeyTable([kind])
+        self._pairs = WordTable()
+        self._counts = Growable(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self._values.nbytes + self._pairs.nbytes + self._counts.nbytes
+
+    def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
+        assert column is not None
+        self._counts.resize(size)
+        nulls = null_mask(column)
+        if nulls is not None:
+            rows = np.flatnonzero(~nulls)
+            slots, column = slots.take(rows), column.take(pa.array(rows))
+        if not len(slots):
+            return
+        known = len(self._pairs)
+        self._pairs.slots(slots << _SHIFT | self._values.slots([column], len(column)))
+        np.add.at(self._counts.values, self._pairs.column()[known:] >> _SHIFT, 1)
+
+    def result(self, slots: Int64s) -> pa.Array:
+        return pa.array(self._counts.values.take(slots))
+
+    def keep(self, slots: Int64s) -> None:
+        owners = renumbering(slots, len(self._counts)).take(self._pairs.column() >> _SHIFT)
+        kept = np.flatnonzero(owners >= 0)
+        values = self._pairs.column().take(kept) & _RIGHT
+        used = np.zeros(len(self._values), np.bool_)
+        used[values] = True
+        live = np.flatnonzero(used)
+        self._pairs.replace([owners.take(kept) << _SHIFT | renumbering(live, len(used)).take(values)])
+        self._values.compact(live)
+        self._counts.replace(self._counts.values.take(slots))
+
+
+class ListAccumulator(Accumulator):
+    """`collect_list`: all non-null values, in a log beside a log of their slots; sorted by slot when read."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._size = 0
+        self._values = ValueLog(kind)
+        self._owners = Growable(np.int64)
+        self._order: Int64s | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self._values.nbytes + self._owners.nbytes
+
+    def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
+        column = decoded(column)
+        self._size, self._order = size, None
+        nulls = null_mask(column)
+        if nulls is not None:
+            slots, column = slots[~nulls], column.drop_null()
+        self._owners.append(slots)
+        self._values.append(column)
+
+    def result(self, slots: Int64s) -> pa.Array:
+        if self._order is None:
+            self._order = np.argsort(self._owners.values, kind="stable")
+        owners = self._owners.values.take(self._order)
+        begins = np.searchsorted(owners, slots)
+        counts = np.searchsorted(owners, slots, side="right") - begins
+        positions, offsets = flat_ranges(begins, counts)
+        values = self._values.take(self._order.take(positions))
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+    def keep(self, slots: Int64s) -> None:
+        owners = renumbering(slots, self._size).take(self._owners.values)
+        kept = np.flatnonzero(owners >= 0)
+        self._values.replace(self._values.take(kept))
+        self._owners.replace(owners.take(kept))
+        self._size, self._order = len(slots), None

@@ -1,0 +1,151 @@
+"""The aggregates a user can ask for, and the type each one has: `hg.count()`, `hg.sum("seats")` and so on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from headgate.errors import PlanError
+from headgate.records.canonical import check_keyable, is_bytes, value_type
+
+Kind = Literal["count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate of one column; `column` is None for a count of rows alone."""
+
+    kind: Kind
+    column: str | None = None
+
+    def output_field(self, name: str, schema: pa.Schema) -> pa.Field:
+        """The result's field. Raises PlanError for a column that is not there or cannot be aggregated so."""
+        if self.column is None:
+            if self.kind != "count":
+                raise PlanError(f"{name}={self.kind}() needs a column: {self.kind}('column')")
+            return pa.field(name, pa.int64(), nullable=False)
+        kind = value_type(self._field(name, schema).type)
+        if self.kind in ("count", "count_distinct"):
+            if self.kind == "count_distinct":
+                self._check_distinct(name, kind)
+            return pa.field(name, pa.int64(), nullable=False)
+        if self.kind in ("sum", "mean"):
+            return pa.field(name, self._sum_type(name, kind))
+        if self.kind in ("min", "max") and not is_ordered(kind):
+            raise self._wrong(name, kind, "numbers, times, strings, binaries and booleans")
+        return pa.field(name, pa.list_(kind) if self.kind == "collect_list" else kind)
+
+    def _field(self, name: str, schema: pa.Schema) -> pa.Field:
+        found = schema.get_all_field_indices(str(self.column))
+        if not found:
+            raise PlanError(f"{name}={self}: there is no column {self.column!r}; there are: {', '.join(schema.names)}")
+        if len(found) > 1:
+            raise PlanError(f"{name}={self}: there is more than one column {self.column!r}; rename them first")
+        return schema.field(found[0])
+
+    def _sum_type(self, name: str, kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_integer(kind):
+            return pa.float64() if self.kind == "mean" else pa.int64()
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return pa.float64()
+        raise self._wrong(name, kind, "numbers")
+
+    def _check_distinct(self, name: str, kind: pa.DataType) -> None:
+        try:
+            check_keyable(kind)
+        except PlanError:
+            raise self._wrong(name, kind, "numbers, times, strings, binaries and booleans") from None
+
+    def _wrong(self, name: str, kind: pa.DataType, takes: str) -> PlanError:
+        return PlanError(f"{name}={self}: column {self.column!r} is {kind}, and {self.kind} takes {takes}")
+
+    def __str__(self) -> str:
+        return f"{self.kind}({'' if self.column is None else repr(self.column)})"
+
+
+def is_ordered(kind: pa.DataType) -> bool:
+    """Whether `min` and `max` mean something for values of this type."""
+    if is_bytes(kind) or pa.types.is_decimal(kind):
+        return True
+    return bool(pa.types.is_primitive(kind)) and kind.bit_width <= 64
+
+
+def count(column: str | None = None) -> Aggregate:
+    """The number of rows, or of non-null values of a column. An int64, never null."""
+    return Aggregate("count", column)
+
+
+def sum(column: str) -> Aggregate:
+    """The sum of the non-null values, null if there are none. Integers: an exact int64; others: float64.
+
+    An integer sum that does not fit into int64 fails the job; what it was on the way does not matter.
+    """
+    return Aggregate("sum", column)
+
+
+def min(column: str) -> Aggregate:
+    """The least non-null value, null if there are none. NaN is greater than any number."""
+    return Aggregate("min", column)
+
+
+def max(column: str) -> Aggregate:
+    """The greatest non-null value, null if there are none. NaN is greater than any number."""
+    return Aggregate("max", column)
+
+
+def mean(column: str) -> Aggregate:
+    """The mean of the non-null values as a float64, null if there are none."""
+    return Aggregate("mean", column)
+
+
+def first(column: str) -> Aggregate:
+    """The value, null or not, of the row with the least event time; among several such rows any."""
+    return Aggregate("first", column)
+
+
+def last(column: str) -> Aggregate:
+    """The value, null or not, of the row with the greatest event time; among several such rows any."""
+    return Aggregate("last", column)
+
+
+def count_distinct(column: str) -> Aggregate:
+    """The number of different non-null values. All NaN are one value, and so are 0.0 and -0.0."""
+    return Aggregate("count_distinct", column)
+
+
+def collect_list(column: str) -> Aggregate:
+    """All non-null values as a list in no particular order; an empty list if there are none."""
+    return Aggregate("collect_list", column)
+
+
+def aggregate_fields(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> list[pa.Field]:
+    """The fields of named aggregates. Raises PlanError if there are none or one is no Aggregate."""
+    if not aggregates:
+        raise PlanError("aggregate() needs at least one aggregate, for example rows=hg.count()")
+    for name, aggregate in aggregates:
+        if not isinstance(aggregate, Aggregate):
+            raise PlanError(f"{name}={aggregate!r} is no aggregate; use hg.count(), hg.sum('column') and the like")
+    return [aggregate.output_field(name, schema) for name, aggregate in aggregates]
+
+
+def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:
+    """The fields of the key columns. Raises PlanError for one that is not there or cannot be a key."""
+    for key in keys:
+        if schema.get_field_index(key) < 0:
+            raise PlanError(f"key column {key!r} is not there once; there are: {', '.join(schema.names)}")
+        try:
+            check_keyable(schema.field(key).type)
+        except PlanError as error:
+            raise PlanError(f"key column {key!r}: {error.message}") from None
+    return [schema.field(key) for key in keys]
+
+
+def unique_names(fields: list[pa.Field]) -> pa.Schema:
+    """The schema of these fields. Raises PlanError if two have one name."""
+    names = [field.name for field in fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise PlanError(f"two columns of the result would be called {twice[0]!r}; give the aggregate another name")
+    return pa.schema(fields)

@@ -1,0 +1,61 @@
+"""Event times: a timestamp column as int64 microseconds since the epoch, and back to the column's type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import DataError, PlanError
+from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.records.canonical import Int64s, from_raw_values, raw_values
+
+#: How many microseconds a unit is, or how many of the unit are a microsecond.
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_PER_MICROSECOND = {"us": 1, "ns": 1_000}
+
+
+def check_time_column(column: str, schema: pa.Schema) -> pa.DataType:
+    """The type of the event-time column. Raises PlanError unless it is there and a timestamp."""
+    if schema.get_field_index(column) < 0:
+        raise PlanError(f"event-time column {column!r} is not there once; there are: {', '.join(schema.names)}")
+    kind = schema.field(column).type
+    if not pa.types.is_timestamp(kind):
+        raise PlanError(f"event-time column {column!r} is {kind}, and event time must be a timestamp; cast it first")
+    return kind
+
+
+def event_times(column: pa.Array, name: str, offset: int) -> Int64s:
+    """Microseconds, rounded down, plus the offset; arbitrary at nulls. Raises DataError beyond int64."""
+    times = raw_values(column).view(np.int64)
+    unit = column.type.unit
+    if unit == "ns":
+        times = times // _PER_MICROSECOND[unit]
+    factor = _MICROSECONDS.get(unit, 1)
+    if (factor > 1 or offset) and len(times):
+        if column.null_count:
+            times = np.where(column.is_valid().to_numpy(zero_copy_only=False), times, 0)
+        for extreme in (int(times.min()), int(times.max())):
+            if not MIN_TIME < extreme * factor + offset < MAX_TIME:
+                raise DataError(
+                    f"event time {extreme} {unit} in column {name!r} is beyond what 64 bits of microseconds hold; "
+                    "filter such rows out"
+                )
+        times = times * factor + offset
+    return times
+
+
+def unit_of(kind: pa.DataType) -> int:
+    """Microseconds that one step of this timestamp type takes; 1 for nanoseconds too."""
+    return _MICROSECONDS.get(kind.unit, 1)
+
+
+def time_range(kind: pa.DataType) -> tuple[int, int]:
+    """The least and the greatest microsecond that this timestamp type can hold."""
+    per = _PER_MICROSECOND.get(kind.unit, 1)
+    return MIN_TIME // per + 1, MAX_TIME // per
+
+
+def as_timestamps(times: Int64s, kind: pa.DataType) -> pa.Array:
+    """Microseconds, within `time_range` and whole steps of the type, as a column of it."""
+    times = times // unit_of(kind) * _PER_MICROSECOND.get(kind.unit, 1)
+    return from_raw_values(times, None, kind)

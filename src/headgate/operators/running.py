@@ -1,0 +1,100 @@
+"""Running aggregation: the aggregates of all rows of a key so far."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import DataError, PlanError
+from headgate.operators.accumulator_set import AccumulatorSet
+from headgate.operators.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
+from headgate.operators.base import Operator
+from headgate.operators.event_times import check_time_column, event_times
+from headgate.records.canonical import Int64s
+from headgate.state.keys import KeyTable
+from headgate.state.renumber import OneRowPerSlot
+
+_MOST_ROWS = 65_536
+
+
+def running_schema(
+    keys: tuple[str, ...],
+    aggregates: tuple[tuple[str, Aggregate], ...],
+    input_schema: pa.Schema,
+    time_column: str | None = None,
+) -> pa.Schema:
+    """Key columns, then the aggregates. Raises PlanError for what cannot be, such as `first` without event time."""
+    schema = unique_names([*key_fields(keys, input_schema), *aggregate_fields(aggregates, input_schema)])
+    if time_column is not None:
+        check_time_column(time_column, input_schema)
+    for name, aggregate in aggregates:
+        if _by_time(aggregate) and time_column is None:
+            raise PlanError(
+                f"{name}={aggregate} goes by event time, which this stream does not have; "
+                "add watermark=hg.Watermark(column) to from_source"
+            )
+    return schema
+
+
+def _by_time(aggregate: Aggregate) -> bool:
+    return aggregate.kind in ("first", "last")
+
+
+class RunningAggregate(Operator):
+    """For each batch one row for each key that changed; with `final` one row per key when the input ends.
+
+    `time_offset` (microseconds) is added to the event-time column, which only `first` and `last` look at; for them a
+    null event time raises DataError.
+    """
+
+    def __init__(
+        self,
+        keys: tuple[str, ...],
+        aggregates: tuple[tuple[str, Aggregate], ...],
+        input_schema: pa.Schema,
+        final: bool = False,
+        time_column: str | None = None,
+        time_offset: int = 0,
+    ) -> None:
+        super().__init__()
+        self.schema = running_schema(keys, aggregates, input_schema, time_column)
+        self._final = final
+        self._time_column = time_column if any(_by_time(aggregate) for _, aggregate in aggregates) else None
+        self._time_offset = time_offset
+        self._key_indices = [input_schema.get_field_index(key) for key in keys]
+        self._keys = KeyTable([input_schema.field(key).type for key in keys])
+        self._accumulators = AccumulatorSet(aggregates, input_schema)
+        self._changed = OneRowPerSlot()
+
+    def state_bytes(self) -> int:
+        return self._keys.nbytes + self._accumulators.nbytes + self._changed.nbytes
+
+    def state_keys(self) -> int:
+        """Keys held now; `state_bytes() / state_keys()` are the bytes per key."""
+        return len(self._keys)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        slots = self._keys.slots([batch.column(index) for index in self._key_indices], batch.num_rows)
+        self._accumulators.update(len(self._keys), slots, batch, self._times(batch))
+        if not self._final:
+            self._emit(slots.take(self._changed.pick(slots, len(self._keys))))
+
+    def end_input(self) -> None:
+        if self._final:
+            for begin in range(0, len(self._keys), _MOST_ROWS):
+                self._emit(np.arange(begin, min(begin + _MOST_ROWS, len(self._keys))))
+
+    def _emit(self, slots: Int64s) -> None:
+        columns = [*self._keys.keys(slots), *self._accumulators.results(slots)]
+        self.emit(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+    def _times(self, batch: pa.RecordBatch) -> Int64s | None:
+        if self._time_column is None:
+            return None
+        column = batch.column(self._time_column)
+        if column.null_count:
+            raise DataError(
+                f"event-time column {self._time_column!r} is null in {column.null_count} of {len(column)} rows, and "
+                "first and last go by event time; filter them out"
+            )
+        return event_times(column, self._time_column, self._time_offset)

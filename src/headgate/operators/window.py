@@ -1,0 +1,199 @@
+"""Windowed aggregation: `hg.tumble`, `hg.hop` and the operator that holds a row of accumulators per key and window.
+
+A key gets a slot in a table of keys, a window one in a table of windows, and the pair of both an entry, whose number is
+the accumulators' slot. All are found for a whole batch at once, however many windows it spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from time import time as wall_clock
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.config import microseconds
+from headgate.errors import ConfigError, DataError, PlanError
+from headgate.operators.accumulator_set import AccumulatorSet
+from headgate.operators.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
+from headgate.operators.base import MIN_TIME, Operator
+from headgate.operators.emission_log import EmissionLog
+from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
+from headgate.operators.window_state import WindowState
+from headgate.records.canonical import Int64s, null_mask
+
+Duration = float | str | timedelta
+_MOST_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows of `size` microseconds, one beginning every `every` microseconds, aligned to 1970-01-01T00:00Z."""
+
+    size: int
+    every: int
+
+    @property
+    def per_row(self) -> int:
+        """How many windows a row is in, at most."""
+        return -(-self.size // self.every)
+
+
+def tumble(size: Duration) -> Windows:
+    """Windows one after the other, such as `tumble("1 h")`. Raises PlanError unless above 0."""
+    return hop(size, every=size)
+
+
+def hop(size: Duration, *, every: Duration) -> Windows:
+    """Overlapping windows: `hop("1 h", every="5 min")`. Any size from `every` on. Raises PlanError otherwise."""
+    try:
+        windows = Windows(microseconds(size), microseconds(every))
+    except ConfigError as error:
+        raise PlanError(f"window: {error.message}") from None
+    if windows.every <= 0:
+        raise PlanError(f"window: {every!r} is too short: windows need at least one microsecond")
+    if windows.size < windows.every:
+        raise PlanError(f"window: size {size!r} must not be shorter than every={every!r}: rows would fall between")
+    return windows
+
+
+def window_schema(
+    keys: tuple[str, ...],
+    time_column: str,
+    windows: Windows,
+    aggregates: tuple[tuple[str, Aggregate], ...],
+    input_schema: pa.Schema,
+) -> pa.Schema:
+    """Key columns, window_start, window_end, aggregates. Raises PlanError for what cannot be."""
+    kind = check_time_column(time_column, input_schema)
+    for name, value in (("size", windows.size), ("every", windows.every)):
+        if value % unit_of(kind):
+            raise PlanError(
+                f"window: {name} is {value} us, and event-time column {time_column!r} of type {kind} cannot hold "
+                f"such a window's bounds; cast it to timestamp('us')"
+            )
+    bounds = [pa.field(name, kind, nullable=False) for name in ("window_start", "window_end")]
+    return unique_names([*key_fields(keys, input_schema), *bounds, *aggregate_fields(aggregates, input_schema)])
+
+
+class WindowAggregate(Operator):
+    """One row per key and window that had rows, emitted when the watermark passes the window's end.
+
+    `time_offset` (microseconds) is added to the event-time column. A row is late, and dropped, when all its windows
+    have fired. A null event time raises DataError, or counts as late with `on_null_time="late"`.
+    """
+
+    def __init__(
+        self,
+        keys: tuple[str, ...],
+        time_column: str,
+        time_offset: int,
+        windows: Windows,
+        aggregates: tuple[tuple[str, Aggregate], ...],
+        input_schema: pa.Schema,
+        on_null_time: Literal["error", "late"] = "error",
+        clock: Callable[[], float] = wall_clock,
+    ) -> None:
+        super().__init__()
+        self.schema = window_schema(keys, time_column, windows, aggregates, input_schema)
+        self.emissions = EmissionLog()
+        self._windows = windows
+        self._time_column = time_column
+        self._time_offset = time_offset
+        self._time_type = input_schema.field(time_column).type
+        self._time_index = input_schema.get_field_index(time_column)
+        self._key_indices = [input_schema.get_field_index(key) for key in keys]
+        self._null_is_late = on_null_time == "late"
+        self._clock = clock
+        key_types = [input_schema.field(key).type for key in keys]
+        self._state = WindowState(key_types, AccumulatorSet(aggregates, input_schema))
+        self._watermark = MIN_TIME
+        self._fired = self._last_fired(MIN_TIME)
+
+    def state_bytes(self) -> int:
+        return self._state.nbytes
+
+    def state_keys(self) -> int:
+        """Keys held now; `state_bytes() / state_keys()` are the bytes per key."""
+        return self._state.keys
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        batch = self._without_null_times(batch)
+        if not batch.num_rows:
+            return
+        every = self._windows.every
+        times = event_times(batch.column(self._time_index), self._time_column, self._time_offset)
+        first, last = int(times.min()), int(times.max())
+        self._check_range(first, last)
+        if first // every <= self._fired:  # dropped first, so that a late row leaves no trace in the tables
+            kept = np.flatnonzero(times >= (self._fired + 1) * every)
+            self.late_rows += len(times) - len(kept)
+            if not len(kept):
+                return
+            batch, times = batch.take(pa.array(kept)), times.take(kept)
+            first = int(times.min())
+        keys = self._state.key_slots([batch.column(index) for index in self._key_indices], batch.num_rows)
+        index = first // every if first // every == last // every else times // every
+        for back in range(self._windows.per_row):
+            rows = self._rows_in(times, index, first // every, back)
+            if rows is None:
+                self._state.add(keys, index - back, batch, times)
+            elif len(rows):
+                some = index if isinstance(index, int) else index.take(rows)
+                self._state.add(keys.take(rows), some - back, batch.take(pa.array(rows)), times.take(rows))
+
+    def process_watermark(self, time: int) -> None:
+        if time > self._watermark:
+            self._watermark = time
+            self._fired = self._last_fired(time)
+            self._fire()
+        self.output.emit_watermark(time)
+
+    def _last_fired(self, watermark: int) -> int:
+        """The number of the last window that ends at or before the watermark; window n begins at n x every."""
+        return (watermark - self._windows.size) // self._windows.every
+
+    def _fire(self) -> None:
+        kind, every, size = self._time_type, self._windows.every, self._windows.size
+        for keys, index, accumulated in self._state.fire(self._fired, _MOST_ROWS):
+            start = index * every
+            bounds = [as_timestamps(start, kind), as_timestamps(start + size, kind)]
+            self.emit(pa.RecordBatch.from_arrays([*keys, *bounds, *accumulated], schema=self.schema))
+            self.emissions.record(self._clock(), self.rows_out)
+
+    def _rows_in(self, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
+        """The rows that are in the window `back` before their last one, if that has not fired; None = all."""
+        every, size = self._windows.every, self._windows.size
+        whole = (back + 1) * every <= size
+        if whole and first - back > self._fired:
+            return None
+        open_still = times >= (self._fired + 1 + back) * every
+        return np.flatnonzero(open_still if whole else open_still & (times - index * every < size - back * every))
+
+    def _without_null_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        nulls = null_mask(batch.column(self._time_index))
+        if nulls is None:
+            return batch
+        missing = int(np.count_nonzero(nulls))
+        if not self._null_is_late:
+            raise DataError(
+                f"event-time column {self._time_column!r} is null in {missing} of {len(nulls)} rows; filter them out, "
+                "or count them as late with hg.Watermark(..., on_null_time='late')"
+            )
+        self.late_rows += missing
+        return batch.filter(pa.array(~nulls))
+
+    def _check_range(self, first: int, last: int) -> None:
+        """Raise DataError unless all windows of these event times have bounds that the column's type can hold."""
+        every, (least, greatest) = self._windows.every, time_range(self._time_type)
+        start = (first // every - self._windows.per_row + 1) * every
+        end = last // every * every + self._windows.size
+        if start < least or end > greatest:
+            raise DataError(
+                f"event-time column {self._time_column!r}: a window of {first if start < least else last} us since the "
+                f"epoch has a bound that {self._time_type} cannot hold; filter such rows out, or cast the column to a "
+                "coarser unit"
+            )

@@ -1,0 +1,128 @@
+"""The state of a windowed aggregation: keys, windows, and an entry of accumulators for each pair of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.operators.accumulator_set import AccumulatorSet
+from headgate.operators.base import MAX_TIME
+from headgate.records.canonical import Int64s
+from headgate.state.growable import Growable
+from headgate.state.keys import KeyTable
+from headgate.state.renumber import renumbering
+from headgate.state.words import WordTable
+
+#: An entry's word: the window's slot above, the key's in the low 32 bits.
+_SHIFT = 32
+_KEY = (1 << _SHIFT) - 1
+#: Fewer dead entries than this are not worth a compaction.
+_LEAST_DEAD = 8192
+
+
+class WindowState:
+    """Windows are numbered by the caller, ascending in time. Entries of fired windows are dead until a compaction.
+
+    A compaction comes when more than half of the entries are dead. A key outlives its last entry by one compaction:
+    keys that come in every window would otherwise be forgotten and learned again each time.
+    """
+
+    def __init__(self, key_types: Sequence[pa.DataType], accumulators: AccumulatorSet) -> None:
+        self._keys = KeyTable(key_types)
+        self._windows = WordTable()
+        self._open = Growable(np.bool_, True)
+        self._entries = WordTable()
+        self._accumulators = accumulators
+        self._dead = 0
+        self._first_open = MAX_TIME
+        self._latest: tuple[int, int] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        tables = self._keys.nbytes + self._windows.nbytes + self._entries.nbytes
+        return tables + self._open.nbytes + self._accumulators.nbytes
+
+    @property
+    def keys(self) -> int:
+        """Keys held now."""
+        return len(self._keys)
+
+    def key_slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
+        """The slot of each row's key, for `add`; good until the next `fire`."""
+        return self._keys.slots(columns, rows)
+
+    def add(self, keys: Int64s, window: Int64s | int, batch: pa.RecordBatch, times: Int64s) -> None:
+        """Take rows into their windows: one window per row, or one for all."""
+        slot = self._window_slot(window) if isinstance(window, int) else self._window_slots(window)
+        entries = self._entries.slots(keys | (slot << _SHIFT))
+        self._accumulators.update(len(self._entries), entries, batch, times)
+
+    def fire(self, last: int, most: int) -> Iterator[tuple[list[pa.Array], Int64s, list[pa.Array]]]:
+        """Keys, window and aggregates of all windows up to `last`, ascending, at most `most` rows at a time.
+
+        The windows are closed when the iterator is exhausted; nothing may be added before.
+        """
+        if last < self._first_open:
+            return
+        fired = self._open.values & (self._windows.column() <= last)
+        entries = self._entries_of(fired)
+        for begin in range(0, len(entries), most):
+            some = entries[begin : begin + most]
+            words = self._entries.column().take(some)
+            index = self._windows.column().take(words >> _SHIFT)
+            yield self._keys.keys(words & _KEY), index, self._accumulators.results(some)
+        self._close(fired, len(entries))
+
+    def _window_slot(self, window: int) -> int:
+        if self._latest is None or self._latest[0] != window:
+            self._latest = (window, int(self._window_slots(np.array([window]))[0]))
+        return self._latest[1]
+
+    def _window_slots(self, windows: Int64s) -> Int64s:
+        slots = self._windows.slots(windows)
+        if len(self._windows) > len(self._open):
+            self._open.resize(len(self._windows))
+            self._first_open = min(self._first_open, int(windows.min()))
+        return slots
+
+    def _entries_of(self, windows: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Int64s:
+        """The entries of the windows whose flag is set, in the order of windows."""
+        window_slots = self._entries.column() >> _SHIFT
+        entries = np.flatnonzero(windows.take(window_slots))
+        order = np.argsort(self._windows.column())
+        rank = np.empty(len(order), np.uint16 if len(order) <= 1 << 16 else np.int64)  # 16 bits are sorted by radix
+        rank[order] = np.arange(len(order))
+        return entries.take(np.argsort(rank.take(window_slots.take(entries)), kind="stable"))
+
+    def _close(self, fired: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], entries: int) -> None:
+        self._open.values[fired] = False
+        still_open = self._windows.column()[self._open.values]
+        self._first_open = int(still_open.min()) if len(still_open) else MAX_TIME
+        self._dead += entries
+        if self._dead > max(len(self._entries) - self._dead, _LEAST_DEAD):
+            self._compact()
+
+    def _compact(self) -> None:
+        words = self._entries.column()
+        window_slots, keys = words >> _SHIFT, words & _KEY
+        live = np.flatnonzero(self._open.values.take(window_slots))
+        window_slots, kept_keys = window_slots.take(live), self._renumber_keys(keys).take(live)
+        open_windows = np.flatnonzero(self._open.values)
+        renumbered = renumbering(open_windows, len(self._windows)).take(window_slots)
+        self._windows.replace([self._windows.column().take(open_windows)])
+        self._open.replace(np.ones(len(open_windows), np.bool_))
+        self._entries.replace([renumbered << _SHIFT | kept_keys])
+        self._accumulators.keep(live)
+        self._dead, self._latest = 0, None
+
+    def _renumber_keys(self, keys: Int64s) -> Int64s:
+        """Forget the keys that no entry mentions, live or dead, if they are more than half; the entries' new keys."""
+        used = np.zeros(len(self._keys), np.bool_)
+        used[keys] = True
+        mentioned = np.flatnonzero(used)
+        if 2 * len(mentioned) >= len(used):
+            return keys
+        self._keys.compact(mentioned)
+        return renumbering(mentioned, len(used)).take(keys)
