@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.bench import idle_timer, main, raw_baseline
-from headgate.bench.peers.process import PeerFailed, PeerProcess
+from headgate.bench import exchange, idle_timer, main, raw_baseline
+from headgate.bench.child import ChildFailed, ChildProcess
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
@@ -66,7 +66,7 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 
 def test_peer_answers_line_by_line() -> None:
-    with PeerProcess("echo", [sys.executable, "-c", ECHO]) as peer:
+    with ChildProcess("echo", [sys.executable, "-c", ECHO]) as peer:
         assert peer.ask({"rows": 1}, 20) == {"got": {"rows": 1}}
         assert peer.ask({"rows": 2}, 20) == {"got": {"rows": 2}}
 
@@ -79,13 +79,13 @@ def test_peer_answers_line_by_line() -> None:
     ],
 )
 def test_peer_that_fails_says_why(script: str, words: str) -> None:
-    with PeerProcess("echo", [sys.executable, "-c", script]) as peer, pytest.raises(PeerFailed, match=words):
+    with ChildProcess("echo", [sys.executable, "-c", script]) as peer, pytest.raises(ChildFailed, match=words):
         peer.ask({}, 20)
 
 
 def test_peer_that_hangs_is_ended_with_its_children() -> None:
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)"
-    with PeerProcess("hung", [sys.executable, "-c", script]) as peer, pytest.raises(PeerFailed, match="within 0.2 s"):
+    with ChildProcess("hung", [sys.executable, "-c", script]) as peer, pytest.raises(ChildFailed, match="within 0.2 s"):
         peer.ask({}, 0.2)
 
 
@@ -97,3 +97,14 @@ def test_idle_timer_is_never_early() -> None:
     histogram = idle_timer.lateness(0.05)
     assert histogram.get_total_count() == 50
     assert histogram.get_min_value() >= 0
+
+
+def test_exchange_runs_and_counts_every_byte() -> None:
+    batches = 40
+    with exchange._end("producer") as producer, exchange._end("consumer") as consumer:
+        for config in (exchange.MANY_BUFFERS, exchange.DEFAULT_BUFFERS):
+            port = producer.ask({"do": "listen", "config": config, "batches": batches}, 20)["port"]
+            took = consumer.ask({"do": "consume", "config": config, "port": port}, 20)
+            producer.ask({"do": "result"}, 20)
+            assert took["bytes"] < batches * exchange.prebuilt_batch().nbytes <= took["buffers"] * (32 << 10)
+            assert took["seconds"] > 0

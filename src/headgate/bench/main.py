@@ -10,14 +10,14 @@ import importlib
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from headgate.bench.options import Options
 from headgate.bench.report import CaseResult, run_description
 
 #: Cases by name, in the order they run; each module has `run(options) -> CaseResult`.
@@ -27,16 +27,6 @@ CASES = {
     "latency": "headgate.bench.latency",
     "slow-sink": "headgate.bench.slow_sink",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What every case is told."""
-
-    #: Seconds instead of minutes: to see that a case works, not for figures to keep.
-    quick: bool
-    #: Tells the user what is going on.
-    say: Callable[[str], None]
 
 
 def main(argv: Sequence[str]) -> int:

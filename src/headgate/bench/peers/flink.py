@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from headgate.bench.peers.process import PeerFailed, PeerProcess
+from headgate.bench.child import ChildFailed, ChildProcess
 
 VERSION = "2.3.0"
 #: The Pythons that PyFlink is published for.
@@ -26,13 +26,13 @@ Query = Literal["one-phase", "two-phase", "source-only"]
 
 
 class Flink:
-    """A running Flink of its own; use as a context manager. Raises PeerFailed where it cannot run."""
+    """A running Flink of its own; use as a context manager. Raises ChildFailed where it cannot run."""
 
     def __init__(self, parallelism: int, say: Callable[[str], None]) -> None:
         if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-            raise PeerFailed("Flink needs Java; put java in PATH or set JAVA_HOME")
+            raise ChildFailed("Flink needs Java; put java in PATH or set JAVA_HOME")
         job = Path(__file__).with_name("flink_job.py")
-        self._process = PeerProcess("Flink", [str(_environment(say)), str(job), str(parallelism)])
+        self._process = ChildProcess("Flink", [str(_environment(say)), str(job), str(parallelism)])
 
     def seconds(self, query: Query, rows: int) -> float:
         """How long `query` takes for so many rows, the job's start-up included."""
@@ -69,7 +69,7 @@ def _python() -> str:
     names = [f"python{major}.{minor}" for major, minor in PYTHONS]
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
-        raise PeerFailed(f"PyFlink {VERSION} needs {' or '.join(names)}; put one in PATH")
+        raise ChildFailed(f"PyFlink {VERSION} needs {' or '.join(names)}; put one in PATH")
     return found
 
 
@@ -77,6 +77,6 @@ def _run(*command: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
-        raise PeerFailed(f"{' '.join(command)} took more than {INSTALL_TIMEOUT:g} s") from None
+        raise ChildFailed(f"{' '.join(command)} took more than {INSTALL_TIMEOUT:g} s") from None
     if done.returncode:
-        raise PeerFailed(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
+        raise ChildFailed(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")

@@ -6,22 +6,21 @@ of a batch is its rows over its duration. The first batches, in which Spark star
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
 from typing import Any
 
-from headgate.bench.peers.process import PeerProcess
+from headgate.bench.child import ChildProcess, serve
 
 WARM_UP = 3
 TIMEOUT = 300.0
 
 
 def spark_rates(rows: int, batches: int, parallelism: int) -> list[float]:
-    """Rows/s of each measured micro-batch. Raises PeerFailed."""
+    """Rows/s of each measured micro-batch. Raises ChildFailed."""
     command = [sys.executable, "-m", "headgate.bench.peers.spark_structured"]
-    with PeerProcess("Spark Structured Streaming", command) as process:
+    with ChildProcess("Spark Structured Streaming", command) as process:
         request = {"rows": rows, "batches": batches, "parallelism": parallelism}
         return list(process.ask(request, TIMEOUT)["rates"])
 
@@ -57,15 +56,5 @@ def run(rows: int, batches: int, parallelism: int) -> list[float]:
     return [1000.0 * count / duration for count, duration in progress[WARM_UP : WARM_UP + batches] if count]
 
 
-def main() -> None:
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer: dict[str, object] = {"rates": run(request["rows"], request["batches"], request["parallelism"])}
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
-        print(json.dumps(answer), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda request: {"rates": run(**request)})

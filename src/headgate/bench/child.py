@@ -1,4 +1,4 @@
-"""A conversation with another engine in a process of its own: one JSON line asked, one JSON line answered."""
+"""A conversation with a process of its own, another engine or an end of ours: JSON lines asked and answered."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -19,11 +20,11 @@ from headgate.errors import HeadgateError
 GRACE = 10.0
 
 
-class PeerFailed(HeadgateError):
-    """Another engine could not be set up or did not answer; the message says why."""
+class ChildFailed(HeadgateError):
+    """The process could not be set up or did not answer; the message says why."""
 
 
-class PeerProcess:
+class ChildProcess:
     """Starts `command` in a process group of its own, so that its JVM ends with it. Use as a context manager."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
@@ -34,7 +35,7 @@ class PeerProcess:
         )
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The answer to `request`. Raises PeerFailed for an error, an end, or no answer within `timeout` seconds."""
+        """The answer to `request`. Raises ChildFailed for an error, an end, or no answer within `timeout` seconds."""
         assert self._process.stdin is not None and self._process.stdout is not None
         timer = threading.Timer(timeout, self._kill)
         timer.start()
@@ -48,12 +49,12 @@ class PeerProcess:
             timer.cancel()
             timer.join()
         if not line:
-            raise PeerFailed(
+            raise ChildFailed(
                 f"{self._name} ended or gave no answer within {timeout:g} s; its last words: {self._tail()}"
             )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise PeerFailed(f"{self._name}: {answer['error']}")
+            raise ChildFailed(f"{self._name}: {answer['error']}")
         return answer
 
     def close(self) -> None:
@@ -68,7 +69,7 @@ class PeerProcess:
         self._process.stdout.close()
         self._log.close()
 
-    def __enter__(self) -> PeerProcess:
+    def __enter__(self) -> ChildProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -81,3 +82,13 @@ class PeerProcess:
     def _tail(self) -> str:
         self._log.seek(0)
         return self._log.read()[-500:].decode(errors="replace").strip() or "none"
+
+
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """The other end, in the child: answer each request until there are no more. What it raises is the answer too."""
+    for line in sys.stdin:
+        try:
+            answered = answer(json.loads(line))
+        except Exception as error:
+            answered = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
+        print(json.dumps(answered), flush=True)

@@ -1,0 +1,231 @@
+"""The two ends of one channel of an exchange, each in a process of its own: `python -m` this, asked by `exchange`.
+
+Both are made of the runtime's own parts: a task that emits one prebuilt batch again and again, record writer,
+partition, network threads and a real socket between them, credit, gate, and a task that takes the decoded batches.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.bench.child import serve
+from headgate.config import Config
+from headgate.errors import HeadgateError
+from headgate.exchange.channels import RemoteInputChannel
+from headgate.exchange.gate import InputGate
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingBudget
+from headgate.exchange.selectors import Forward
+from headgate.exchange.subpartition import PipelinedSubpartition
+from headgate.exchange.writer import RecordWriter
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.operators.base import Operator, OperatorContext
+from headgate.protocol.messages import PartitionRequest
+from headgate.records.arrow import BatchCodec
+from headgate.runtime.chain import ToOperator, joined
+from headgate.runtime.input import TaskInput
+from headgate.runtime.mailbox import Mailbox
+from headgate.runtime.task import END, MORE, Head, InputHead, Task
+from headgate.transport.data_link import ConsumerEnd, ProducerEnd
+from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import tune
+
+SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("time", pa.timestamp("us", tz="UTC"))])
+BATCH_ROWS = 8192
+TIMEOUT = 60.0
+
+
+def prebuilt_batch() -> pa.RecordBatch:
+    """What is sent: three columns of eight bytes each."""
+    numbers = np.arange(BATCH_ROWS)
+    columns = [pa.array(numbers), pa.array(numbers * 0.5), pa.array(numbers * 1000).cast(SCHEMA.field("time").type)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+class _End:
+    """What either end has: a socket, a network thread, segments, and one task, run on the calling thread."""
+
+    def __init__(self, config: Config, sock: socket.socket) -> None:
+        tune(sock)
+        self.config = config
+        self.socket = sock
+        self.network = NetworkThread("bench")
+        self.pool = NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
+        self.mailbox = Mailbox()
+        self._error: HeadgateError | None = None
+
+    def run(self, head: Head, operators: list[ToOperator], writers: list[RecordWriter]) -> None:
+        """Run the task to its end; raises what ended it."""
+        Task("bench", head, operators, writers, self.mailbox, self._done).run()
+        if self._error is not None:
+            raise self._error
+
+    def lost(self, reason: str) -> None:
+        self.mailbox.put(lambda: _fail(f"the data link broke: {reason}"))
+
+    def _done(self, task: Task, error: HeadgateError | None) -> None:
+        self._error = error
+
+
+def _fail(reason: str) -> None:
+    raise HeadgateError(reason)
+
+
+class _PrebuiltHead:
+    """Emits the same batch a number of times."""
+
+    def __init__(self, batches: int, writer: RecordWriter) -> None:
+        self._left = batches
+        self._writer = writer
+        self._batch = prebuilt_batch()
+
+    def step(self) -> float:
+        if not self._left:
+            return END
+        self._left -= 1
+        self._writer.emit(self._batch)
+        return MORE
+
+    def end(self) -> None:
+        self._writer.finish()
+
+    def on_backpressure(self, begins: bool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def produce(config: Config, sock: socket.socket, batches: int) -> None:
+    """Send so many batches to who asks for them on this socket; returns when all were taken."""
+    end = _End(config, sock)
+    local = end.pool.create_local_pool(
+        "output",
+        required=2,
+        maximum=config.buffers_per_channel + config.floating_buffers_per_gate,
+        max_per_subpartition=config.max_buffers_per_channel,
+        max_overdraft=config.max_overdraft_buffers_per_gate,
+    )
+    partition = ResultPartition("output", 1, local, config.max_buffers_per_channel, threading.Lock, end.mailbox.wake)
+    writer = RecordWriter(
+        partition,
+        Forward(),
+        BatchCodec(SCHEMA),
+        PendingBudget(),
+        message_size=config.message_size,
+        buffer_timeout=config.buffer_timeout,
+        watermark_interval=config.watermark_interval,
+        clock=time.monotonic,
+        wait_hard=lambda writer: _fail("one batch filled the pending budget"),
+    )
+
+    def open_view(request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
+        partition.subpartitions[0].attach(notify)
+        return partition.subpartitions[0]
+
+    link = ProducerEnd(end.network, sock, 1, open_view, end.lost)
+    end.network.start()
+    end.network.post(link.start)
+    try:
+        end.run(_PrebuiltHead(batches, writer), [], [writer])
+        while not partition.is_consumed:
+            end.mailbox.wait(0.05)
+    finally:
+        end.network.post(link.close)
+        end.network.stop(TIMEOUT)
+
+
+class _Count(Operator):
+    """Takes decoded batches; the clock starts with the first, which is not counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.began = 0.0
+        self.seconds = 0.0
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        if self.began:
+            self.bytes += batch.nbytes
+        else:
+            self.began = time.perf_counter()
+
+    def end_input(self) -> None:
+        self.seconds = time.perf_counter() - self.began
+
+
+def consume(config: Config, sock: socket.socket) -> dict[str, Any]:
+    """Take all that comes on this socket: payload bytes, and the seconds they took."""
+    end = _End(config, sock)
+    gate = InputGate(end.mailbox.wake, threading.Lock)
+    link = ConsumerEnd(end.network, 0, config.segment_size, end.lost)
+    channel = RemoteInputChannel(
+        0,
+        (0, 0, 0),
+        end.pool.request_exclusive(config.buffers_per_channel, "exclusive"),
+        end.pool.create_local_pool("floating", required=1, maximum=config.floating_buffers_per_gate),
+        lambda segments: end.pool.recycle_exclusive(segments, "exclusive"),
+        gate.notify,
+        link,
+        threading.Lock,
+    )
+    gate.channels = [channel]
+    link.request(channel)
+    count = _Count()
+    count.output = joined([])
+    entry = ToOperator(count, OperatorContext("bench", "count", 0, 1))
+    end.network.start()
+    end.network.post(lambda: link.established(sock))
+    try:
+        end.run(InputHead(TaskInput([gate], [BatchCodec(SCHEMA)], config.message_size), entry), [entry], [])
+        gate.release()
+    finally:
+        end.network.post(link.close)
+        end.network.stop(TIMEOUT)
+    return {"bytes": count.bytes, "seconds": count.seconds, "buffers": channel.buffers_in}
+
+
+class _Process:
+    """Answers `listen`, then `result`, in the producer's process; `consume` in the consumer's."""
+
+    def __init__(self) -> None:
+        self._sending = threading.Thread()
+        self._error: Exception | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["do"]:
+            case "listen":
+                listener = socket.create_server(("127.0.0.1", 0))
+                arguments = (Config(**request["config"]), listener, request["batches"])
+                self._sending = threading.Thread(target=self._send, args=arguments)
+                self._sending.start()
+                return {"port": listener.getsockname()[1]}
+            case "consume":
+                address = ("127.0.0.1", request["port"])
+                return consume(Config(**request["config"]), socket.create_connection(address, TIMEOUT))
+            case _:
+                self._sending.join(TIMEOUT)
+                if self._error is not None:
+                    raise self._error
+                return {}
+
+    def _send(self, config: Config, listener: socket.socket, batches: int) -> None:
+        try:
+            with listener:
+                listener.settimeout(TIMEOUT)
+                sock, _ = listener.accept()
+            produce(config, sock, batches)
+        except Exception as error:
+            self._error = error
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(0.0005)
+    pa.set_cpu_count(1)
+    serve(_Process().answer)
