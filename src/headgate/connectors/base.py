@@ -108,9 +108,6 @@ class SinkWriter(ABC):
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch. Raises SinkError."""
 
-    def flush(self) -> None:
-        """Nothing has come for a while (once per `buffer_timeout` at most): show what is held back."""
-
     def finish(self) -> Any:
         """The input has ended: returns what `Sink.commit` needs, as plain JSON values."""
         return None

@@ -15,6 +15,7 @@ _LONGEST_SHOWN = 200
 _LINE = re.compile(rb"[^\r\n]+")
 _ENDS_IN_ZONE = r"[T ]\d{2}.*(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 _COLUMN_NUMBER = re.compile(r"In CSV column #(\d+): ")
+_TOO_MANY = re.compile(r"(Expected \d+ columns, got \d+): .*", re.DOTALL)
 _ROW_NUMBER = re.compile(r"Row #\d+: ")
 
 
@@ -86,9 +87,10 @@ class CsvParser:
     def _refuse_runaway_quote(self, lines: bytes, rows: int) -> None:
         """Refuse a quoted value that goes on after its line: whether it parses would depend on where blocks are cut."""
         fits = rows == lines.count(b"\n") or rows == len(_LINE.findall(lines))
-        if fits and lines.count(b'"') % 2:
-            # The odd quote is plain text within a value, or it opens one in the last line and nothing closes it there.
-            last = _LINE.findall(lines)[-1] + b"\n"
+        text = lines.rstrip(b"\r\n")
+        last = text[text.rfind(b"\n") + 1 :] + b"\n"
+        if fits and last.count(b'"') % 2:
+            # The odd quote is plain text within a value, or it opens one and nothing in the last line closes it.
             fits = self._dialect.read(last + last, self._names, dict.fromkeys(self._types, pa.string())).num_rows == 2
         if not fits:
             raise pa.ArrowInvalid("a quoted value does not end on its line; values with line breaks are not supported")
@@ -113,6 +115,7 @@ class CsvParser:
             self._parse(lines)
         except pa.ArrowInvalid as error:
             reason = _ROW_NUMBER.sub("", str(error)).split(". If these")[0].strip()
+            reason = _TOO_MANY.sub(r"\1", reason)
             return _COLUMN_NUMBER.sub(lambda match: f"column {self._names[int(match[1])]!r}: ", reason)
         return None
 
@@ -133,12 +136,11 @@ def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _instants(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Text to points in time; what has no zone is UTC. A column mostly has zones throughout, or none at all."""
+    """Text to points in time; what has no zone is UTC."""
     zoneless = pa.timestamp(type_.unit)
-    with suppress(pa.ArrowInvalid):
-        return text.cast(type_)
-    with suppress(pa.ArrowInvalid):
-        return text.cast(zoneless).cast(type_)
+    first = pc.first(text).as_py() or ""
+    with suppress(pa.ArrowInvalid):  # mostly all of a column has zones, or none; a cast that fails takes long
+        return text.cast(type_) if re.search(_ENDS_IN_ZONE, first) else text.cast(zoneless).cast(type_)
     has_zone = pc.match_substring_regex(text, _ENDS_IN_ZONE)
     none = pa.scalar(None, pa.string())
     utc = pc.if_else(has_zone, none, text).cast(zoneless).cast(type_)

@@ -64,7 +64,7 @@ class FactorySource(Source):
 class _FactoryReader(SourceReader):
     def __init__(self, factory: Factory, schema: pa.Schema, context: ReaderContext) -> None:
         self._fetcher = Fetcher(
-            f"{context.operator}[{context.subtask}] fetcher",
+            f"headgate-fetcher-{context.operator}[{context.subtask}]",
             lambda: _batches(factory, context.subtask, context.parallelism, schema),
             context.wake,
         )

@@ -52,7 +52,7 @@ class WatermarkGenerator:
         if times.null_count and not self._nulls_are_late:
             raise DataError(
                 f"column {self._column!r} is null in {times.null_count} of {batch.num_rows} rows, so they have no "
-                'event time; drop them in the source, or use hg.Watermark(..., on_null_time="late") to take them for late'
+                'event time; drop them in the source, or use hg.Watermark(..., on_null_time="late") for late ones'
             )
         if split != self._split:
             self._split, self._largest = split, MIN_TIME

@@ -1,0 +1,78 @@
+"""What drives connectors without a runtime: contexts, and readers and writers run to their end."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.connectors.base import ReaderContext, Sink, Source, SourceReader, WriterContext
+
+
+def reader_context(subtask: int = 0, parallelism: int = 1, *, wake: Callable[[], None] = lambda: None,
+                   started_at: float = 0.0, clock: Callable[[], float] = lambda: 0.0) -> ReaderContext:  # fmt: skip
+    return ReaderContext("job", "source", subtask, parallelism, wake, started_at, clock)
+
+
+def drain(reader: SourceReader) -> list[pa.RecordBatch]:
+    """All batches of a reader that never waits."""
+    batches = []
+    while not reader.finished:
+        batch = reader.read()
+        assert batch is not None or reader.finished
+        if batch is not None:
+            batches.append(batch)
+    reader.close()
+    return batches
+
+
+def read_source(source: Source, parallelism: int = 1) -> list[pa.Table]:
+    """Run a source as a job does, travelling to its subtasks included; a table per subtask."""
+    source.prepare()
+    tables = []
+    for subtask in range(parallelism):
+        remote = pickle.loads(pickle.dumps(source))
+        batches = drain(remote.reader(reader_context(subtask, parallelism)))
+        tables.append(pa.Table.from_batches(batches, source.schema))
+    return tables
+
+
+def writer_context(schema: pa.Schema, subtask: int = 0, deliver: Callable[[pa.RecordBatch], None] = print,
+                   parallelism: int = 1, job: str = "job-1") -> WriterContext:  # fmt: skip
+    return WriterContext(job, "sink", subtask, parallelism, schema, deliver)
+
+
+def write_sink(sink: Sink, parts: Sequence[Sequence[pa.RecordBatch]], schema: pa.Schema) -> list[Any]:
+    """Run a sink's writers, one per part; what they return for `commit`, which is left to the caller."""
+    pending = []
+    for subtask, batches in enumerate(parts):
+        remote = pickle.loads(pickle.dumps(sink))
+        writer = remote.writer(writer_context(schema, subtask, sink.deliver, len(parts)))
+        for batch in batches:
+            writer.write(batch)
+        pending.append(writer.finish())
+        writer.close()
+    return pending
+
+
+@pytest.fixture(name="reader_context")
+def reader_context_fixture() -> Callable[..., ReaderContext]:
+    return reader_context
+
+
+@pytest.fixture(name="read_source")
+def read_source_fixture() -> Callable[..., list[pa.Table]]:
+    return read_source
+
+
+@pytest.fixture(name="write_sink")
+def write_sink_fixture() -> Callable[..., list[Any]]:
+    return write_sink
+
+
+@pytest.fixture(name="writer_context")
+def writer_context_fixture() -> Callable[..., WriterContext]:
+    return writer_context

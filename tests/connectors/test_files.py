@@ -1,0 +1,81 @@
+"""Paths, globs and folders as lists of files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.connectors.files import absolute, absolute_all, expand
+
+
+@pytest.fixture(autouse=True)
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ["a.csv", "b.csv", "c.txt", "_part.csv", ".x.csv", "odd[1].csv", "d/e.csv", "d/f/g.csv", "_h/i.csv"]:
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def names(*paths: str | Path) -> list[str]:
+    root = os.path.join(os.getcwd(), "in")
+    return [os.path.relpath(file.path, root) for file in expand(absolute_all(list(paths)))]
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["in/a.csv"], ["a.csv"]),
+        (["in/*.csv"], ["a.csv", "b.csv", "odd[1].csv"]),
+        (["in/[bc].*"], ["b.csv", "c.txt"]),
+        (["in/?.csv"], ["a.csv", "b.csv"]),
+        (["in/odd[1].csv"], ["odd[1].csv"]),
+        (["in/*/*.csv"], ["d/e.csv"]),
+        (["in/*/f/g.csv"], ["d/f/g.csv"]),
+        (["in/**/*.csv"], ["a.csv", "b.csv", "d/e.csv", "d/f/g.csv", "odd[1].csv"]),
+        (["in/**/f/*"], ["d/f/g.csv"]),
+        (["in/d/f"], ["d/f/g.csv"]),
+        (["in/_part.csv", "in/_h/*"], ["_h/i.csv", "_part.csv"]),
+        (["in/b.csv", "in/[ab].csv"], ["a.csv", "b.csv"]),
+    ],
+)
+def test_what_a_path_stands_for(paths: list[str], expected: list[str]) -> None:
+    assert names(*paths) == expected
+
+
+def test_uris_and_sizes(tmp_path: Path) -> None:
+    (file,) = expand(absolute_all(f"file://{tmp_path}/in/?.txt"))
+    assert (file.path, file.size) == (f"{tmp_path}/in/c.txt", 5)
+
+
+@pytest.mark.parametrize("path", ["in/none.csv", "in/*.parquet", "nowhere/*", "nowhere", "in/a.csv/*"])
+def test_nothing_there(path: str, tmp_path: Path) -> None:
+    with pytest.raises(hg.SourceError) as caught:
+        names(path)
+    assert str(caught.value).startswith(f"{tmp_path}/{path}: ")
+
+
+def test_a_folder_with_sub_folders_is_ambiguous() -> None:
+    with pytest.raises(hg.SourceError, match=r"in: has sub-folders \(.*/in/d\); say which files you mean"):
+        names("in")
+
+
+def test_relative_paths_are_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = hg.sources.csv("in/a.csv", schema=pa.schema({"a": pa.int64()}))
+    monkeypatch.chdir(tmp_path / "in")
+    source.prepare()
+    assert absolute("x") == str(tmp_path / "in" / "x")
+    assert absolute("hdfs://name/x") == "hdfs://name/x"
+
+
+def test_impossible_paths() -> None:
+    with pytest.raises(hg.ConfigError, match="list of paths is empty"):
+        hg.sources.csv([])
+    with pytest.raises(hg.ConfigError, match="'' is not a path"):
+        hg.sources.csv("")
+    with pytest.raises(hg.SourceError, match="ftp://x/y: cannot be read: .*Unrecognized filesystem"):
+        hg.sources.csv("ftp://x/y")
