@@ -11,7 +11,7 @@ import queue
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(20)
 
 
-@pytest.fixture(scope="session", params=MASTERS)
+@pytest.fixture(scope="module", params=MASTERS)
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     master = request.getfixturevalue("standalone") if request.param == "standalone" else request.param
     session = build_session(master, "headgate tests")
@@ -79,10 +79,8 @@ class StandIn:
     def await_death(self, timeout: float) -> None:
         """Return when its process has closed the link. Raises TimeoutError."""
         self.link.settimeout(timeout)
-        try:
+        with suppress(ConnectionResetError):
             assert self.link.recv(1) == b""
-        except ConnectionResetError:
-            pass
 
 
 @dataclass

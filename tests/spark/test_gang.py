@@ -104,7 +104,8 @@ def test_a_killed_executor_ends_the_gang_and_is_replaced(start: Callable[..., An
 
 
 def test_a_missing_package_is_explained() -> None:
-    index, reason = explain("... barrier task ResultTask(4, 1) finished\nModuleNotFoundError: No module named 'headgate'\n")
+    error = "... barrier task ResultTask(4, 1) finished ...\nModuleNotFoundError: No module named 'headgate'\n"
+    index, reason = explain(error)
     assert index == 1
     assert "no module 'headgate'; install the same packages there" in reason
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pyspark.sql import SparkSession
 
 from headgate.config import Config
+from headgate.runtime.deployment import OnExit, TaskManagerSpec
 from headgate.spark.gang import SparkGang, barrier_tasks
 from headgate.spark.session import context_of, is_local, prepare
 from headgate.spark.slots import wait_for_slots
@@ -38,11 +37,14 @@ class SparkDeployment:
         context = context_of(self._spark)
         return _LOOPBACK if is_local(context) else context.getConf().get("spark.driver.host", _LOOPBACK)
 
-    def launch(self, payload: bytes, count: int, on_exit: Callable[[int | None, str], None]) -> SparkGang:
-        """Start `count` TaskManagers; `on_exit(index, reason)` is called once, when the Spark job has ended."""
-        context = context_of(self._spark)
-        host = _LOOPBACK if is_local(context) else None
-        return SparkGang(self._spark, barrier_tasks(self._spark, _run_taskmanager, payload, count, host), on_exit)
+    def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> SparkGang:
+        """Start `count` TaskManagers; `on_exit(index, reason)` is called once, when the Spark job has ended.
+
+        `index` is the TaskManager whose task ended it, if Spark names one. Raises what pickling the plan raises.
+        """
+        host = _LOOPBACK if is_local(context_of(self._spark)) else None
+        tasks = barrier_tasks(self._spark, _run_taskmanager, spec.pickled(), count, host)
+        return SparkGang(self._spark, tasks, on_exit)
 
 
 def _run_taskmanager(payload: bytes, index: int, host: str) -> None:

@@ -15,8 +15,7 @@ import pyarrow as pa
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-#: Called once when the job has ended: the task that failed if one is known, and why ("" = all ended normally).
-OnExit = Callable[[int | None, str], None]
+from headgate.runtime.deployment import OnExit
 
 #: What a task does: `(payload, index, host)`, host being the address to bind for the other TaskManagers.
 TaskMain = Callable[[bytes, int, str], None]

