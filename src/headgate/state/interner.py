@@ -32,6 +32,10 @@ class Interner(SlotTable[PackedBytes]):
         """The id of each string; new strings get new ones."""
         return self.find_or_add(packed, self._hashing(packed))
 
+    def known_ids(self, packed: PackedBytes) -> Int64s:
+        """The id of each string, -1 for those that are not there."""
+        return self.find_known(packed, self._hashing(packed))
+
     def strings(self, ids: Int64s, nulls: Bools | None, kind: pa.DataType) -> pa.Array:
         """The strings of these ids as a column of type `kind`."""
         return unpack(self._packed().take(ids), nulls, kind)

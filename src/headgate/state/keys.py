@@ -38,7 +38,8 @@ class _Codec(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-    def words(self, column: pa.Array) -> list[Int64s]: ...
+    def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
+        """The words of each row; without `add`, -1 where a value that was never seen would need new ones."""
 
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array: ...
 
@@ -55,7 +56,7 @@ class _FixedCodec:
         self._kind = kind
         self.width = words_per_value(kind)
 
-    def words(self, column: pa.Array) -> list[Int64s]:
+    def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
         return fixed_words(decoded(column))
 
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
@@ -78,13 +79,13 @@ class _BytesCodec:
     def nbytes(self) -> int:
         return self._interner.nbytes
 
-    def words(self, column: pa.Array) -> list[Int64s]:
+    def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
+        ids = self._interner.ids if add else self._interner.known_ids
         if not pa.types.is_dictionary(column.type):
-            return [self._interner.ids(pack(column))]
+            return [ids(pack(column))]
         if not len(column.dictionary) or not through_dictionary(column):
-            return self.words(decoded(column))
-        ids = self._interner.ids(pack(decoded(column.dictionary)))
-        return [ids.take(dictionary_rows(column))]
+            return self.words(decoded(column), add=add)
+        return [ids(pack(decoded(column.dictionary))).take(dictionary_rows(column))]
 
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
         return self._interner.strings(words[0], nulls, self._kind)
@@ -127,6 +128,15 @@ class KeyTable:
         if self._nullable:
             words.append(np.zeros(rows, np.int64) if nulls is None else nulls)
         return self._table.slots(*(words or [np.zeros(rows, np.int64)]))
+
+    def known_slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
+        """The slot of the key of each of the `rows` rows, -1 for keys that are not there; nothing is added."""
+        words = [word for c, column in zip(self._codecs, columns, strict=True) for word in c.words(column, add=False)]
+        nulls = _null_bits(columns, rows)
+        if self._nullable:
+            words.append(np.zeros(rows, np.int64) if nulls is None else nulls)
+        slots = self._table.known_slots(*(words or [np.zeros(rows, np.int64)]))
+        return slots if nulls is None or self._nullable else np.where(nulls, -1, slots)
 
     def keys(self, slots: Int64s) -> list[pa.Array]:
         """The keys of these slots, one array per column, of the columns' own types."""

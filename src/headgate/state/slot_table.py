@@ -66,6 +66,22 @@ class SlotTable(ABC, Generic[Keys]):
             self._probe(keys, hashes, missed, slots)
         return slots
 
+    def find_known(self, keys: Keys, hashes: UInt64s) -> Int64s:
+        """The slot of each row's key, -1 where it is not there; nothing is added."""
+        if self._count == 0:
+            return np.full(len(hashes), -1)
+        slots = self._places.take(self._home(hashes)).astype(np.int64)
+        rows = np.flatnonzero((slots >= 0) & ~self._matches(keys, None, slots))
+        hashes = hashes.take(rows)
+        place, step = self._home(hashes), self._step(hashes)
+        while len(rows):
+            place = (place + step) & self._mask
+            held = self._places.take(place).astype(np.int64)
+            slots[rows] = held
+            missed = np.flatnonzero((held >= 0) & ~self._matches(keys, rows, held))
+            rows, place, step = rows[missed], place[missed], step[missed]
+        return slots
+
     def _probe(self, keys: Keys, hashes: UInt64s, rows: Int64s, slots: Int64s) -> None:
         """Settle the rows that the first look did not, writing into `slots`."""
         hashes = hashes.take(rows)

@@ -82,6 +82,10 @@ class WordTable(SlotTable[Sequence[Int64s]]):
             self._dense.put(fresh, slots[unseen])
         return slots
 
+    def known_slots(self, *words: Int64s) -> Int64s:
+        """The slot of each row, -1 for keys that are not there; nothing is added."""
+        return self.find_known(words, hash_words(words))
+
     def replace(self, words: Sequence[Int64s]) -> None:
         """Hold these keys, all different, as slots 0, 1, 2 ... and nothing else. The number of words may change."""
         self._columns = self._columns[: len(words)]
