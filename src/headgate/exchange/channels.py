@@ -8,11 +8,14 @@ since that is what returns credit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from headgate.errors import ExchangeError, HeadgateError
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.memory.buffer import Buffer
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import BufferResponse, PartitionRequest
@@ -26,6 +29,9 @@ class InputChannel:
     """What the gate needs of either kind."""
 
     index: int
+
+    def start(self) -> None:
+        """Begin to read, now that somebody listens."""
 
     def poll(self) -> tuple[Buffer | Event | None, bool]:
         """The next buffer or event, or None; and whether more can be polled at once. Raises what made the channel fail."""
@@ -48,8 +54,7 @@ class LocalInputChannel(InputChannel):
         self._notify = notify
         self.bytes_in = 0
 
-    def request(self) -> None:
-        """Begin to read."""
+    def start(self) -> None:
         self._subpartition.attach(lambda: self._notify(self.index))
 
     def poll(self) -> tuple[Buffer | Event | None, bool]:
@@ -66,33 +71,50 @@ class LocalInputChannel(InputChannel):
         self._subpartition.release()
 
 
+class Connection(Protocol):
+    """The consumer's end of a data link, as a channel sees it; both may be called from any thread."""
+
+    def credit_available(self, receiver: int) -> None: ...
+
+    def cancel(self, receiver: int) -> None: ...
+
+
 class RemoteInputChannel(InputChannel):
-    """A subpartition of another TaskManager. `on_*` run on the network thread, `poll` on the task thread."""
+    """A subpartition of another TaskManager, at `address` (edge, producer, subpartition). `on_*` run on the network thread,
+    `poll` on the task thread."""
 
     def __init__(
         self,
         index: int,
-        edge: int,
-        producer: int,
-        subpartition: int,
-        buffers: BufferManager,
+        address: tuple[int, int, int],
+        exclusive: Sequence[MemorySegment],
+        floating: LocalBufferPool,
+        give_back: Callable[[list[MemorySegment]], None],
         notify: NotifyGate,
+        connection: Connection,
+        lock_factory: LockFactory,
     ) -> None:
         self.index = index
-        self._address = edge, producer, subpartition
-        self._buffers = buffers
+        self._address = address
+        self._buffers = BufferManager(exclusive, floating, give_back, self._on_credit, lock_factory)
         self._notify = notify
+        self._connection = connection
+        self._receiver: int | None = None
         self._received: deque[Buffer | Event] = deque()
         self._sequence = 0
         self._released = False
         self._error: HeadgateError | None = None
-        self.on_release: Callable[[], None] | None = None
         self.bytes_in = 0
         self.buffers_in = 0
+
+    def _on_credit(self) -> None:
+        if self._receiver is not None:
+            self._connection.credit_available(self._receiver)
 
     # --- the network thread's side
 
     def request(self, receiver: int) -> PartitionRequest:
+        self._receiver = receiver
         return PartitionRequest(*self._address, receiver, self._buffers.initial_credit)
 
     def take_segment(self) -> MemorySegment | None:
@@ -150,8 +172,8 @@ class RemoteInputChannel(InputChannel):
             if isinstance(item, Buffer):
                 item.recycle()
         self._buffers.release()
-        if self.on_release is not None:
-            self.on_release()
+        if self._receiver is not None:
+            self._connection.cancel(self._receiver)
 
     @property
     def queue_length(self) -> int:

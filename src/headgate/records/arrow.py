@@ -24,7 +24,7 @@ class BatchCodec:
     __slots__ = ("_decodes", "_paranoid", "schema")
 
     def __init__(self, schema: pa.Schema, *, paranoid: bool = False) -> None:
-        self.schema = pa.schema([_plain_field(field) for field in schema])
+        self.schema = plain_schema(schema)
         self._decodes = not self.schema.equals(schema)
         self._paranoid = paranoid
 
@@ -45,6 +45,11 @@ class BatchCodec:
         if self._paranoid:
             batch.validate(full=True)
         return batch
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema as it travels: dictionary columns as their values, no metadata."""
+    return pa.schema([_plain_field(field) for field in schema])
 
 
 def _plain_field(field: pa.Field) -> pa.Field:

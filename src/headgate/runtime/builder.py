@@ -1,0 +1,289 @@
+"""From the plan to the tasks of one TaskManager, with their partitions, gates and channels joined up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headgate.config import Config
+from headgate.connectors.base import ReaderContext, SourceReader
+from headgate.connectors.watermarks import WatermarkGenerator
+from headgate.errors import HeadgateError
+from headgate.exchange.channels import InputChannel, LocalInputChannel, RemoteInputChannel
+from headgate.exchange.gate import InputGate
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingBudget
+from headgate.exchange.selectors import Broadcast, ChannelSelector, Forward, KeyGroups, Rebalance
+from headgate.exchange.writer import RecordWriter
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.operators.base import Operator, OperatorContext
+from headgate.plan.execution import Channel, ExecutionPlan
+from headgate.plan.graph import Node
+from headgate.plan.job_graph import JobEdge, JobVertex
+from headgate.records.arrow import BatchCodec
+from headgate.records.hashing import default_max_parallelism
+from headgate.runtime.chain import Chained, ToOperator, ToWriter, joined
+from headgate.runtime.input import TaskInput
+from headgate.runtime.mailbox import Mailbox
+from headgate.runtime.sink import SinkOperator
+from headgate.runtime.task import Head, InputHead, SourceHead, Task
+from headgate.transport.data_link import ConsumerEnd
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What a TaskManager gives its tasks."""
+
+    job: str
+    index: int
+    config: Config
+    plan: ExecutionPlan
+    pool: NetworkBufferPool
+    budget: PendingBudget
+    #: The link by which this TaskManager receives from another one.
+    consumer_end: Callable[[int], ConsumerEnd]
+    #: Sends a batch of a sink (by node id) to the driver; waits in the given task while the driver is behind.
+    deliver: Callable[[int, pa.RecordBatch, Task], None]
+    done: Callable[[Task, HeadgateError | None], None]
+    #: `time.time()` at which the job started; known only when the tasks are about to run.
+    started_at: Callable[[], float]
+
+
+@dataclass(slots=True)
+class BuiltTask:
+    """A task and what has to be released after it."""
+
+    task: Task
+    vertex: JobVertex
+    subtask: int
+    nodes: dict[int, Operator | SourceHead]
+    input: TaskInput | None
+    gates: list[InputGate]
+    floating_pools: list[LocalBufferPool]
+    partitions: list[ResultPartition]
+    channels: list[InputChannel]
+
+    def sinks(self) -> list[tuple[int, SinkOperator]]:
+        """Sink operators by node id."""
+        return [(node, operator) for node, operator in self.nodes.items() if isinstance(operator, SinkOperator)]
+
+
+class TaskBuilder:
+    """Builds partitions first, so that local channels and early requests of others find them, then the tasks."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._here = surroundings
+        self.partitions: dict[tuple[int, int], ResultPartition] = {}
+        self._mailboxes: dict[tuple[int, int], Mailbox] = {}
+
+    def build(self) -> list[BuiltTask]:
+        """All tasks of this TaskManager. Raises InsufficientBuffers when network memory is too small for them."""
+        mine = list(self._here.plan.subtasks(self._here.index))
+        for vertex, subtask in mine:
+            self._mailboxes[vertex.id, subtask] = Mailbox()
+            for edge in self._edges_out(vertex):
+                self.partitions[edge.id, subtask] = self._partition(vertex, edge, subtask)
+        return [_TaskAssembly(self._here, self, vertex, subtask).assemble() for vertex, subtask in mine]
+
+    def mailbox(self, vertex: JobVertex, subtask: int) -> Mailbox:
+        return self._mailboxes[vertex.id, subtask]
+
+    def _edges_out(self, vertex: JobVertex) -> list[JobEdge]:
+        return [edge for edge in self._here.plan.job.edges if edge.source == vertex.id]
+
+    def _partition(self, vertex: JobVertex, edge: JobEdge, subtask: int) -> ResultPartition:
+        config, count = self._here.config, self._here.plan.subpartitions(edge)
+        name = f"output of {vertex.name}[{subtask}] to {self._here.plan.job.vertex(edge.target).name}"
+        pool = self._here.pool.create_local_pool(
+            name,
+            required=count + 1,
+            maximum=max(count + 1, count * config.buffers_per_channel + config.floating_buffers_per_gate),
+            subpartitions=count,
+            max_per_subpartition=config.max_buffers_per_channel,
+            max_overdraft=config.max_overdraft_buffers_per_gate,
+        )
+        wake = self._mailboxes[vertex.id, subtask].wake
+        return ResultPartition(name, count, pool, config.max_buffers_per_channel, threading.Lock, wake)
+
+
+class _TaskAssembly:
+    """One task in the making."""
+
+    def __init__(self, here: Surroundings, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
+        self._here = here
+        self._builder = builder
+        self._vertex = vertex
+        self._subtask = subtask
+        self._mailbox = builder.mailbox(vertex, subtask)
+        self._name = f"{vertex.name}[{subtask}]"
+        self._writers: list[RecordWriter] = []
+        self._entries: list[ToOperator] = []
+        self._nodes: dict[int, Operator | SourceHead] = {}
+        self._gates: list[InputGate] = []
+        self._floating: list[LocalBufferPool] = []
+        self._task: Task | None = None
+
+    def assemble(self) -> BuiltTask:
+        head_node = self._vertex.head
+        task_input: TaskInput | None = None
+        head: Head
+        if head_node.source is not None:
+            head = self._nodes[head_node.id] = self._source_head(head_node)
+        else:
+            task_input = self._input()
+            head = InputHead(task_input, self._entry(head_node))
+        task = self._task = Task(self._name, head, self._entries, self._writers, self._mailbox, self._here.done)
+        channels = [channel for gate in self._gates for channel in gate.channels]
+        partitions = [writer.partition for writer in self._writers]
+        return BuiltTask(
+            task, self._vertex, self._subtask, self._nodes, task_input, self._gates, self._floating, partitions, channels
+        )
+
+    # --- the chain
+
+    def _context(self, node: Node) -> OperatorContext:
+        return OperatorContext(self._here.job, node.name, self._subtask, node.parallelism)
+
+    def _source_head(self, node: Node) -> SourceHead:
+        source, spec = node.source, node.watermark
+        assert source is not None
+        context = self._context(node)
+
+        def open_reader() -> SourceReader:
+            return source.reader(
+                ReaderContext(
+                    context.job,
+                    context.operator,
+                    context.subtask,
+                    context.parallelism,
+                    self._mailbox.wake,
+                    self._here.started_at(),
+                    time.time,
+                )
+            )
+
+        idle_timeout = spec.idle_timeout if spec is not None and not source.bounded else None
+        watermarks = None
+        if spec is not None:
+            watermarks = WatermarkGenerator(
+                spec.column,
+                source.schema,
+                out_of_orderness=spec.out_of_orderness,
+                on_null_time=spec.on_null_time,
+                idle_timeout=idle_timeout,
+            )
+        return SourceHead(open_reader, watermarks, idle_timeout, self._outputs(node), context)
+
+    def _entry(self, node: Node) -> ToOperator:
+        """The node's operator with everything behind it. Operators are opened from the end of the chain on."""
+        output = self._outputs(node)
+        operator: Operator
+        if node.sink is not None:
+            operator = SinkOperator(node.sink, node.schema, lambda batch: self._deliver(node.id, batch))
+        else:
+            assert node.operator is not None
+            operator = node.operator()
+        operator.output = output
+        entry = ToOperator(operator, self._context(node))
+        self._nodes[node.id] = operator
+        self._entries.append(entry)
+        return entry
+
+    def _deliver(self, node_id: int, batch: pa.RecordBatch) -> None:
+        assert self._task is not None
+        self._here.deliver(node_id, batch, self._task)
+
+    def _outputs(self, node: Node) -> Chained:
+        edges = self._here.plan.job.outputs(self._vertex, node)
+        outputs: list[Chained] = [ToWriter(self._writer(edge, node)) for edge in edges]
+        outputs += [self._entry(consumer) for consumer in self._vertex.chained_consumers(node.id)]
+        return joined(outputs)
+
+    # --- outputs and inputs
+
+    def _writer(self, edge: JobEdge, node: Node) -> RecordWriter:
+        config = self._here.config
+        writer = RecordWriter(
+            self._builder.partitions[edge.id, self._subtask],
+            self._selector(edge),
+            BatchCodec(node.schema),
+            self._here.budget,
+            message_size=config.message_size,
+            buffer_timeout=config.buffer_timeout,
+            watermark_interval=config.watermark_interval,
+            clock=time.monotonic,
+            wait_hard=self._wait_hard,
+        )
+        self._writers.append(writer)
+        return writer
+
+    def _wait_hard(self, writer: RecordWriter) -> None:
+        assert self._task is not None
+        self._task.wait_hard(writer)
+
+    def _selector(self, edge: JobEdge) -> ChannelSelector:
+        channels = self._here.plan.subpartitions(edge)
+        match edge.partitioning.kind:
+            case "forward":
+                return Forward()
+            case "rebalance":
+                return Rebalance(channels, start=self._subtask)
+            case "broadcast":
+                return Broadcast(channels)
+            case "key_group":
+                maximum = self._here.config.max_parallelism or default_max_parallelism(channels)
+                return KeyGroups(edge.partitioning.keys, channels, maximum)
+
+    def _input(self) -> TaskInput:
+        codecs = []
+        for edge in self._here.plan.job.inputs(self._vertex):
+            self._gates.append(self._gate(edge))
+            source = self._here.plan.job.vertex(edge.source)
+            schema = next(node.schema for node in source.nodes if node.id == edge.source_node)
+            codecs.append(BatchCodec(schema, paranoid=self._here.config.paranoid))
+        return TaskInput(self._gates, codecs, self._here.config.message_size)
+
+    def _gate(self, edge: JobEdge) -> InputGate:
+        here, plan = self._here, self._here.plan
+        gate = InputGate(self._mailbox.wake, threading.Lock)
+        wanted = plan.channels(edge, self._subtask)
+        name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
+        floating: LocalBufferPool | None = None
+        if any(plan.place(channel.producer) != here.index for channel in wanted):
+            floating = here.pool.create_local_pool(
+                f"{name}, floating", required=1, maximum=here.config.floating_buffers_per_gate
+            )
+            self._floating.append(floating)
+        channels: list[InputChannel] = []
+        for number, channel in enumerate(wanted):
+            if plan.place(channel.producer) == here.index:
+                partition = self._builder.partitions[edge.id, channel.producer]
+                channels.append(LocalInputChannel(number, partition.subpartitions[channel.subpartition], gate.notify))
+            else:
+                assert floating is not None
+                channels.append(self._remote_channel(number, edge, channel, floating, gate, f"{name}, exclusive"))
+        gate.channels = channels
+        return gate
+
+    def _remote_channel(
+        self, number: int, edge: JobEdge, channel: Channel, floating: LocalBufferPool, gate: InputGate, owner: str
+    ) -> RemoteInputChannel:
+        pool = self._here.pool
+        end = self._here.consumer_end(self._here.plan.place(channel.producer))
+        remote = RemoteInputChannel(
+            number,
+            (edge.id, channel.producer, channel.subpartition),
+            pool.request_exclusive(self._here.config.buffers_per_channel, owner),
+            floating,
+            lambda segments: pool.recycle_exclusive(segments, owner),
+            gate.notify,
+            end,
+            threading.Lock,
+        )
+        end.request(remote)
+        return remote

@@ -1,0 +1,104 @@
+"""Operator chains: direct calls from one operator to the next, and to the writers where a chain ends."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headgate.errors import HeadgateError
+from headgate.exchange.writer import RecordWriter
+from headgate.operators.base import Operator, OperatorContext, Output
+
+
+class Chained(Output):
+    """An output that leads somewhere within the task; the end of input is passed on like everything else."""
+
+    def end_input(self) -> None: ...
+
+
+class ToOperator(Chained):
+    """The next operator, called directly. What it raises is given its name and subtask."""
+
+    __slots__ = ("context", "operator")
+
+    def __init__(self, operator: Operator, context: OperatorContext) -> None:
+        self.operator = operator
+        self.context = context
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        operator = self.operator
+        operator.rows_in += batch.num_rows
+        try:
+            operator.process(batch)
+        except Exception as error:
+            raise placed(error, self.context) from error
+
+    def emit_watermark(self, time: int) -> None:
+        try:
+            self.operator.process_watermark(time)
+        except Exception as error:
+            raise placed(error, self.context) from error
+
+    def emit_status(self, active: bool) -> None:
+        self.operator.process_status(active)
+
+    def end_input(self) -> None:
+        try:
+            self.operator.end_input()
+        except Exception as error:
+            raise placed(error, self.context) from error
+        output = self.operator.output
+        assert isinstance(output, Chained)
+        output.end_input()
+
+
+class ToWriter(Chained):
+    """An exchange begins here."""
+
+    __slots__ = ("emit", "emit_status", "emit_watermark", "end_input")
+
+    def __init__(self, writer: RecordWriter) -> None:
+        self.emit = writer.emit  # type: ignore[method-assign]
+        self.emit_watermark = writer.emit_watermark  # type: ignore[method-assign]
+        self.emit_status = writer.emit_status  # type: ignore[method-assign]
+        self.end_input = writer.finish  # type: ignore[method-assign]
+
+
+class ToSeveral(Chained):
+    """Several consumers of one stream, each given all of it (batches are immutable and shared); none at the end of a chain."""
+
+    __slots__ = ("_outputs",)
+
+    def __init__(self, outputs: Sequence[Chained]) -> None:
+        self._outputs = tuple(outputs)
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        for output in self._outputs:
+            output.emit(batch)
+
+    def emit_watermark(self, time: int) -> None:
+        for output in self._outputs:
+            output.emit_watermark(time)
+
+    def emit_status(self, active: bool) -> None:
+        for output in self._outputs:
+            output.emit_status(active)
+
+    def end_input(self) -> None:
+        for output in self._outputs:
+            output.end_input()
+
+
+def joined(outputs: Sequence[Chained]) -> Chained:
+    """One output for all of them."""
+    return outputs[0] if len(outputs) == 1 else ToSeveral(outputs)
+
+
+def placed(error: Exception, context: OperatorContext) -> Exception:
+    """The error with its place; what is not an error of ours is a bug of ours, or of Arrow's, and keeps its traceback."""
+    if not isinstance(error, HeadgateError):
+        text = "".join(traceback.format_exception(error)).rstrip()
+        error = HeadgateError(f"unexpected {type(error).__name__}: {error}\n{text}")
+    return error.at(job=context.job, operator=context.operator, subtask=context.subtask)

@@ -1,0 +1,40 @@
+"""Main module of a TaskManager process: reads its plan from standard input, runs, and ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from headgate.errors import HeadgateError
+from headgate.runtime import taskmanager
+
+
+def main() -> int:
+    """Exit code 0 when the job ended well, 3 when it failed (the driver has been told why)."""
+    index, host = int(sys.argv[1]), sys.argv[2]
+    pipe = sys.stdin.buffer
+    size = int.from_bytes(pipe.read(8), "big")
+    payload = pipe.read(size)
+    if len(payload) < size:
+        return 3
+    threading.Thread(target=_end_with_parent, args=(pipe.fileno(),), name="headgate-parent-watch", daemon=True).start()
+    try:
+        taskmanager.run(payload, index, host)
+    except HeadgateError:
+        return 3
+    return 0
+
+
+def _end_with_parent(descriptor: int) -> None:
+    """The parent holds the other end of the pipe for as long as it lives."""
+    while os.read(descriptor, 1):
+        pass
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the watch on the pipe never returns, and interpreter shutdown would wait for nothing else

@@ -1,0 +1,118 @@
+"""A task's input: from the buffers of its gates to batches worth working on, with event time merged over all channels."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from headgate.exchange.gate import InputGate
+from headgate.exchange.watermark_valve import WatermarkValve
+from headgate.records.arrow import BatchCodec
+from headgate.records.elements import Event, Watermark, WatermarkStatus
+from headgate.records.spanning import Element, SpanningDeserializer
+
+
+class TaskInput:
+    """The union of a task's gates. `next` gives batches of up to about `message_size` bytes: small ones that are there
+    together are joined, or an exchange over many channels would starve what follows with scraps."""
+
+    def __init__(self, gates: Sequence[InputGate], codecs: Sequence[BatchCodec], message_size: int) -> None:
+        self._gates = list(gates)
+        self._message_size = message_size
+        offsets, total = [], 0
+        deserializers: list[SpanningDeserializer] = []
+        for gate, codec in zip(gates, codecs, strict=True):
+            offsets.append(total)
+            total += len(gate.channels)
+            deserializers += [SpanningDeserializer(codec) for _ in gate.channels]
+        self._offsets = offsets
+        self._deserializers = deserializers
+        self._valve = WatermarkValve(total)
+        self._open = total
+        self._turn = 0
+        self._elements: deque[tuple[int, Element]] = deque()
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._watermark: int | None = None
+        self._status: bool | None = None
+        self.rows_in = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """All channels have ended and everything of theirs was handed out."""
+        return not self._open and not self._elements and not self._batches and self._watermark is None
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self._elements) or any(gate.has_data for gate in self._gates)
+
+    @property
+    def gathering(self) -> int:
+        """Bytes outside segments: messages not yet complete, and batches about to be joined."""
+        return self._bytes + sum(deserializer.gathering for deserializer in self._deserializers)
+
+    def next(self) -> pa.RecordBatch | Watermark | WatermarkStatus | None:
+        """The next thing to do, or None when nothing is there. Watermarks never overtake rows."""
+        while self._bytes < self._message_size and self._status is None:
+            if not self._elements and not self._poll():
+                break
+            while self._elements and self._bytes < self._message_size and self._status is None:
+                self._take(*self._elements.popleft())
+        if self._batches:
+            return self._joined()
+        if self._watermark is not None:
+            time, self._watermark = self._watermark, None
+            return Watermark(time)
+        if self._status is not None:
+            active, self._status = self._status, None
+            return WatermarkStatus(active)
+        return None
+
+    def _joined(self) -> pa.RecordBatch:
+        batches, self._batches, self._bytes = self._batches, [], 0
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        self.rows_in += batch.num_rows
+        return batch
+
+    def _take(self, channel: int, element: Element) -> None:
+        if isinstance(element, pa.RecordBatch):
+            self._batches.append(element)
+            self._bytes += element.nbytes
+        elif isinstance(element, Watermark):
+            # A later watermark replaces an earlier one: it says more, and rows in between were on time for both.
+            watermark = self._valve.watermark(channel, element.time)
+            self._watermark = watermark if watermark is not None else self._watermark
+        else:
+            watermark, self._status = self._valve.status(channel, element.active)
+            self._watermark = watermark if watermark is not None else self._watermark
+
+    def _poll(self) -> bool:
+        """One buffer of any gate, in turn; returns False when there is none."""
+        for _ in self._gates:
+            number = self._turn
+            self._turn = (number + 1) % len(self._gates)
+            polled = self._gates[number].poll()
+            if polled is None:
+                continue
+            channel, item = polled
+            channel += self._offsets[number]
+            if isinstance(item, Event):
+                self._on_event(channel, item)
+            else:
+                try:
+                    self._elements.extend((channel, element) for element in self._read(channel, item.view))
+                finally:
+                    item.recycle()
+            return True
+        return False
+
+    def _read(self, channel: int, data: memoryview) -> Iterator[Element]:
+        return self._deserializers[channel].feed(data)
+
+    def _on_event(self, channel: int, event: Event) -> None:
+        if event is Event.END_OF_PARTITION:
+            self._open -= 1
+            watermark = self._valve.end(channel)
+            self._watermark = watermark if watermark is not None else self._watermark

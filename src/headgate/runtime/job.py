@@ -1,0 +1,90 @@
+"""What the user holds of a job: its handle, and its result."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.config import Config
+from headgate.errors import HeadgateError
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.graph import StreamGraph
+from headgate.plan.job_graph import build_job_graph
+from headgate.runtime.deployment import Deployment
+from headgate.runtime.jobmaster import JobMaster, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """A finished job. `rows_in` counts rows read by sources, `rows_out` rows taken by sinks; `duration_s` runs from the start of
+    the tasks to the commit of the sinks."""
+
+    name: str
+    rows_in: int
+    rows_out: int
+    late_rows: int
+    duration_s: float
+    restarts: int
+    metrics: dict[str, Any]
+
+
+class JobHandle:
+    """A running job. All methods may be called from any thread."""
+
+    def __init__(self, name: str, master: JobMaster) -> None:
+        self._name = name
+        self._master = master
+
+    def status(self) -> str:
+        """CREATED, RUNNING, FINISHED, FAILED or CANCELLED."""
+        return self._master.state.value
+
+    def wait(self, timeout: float | None = None) -> JobResult:
+        """The result, once the job has finished and nothing of it is left running. Raises the job's error, JobCancelled, or
+        TimeoutError after `timeout` seconds."""
+        if not self._master.ended.wait(timeout):
+            raise TimeoutError(f"job {self._name!r} is {self.status()} after {timeout} s")
+        if self._master.error is not None:
+            raise self._master.error
+        metrics = self.metrics()
+        return JobResult(
+            self._name,
+            metrics["rows_in"],
+            metrics["rows_out"],
+            metrics["late_rows"],
+            self._master.duration_s,
+            0,
+            metrics,
+        )
+
+    def cancel(self) -> None:
+        """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing."""
+        self._master.cancel()
+        if threading.current_thread() is not self._master.thread:
+            self._master.ended.wait()
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters of the job as last reported (four times a second while it runs); see `docs/metrics.md`."""
+        return self._master.metrics()
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self._name!r}, {self.status()})"
+
+
+def submit(graph: StreamGraph, name: str, config: Config, deployment: Deployment) -> JobHandle:
+    """Check, prepare sources and sinks, and start. Raises what is wrong before anything runs."""
+    job_graph = build_job_graph(graph)
+    count = deployment.taskmanagers(job_graph.parallelism, config)
+    deployment.check(count, config)
+    run = f"{os.getpid():x}-{os.urandom(4).hex()}"
+    master = JobMaster(name, run, ExecutionPlan(job_graph, count), config, deployment)
+    try:
+        master.start()
+    except HeadgateError as error:
+        raise error.at(job=name) from None
+    return JobHandle(name, master)
+
+
+__all__ = ["JobHandle", "JobResult", "JobState", "submit"]

@@ -1,0 +1,92 @@
+"""Counters of tasks as plain values: taken by a TaskManager, added up by the driver. Nothing here changes what it reads."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headgate.operators.window import WindowAggregate
+from headgate.runtime.builder import BuiltTask
+from headgate.runtime.task import SourceHead
+
+Metrics = dict[str, Any]
+
+
+def snapshot(tasks: Iterable[BuiltTask], *, remote_bytes: int, pending_bytes: int) -> Metrics:
+    """One TaskManager's counters now: bytes, seconds and rows, all counted from the job's start."""
+    operators = [_operator(built, node.id) for built in tasks for node in built.vertex.nodes]
+    return {
+        "operators": operators,
+        "tasks": [_task(built) for built in tasks],
+        "remote_bytes": remote_bytes,
+        "pending_bytes": pending_bytes,
+    }
+
+
+def _operator(built: BuiltTask, node_id: int) -> Metrics:
+    node = next(node for node in built.vertex.nodes if node.id == node_id)
+    instance = built.nodes[node_id]
+    place: Metrics = {"node": node_id, "name": node.name, "subtask": built.subtask}
+    if isinstance(instance, SourceHead):
+        return {**place, "kind": "source", "rows_in": instance.rows, "rows_out": instance.rows, "ended_at": instance.ended_at}
+    counts = {
+        "kind": "sink" if node.sink is not None else "operator",
+        "rows_in": instance.rows_in,
+        "rows_out": instance.rows_out,
+        "late_rows": instance.late_rows,
+        "state_bytes": instance.state_bytes(),
+    }
+    if isinstance(instance, WindowAggregate):
+        counts["emissions"] = instance.emissions.points()
+    return {**place, **counts}
+
+
+def _task(built: BuiltTask) -> Metrics:
+    task = built.task
+    return {
+        "name": task.name,
+        "idle_s": task.idle_s,
+        "backpressured_s": task.backpressured_s,
+        "segments_in_use": sum(partition.pool.in_use for partition in built.partitions),
+        "input_queue": sum(channel.queue_length for channel in built.channels),
+    }
+
+
+def merge(snapshots: Sequence[Metrics]) -> Metrics:
+    """The job's counters from its TaskManagers': operators by name, subtasks added up."""
+    rows = [row for each in snapshots for row in each["operators"]]
+    operators: dict[str, Metrics] = {}
+    for row in rows:
+        total = operators.setdefault(
+            row["name"], {"kind": row["kind"], "subtasks": 0, "rows_in": 0, "rows_out": 0, "late_rows": 0, "state_bytes": 0}
+        )
+        total["subtasks"] += 1
+        for counter in ("rows_in", "rows_out", "late_rows", "state_bytes"):
+            total[counter] += row.get(counter, 0)
+    return {
+        "operators": operators,
+        "tasks": {task["name"]: task for each in snapshots for task in each["tasks"]},
+        "taskmanagers": len(snapshots),
+        "rows_in": sum(row["rows_in"] for row in rows if row["kind"] == "source"),
+        "rows_out": sum(row["rows_in"] for row in rows if row["kind"] == "sink"),
+        "late_rows": sum(row.get("late_rows", 0) for row in rows),
+        "remote_bytes": sum(each["remote_bytes"] for each in snapshots),
+        "pending_bytes": sum(each["pending_bytes"] for each in snapshots),
+        "rows_out_before_end": _before_end(rows),
+    }
+
+
+def _before_end(rows: Sequence[Metrics]) -> int | None:
+    """Rows that window operators had emitted when the last source subtask read its last row; None before that, or without
+    windows. Emissions are logged at intervals, so this is what had been emitted at least."""
+    ends = [row["ended_at"] for row in rows if row["kind"] == "source"]
+    logs = [row["emissions"] for row in rows if "emissions" in row]
+    if not logs or not ends or any(end is None for end in ends):
+        return None
+    return sum(_total_at(log, max(ends)) for log in logs)
+
+
+def _total_at(log: Sequence[Sequence[float]], time: float) -> int:
+    at = bisect.bisect_right(log, time, key=lambda point: point[0])
+    return int(log[at - 1][1]) if at else 0

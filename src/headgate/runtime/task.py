@@ -1,0 +1,282 @@
+"""A task: one subtask of a vertex, run by a thread of its own.
+
+The loop takes a batch only while every writer is available. While one is not, the task waits (soft back-pressure) and runs its
+mail; while there is no input it waits too (idle). Both waits end by the same wake-up, after which everything is looked at
+again, so none can be missed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from headgate.connectors.base import SourceReader
+from headgate.connectors.watermarks import WatermarkGenerator
+from headgate.errors import HeadgateError, JobCancelled
+from headgate.exchange.writer import RecordWriter
+from headgate.operators.base import MAX_TIME, MIN_TIME, Operator, OperatorContext
+from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.runtime.chain import Chained, ToOperator, placed
+from headgate.runtime.input import TaskInput
+from headgate.runtime.mailbox import Mailbox
+
+#: What a head's `step` returns besides a number of seconds to wait: go on at once, wait for a wake-up, or the end.
+MORE: Final = 0.0
+WAIT: Final = float("inf")
+END: Final = -1.0
+
+
+class Head(Protocol):
+    """Where a task's rows come from."""
+
+    def step(self) -> float:
+        """Handle one batch. Returns MORE, END, or how long to wait for the next at most (WAIT: until woken)."""
+
+    def end(self) -> None:
+        """Everything was handled: pass the end on."""
+
+    def on_backpressure(self, begins: bool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SourceHead:
+    """A source reader, and the watermarks made from what it reads."""
+
+    def __init__(
+        self,
+        open_reader: Callable[[], SourceReader],
+        watermarks: WatermarkGenerator | None,
+        idle_timeout: float | None,
+        output: Chained,
+        context: OperatorContext,
+    ) -> None:
+        self._open_reader = open_reader
+        self._reader: SourceReader | None = None
+        self._watermarks = watermarks
+        self._idle_timeout = idle_timeout
+        self._output = output
+        self.context = context
+        self._watermark = MIN_TIME
+        self._idle = False
+        self.rows = 0
+        self.ended_at: float | None = None
+
+    def step(self) -> float:
+        try:
+            reader = self._reader
+            if reader is None:
+                reader = self._reader = self._open_reader()
+            batch = reader.read()
+            if batch is None:
+                if reader.finished:
+                    return END
+                self._look_idle()
+                at = reader.next_read()
+                return self._patience() if at is None else max(1e-6, min(at - time.time(), self._patience()))
+            if batch.num_rows == 0:
+                return MORE
+            self.rows += batch.num_rows
+            watermark = self._watermarks.observe(batch, reader.split) if self._watermarks is not None else MIN_TIME
+        except Exception as error:
+            raise placed(error, self.context) from error
+        if self._idle:
+            self._idle = False
+            self._output.emit_status(True)
+        self._output.emit(batch)
+        if watermark > self._watermark:
+            self._watermark = watermark
+            self._output.emit_watermark(watermark)
+        return MORE
+
+    def _look_idle(self) -> None:
+        if self._watermarks is not None and not self._idle and self._watermarks.is_idle(time.monotonic()):
+            self._idle = True
+            self._output.emit_status(False)
+
+    def _patience(self) -> float:
+        """How long to sleep at most: until idleness is to be looked at again."""
+        timeout = self._idle_timeout
+        return WAIT if timeout is None or self._idle else max(timeout / 4, 1e-3)
+
+    def on_backpressure(self, begins: bool) -> None:
+        if self._watermarks is not None:
+            (self._watermarks.pause if begins else self._watermarks.resume)(time.monotonic())
+
+    def end(self) -> None:
+        self.ended_at = time.time()
+        self._output.emit_watermark(MAX_TIME)
+        self._output.end_input()
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+
+class InputHead:
+    """The gates of a task that has producers."""
+
+    def __init__(self, task_input: TaskInput, output: Chained) -> None:
+        self._input = task_input
+        self._output = output
+
+    def step(self) -> float:
+        element = self._input.next()
+        if element is None:
+            return END if self._input.is_finished else WAIT
+        if isinstance(element, Watermark):
+            self._output.emit_watermark(element.time)
+        elif isinstance(element, WatermarkStatus):
+            self._output.emit_status(element.active)
+        else:
+            self._output.emit(element)
+        return MORE
+
+    def end(self) -> None:
+        self._output.end_input()
+
+    def on_backpressure(self, begins: bool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Task:
+    """Runs on its own thread: `run`. Everything else may be called from any thread.
+
+    `done` is called once, on the task thread, with None or the error that ended the task.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        head: Head,
+        operators: Sequence[ToOperator],
+        writers: Sequence[RecordWriter],
+        mailbox: Mailbox,
+        done: Callable[[Task, HeadgateError | None], None],
+    ) -> None:
+        self.name = name
+        self.head = head
+        self.operators = operators
+        self.writers = writers
+        self._mailbox = mailbox
+        self._done = done
+        self._writer_tuple = tuple(writers)
+        self.idle_s = 0.0
+        self.backpressured_s = 0.0
+        self.started_at = 0.0
+        self.is_ended = False
+
+    def wake(self) -> None:
+        """Have the task look again at what it waits for."""
+        self._mailbox.wake()
+
+    def cancel(self) -> None:
+        """End the task between two batches."""
+        self._mailbox.put(self._raise_cancelled)
+
+    @staticmethod
+    def _raise_cancelled() -> None:
+        raise JobCancelled("the job was cancelled")
+
+    def run(self) -> None:
+        """The whole life of the task."""
+        error: HeadgateError | None = None
+        self.started_at = time.monotonic()
+        try:
+            for entry in self.operators:
+                self._open(entry)
+            self._loop()
+            self.head.end()
+            while not self._writers_available():
+                self._wait(None, backpressured=True)
+        except HeadgateError as caught:
+            error = caught
+        except BaseException as caught:  # noqa: BLE001  (whatever it is must reach the driver)
+            error = HeadgateError(f"task {self.name} ended by {type(caught).__name__}: {caught}")
+        finally:
+            closing_error = self._close()
+            error = error or closing_error
+            self.is_ended = True
+            self._done(self, error)
+
+    def _open(self, entry: ToOperator) -> None:
+        try:
+            entry.operator.open(entry.context)
+        except Exception as error:
+            raise placed(error, entry.context) from error
+
+    def _loop(self) -> None:
+        head, mailbox = self.head, self._mailbox
+        while True:
+            mailbox.run()
+            deadline = self._on_time()
+            if not self._writers_available():
+                head.on_backpressure(True)
+                self._wait(deadline, backpressured=True)
+                head.on_backpressure(False)
+                continue
+            patience = head.step()
+            if patience == END:
+                return
+            if patience != MORE:
+                until = time.monotonic() + patience
+                deadline = self._next_deadline()
+                self._wait(until if deadline is None else min(until, deadline), backpressured=False)
+
+    def _on_time(self) -> float | None:
+        """Let writers do what is due by the clock; returns when to look again."""
+        deadline = self._next_deadline()
+        if deadline is not None and (now := time.monotonic()) >= deadline:
+            for writer in self._writer_tuple:
+                writer.on_time(now)
+            deadline = self._next_deadline()
+        return deadline
+
+    def _next_deadline(self) -> float | None:
+        earliest: float | None = None
+        for writer in self._writer_tuple:
+            deadline = writer.deadline
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
+
+    def _writers_available(self) -> bool:
+        available = True
+        for writer in self._writer_tuple:
+            if not writer.is_available and not writer.drain():
+                available = False
+        return available
+
+    def _wait(self, deadline: float | None, *, backpressured: bool) -> None:
+        began = time.monotonic()
+        timeout = None if deadline is None or deadline == WAIT else max(0.0, deadline - began)
+        self._mailbox.wait(timeout)
+        waited = time.monotonic() - began
+        if backpressured:
+            self.backpressured_s += waited
+        else:
+            self.idle_s += waited
+        self._mailbox.run()
+
+    def wait_hard(self, writer: RecordWriter) -> None:
+        """Within one input: wait until what is due fits into segments. Mail still runs, so a cancel still ends it."""
+        while not writer.drain():
+            self._wait(None, backpressured=True)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Within one input: wait for something outside (the driver, for delivered batches)."""
+        while not condition():
+            self._wait(None, backpressured=True)
+
+    def _close(self) -> HeadgateError | None:
+        """Close head and operators; returns the first error of theirs."""
+        first: HeadgateError | None = None
+        closers = [self.head.close, *(entry.operator.close for entry in self.operators)]
+        for close in closers:
+            try:
+                close()
+            except Exception as error:
+                first = first or HeadgateError(f"{self.name} failed to close: {error}")
+        return first

@@ -1,0 +1,362 @@
+"""TaskManager: the tasks of one process, its network thread, its network memory, and its link to the driver.
+
+It lives for one attempt of one job: build, register, start when all have registered, run, report, end when told. Whatever
+ends it, it leaves no thread, socket or segment behind; only a user function that does not return cannot be ended from
+within, and is named.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+
+from headgate.errors import ExchangeError, HeadgateError, JobCancelled, TaskManagerLost
+from headgate.exchange.pending import PendingBudget
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
+from headgate.protocol.messages import PartitionRequest
+from headgate.protocol.sender import SubpartitionView
+from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
+from headgate.runtime.deployment import TaskManagerSpec
+from headgate.runtime.measures import snapshot
+from headgate.runtime.task import Task
+from headgate.runtime.where import operator_of_thread
+from headgate.transport.control_link import ControlLink, Message
+from headgate.transport.data_link import ConsumerEnd, ProducerEnd
+from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import Dial, Server, listen
+
+#: How long tasks have to notice that they are cancelled, before their function is said not to return.
+CANCEL_TIMEOUT = 2.0
+_METRICS_INTERVAL = 0.25
+#: How often to look whether consumers have taken the rest, once all tasks have ended.
+_CONSUMED_POLL = 0.005
+#: Bytes on their way to the driver, per TaskManager, before the sinks that deliver there wait.
+_DELIVERY_WINDOW = 4 << 20
+
+
+class TaskManager:
+    """One TaskManager. `run` is its life, on the caller's thread."""
+
+    def __init__(self, spec: TaskManagerSpec, index: int, host: str) -> None:
+        self._spec = spec
+        self._index = index
+        self._host = spec.config.bind_host or host
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._network = NetworkThread(f"network-{spec.job}-{index}")
+        self._pool: NetworkBufferPool | None = None
+        self._budget = PendingBudget()
+        self._control: ControlLink | None = None
+        self._server: Server | None = None
+        self._producer_ends: list[ProducerEnd] = []
+        self._consumer_ends: dict[int, ConsumerEnd] = {}
+        self._builder: TaskBuilder | None = None
+        self._built: list[BuiltTask] = []
+        self._threads: dict[str, threading.Thread] = {}
+        self._running = 0
+        self._started_at = 0.0
+        self._undelivered = 0
+        self._delivery_lock = threading.Lock()
+        self._reported = False
+        self._over = False
+        self._error: HeadgateError | None = None
+
+    def run(self) -> None:
+        """Returns when the job is over; raises the error that this TaskManager met, TaskManagerLost for a lost peer."""
+        try:
+            self._start()
+            self._follow_events()
+        except HeadgateError as error:
+            self._fail(error)
+            self._follow_events()
+        finally:
+            self._end()
+        if self._error is not None:
+            raise self._error
+
+    # --- beginning
+
+    def _start(self) -> None:
+        config = self._spec.config
+        self._network.start()
+        sock = listen(self._host, config.port_range)
+        self._dial_control()
+        self._server = Server(self._network, sock, self._spec.credentials, DATA_LINK, self._accepted)
+        segments = config.network_memory // config.segment_size
+        self._pool = NetworkBufferPool(segments, config.segment_size, threading.Lock)
+        self._builder = TaskBuilder(
+            Surroundings(
+                self._spec.job,
+                self._index,
+                config,
+                self._spec.plan,
+                self._pool,
+                self._budget,
+                self._consumer_end,
+                self._deliver,
+                lambda task, error: self._events.put(lambda: self._task_done(task, error)),
+                lambda: self._started_at,
+            )
+        )
+        self._built = self._builder.build()
+        self._server.start()
+        self._send({"type": "registered", "host": self._host, "port": self._server.port, "pid": os.getpid()})
+
+    def _dial_control(self) -> None:
+        connected: queue.SimpleQueue[ControlLink | str] = queue.SimpleQueue()
+
+        def established(sock: Any) -> None:
+            link = ControlLink(
+                self._network,
+                sock,
+                self._spec.config.heartbeat_timeout,
+                lambda message, payload: self._events.put(lambda: self._on_message(message)),
+                lambda reason: self._events.put(lambda: self._driver_lost(reason)),
+            )
+            link.start()
+            connected.put(link)
+
+        dial = Dial(
+            self._network,
+            self._spec.control_address,
+            self._spec.credentials,
+            CONTROL_LINK,
+            self._index,
+            established,
+            connected.put,
+        )
+        self._network.post(dial.start)
+        link = connected.get()
+        if isinstance(link, str):
+            raise TaskManagerLost(f"TaskManager {self._index} cannot reach the driver at {link}")
+        self._control = link
+
+    def _consumer_end(self, peer: int) -> ConsumerEnd:
+        if peer not in self._consumer_ends:
+            lost = self._peer_lost(peer)
+            self._consumer_ends[peer] = ConsumerEnd(self._network, peer, self._spec.config.segment_size, lost)
+        return self._consumer_ends[peer]
+
+    def _accepted(self, sock: Any, peer: int) -> None:
+        end = ProducerEnd(self._network, sock, peer, self._open_view, self._peer_lost(peer))
+        self._producer_ends.append(end)
+        end.start()
+
+    def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:
+        partition = self._builder.partitions.get((request.edge, request.producer)) if self._builder else None
+        if partition is None or request.subpartition >= len(partition.subpartitions):
+            raise ExchangeError(f"there is no partition {request.edge}/{request.producer}/{request.subpartition} here")
+        subpartition = partition.subpartitions[request.subpartition]
+        subpartition.attach(listener)
+        return subpartition
+
+    def _peer_lost(self, peer: int) -> Callable[[str], None]:
+        def lost(reason: str) -> None:
+            error = TaskManagerLost(f"TaskManager {peer} was lost: {reason} (seen by TaskManager {self._index})")
+            self._events.put(lambda: self._fail(error))
+
+        return lost
+
+    # --- the life of the job
+
+    def _follow_events(self) -> None:
+        """Handle events, and report metrics in between, until the driver says that it is over."""
+        report_at = 0.0
+        while not self._over:
+            now = time.monotonic()
+            if now >= report_at:
+                report_at = now + _METRICS_INTERVAL
+                self._send({"type": "metrics", "metrics": self._metrics()})
+            try:
+                event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
+                event()
+            except queue.Empty:
+                pass
+            if self._is_done and not self._reported:
+                self._report()
+
+    def _on_message(self, message: Message) -> None:
+        match message["type"]:
+            case "start":
+                self._start_tasks(message)
+            case "delivered":
+                with self._delivery_lock:
+                    self._undelivered -= int(message["bytes"])
+                for built in self._built:
+                    built.task.wake()
+            case "cancel":
+                self._over = True
+                self._error = self._error or JobCancelled("the job was cancelled")
+            case "close":
+                self._over = True
+
+    def _start_tasks(self, message: Message) -> None:
+        self._started_at = float(message["started_at"])
+        addresses = message["addresses"]
+        for peer, end in self._consumer_ends.items():
+            host, port = addresses[peer]
+            failed = self._unreachable(peer, end)
+            credentials = self._spec.credentials
+            dial = Dial(
+                self._network, (host, port), credentials, DATA_LINK, self._index, end.established, failed
+            )
+            self._network.post(dial.start)
+        for built in self._built:
+            for channel in built.channels:
+                channel.start()
+        self._running = len(self._built)
+        for built in self._built:
+            task = built.task
+            self._threads[task.name] = thread = threading.Thread(
+                target=task.run, name=f"headgate-{task.name}", daemon=True
+            )
+            thread.start()
+
+    def _unreachable(self, peer: int, end: ConsumerEnd) -> Callable[[str], None]:
+        return lambda reason: end.fail(f"cannot connect to it at {reason}")
+
+    def _task_done(self, task: Task, error: HeadgateError | None) -> None:
+        self._running -= 1
+        if error is not None:
+            self._fail(error)
+            return
+        built = next(built for built in self._built if built.task is task)
+        for gate in built.gates:
+            gate.release()  # tells the producers that all was consumed
+
+    @property
+    def _is_done(self) -> bool:
+        """All tasks have ended well and all their output was taken by its consumers."""
+        if self._error is not None or self._running or not self._started_at:
+            return False
+        return all(partition.is_consumed for built in self._built for partition in built.partitions)
+
+    @property
+    def _awaits_consumers(self) -> bool:
+        return bool(self._started_at) and not self._running and not self._reported and self._error is None
+
+    def _report(self) -> None:
+        for built in self._built:
+            self._release(built)
+        self._reported = True
+        pending = [
+            {"node": node, "pending": operator.pending}
+            for built in self._built
+            for node, operator in built.sinks()
+        ]
+        self._send({"type": "finished", "metrics": self._metrics(), "pending": pending})
+
+    def _fail(self, error: HeadgateError) -> None:
+        """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
+        if self._error is None and not self._over:
+            self._error = error.at(job=self._spec.job)
+            self._send({"type": "failed", "error": error.to_wire()})
+            if self._control is None:
+                self._over = True
+
+    def _driver_lost(self, reason: str) -> None:
+        if not self._over:
+            self._error = self._error or TaskManagerLost(f"the driver was lost: {reason}")
+            self._over = True
+
+    # --- to the driver
+
+    def _send(self, message: Message, payload: bytes | memoryview = b"") -> None:
+        if self._control is not None:
+            self._control.send(message, payload)
+
+    def _deliver(self, node: int, batch: pa.RecordBatch, task: Task) -> None:
+        """On a task thread: a sink's batch to the driver, under a window of its own."""
+        task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
+        payload = memoryview(batch.serialize()).cast("B")
+        with self._delivery_lock:
+            self._undelivered += len(payload)
+        self._send({"type": "deliver", "node": node, "bytes": len(payload)}, payload)
+
+    def _metrics(self) -> dict[str, Any]:
+        remote = sum(end.bytes_received for end in self._consumer_ends.values())
+        return snapshot(self._built, remote_bytes=remote, pending_bytes=self._budget.used)
+
+    # --- the end
+
+    def _end(self) -> None:
+        """Leave nothing behind, in the order of dependence: tasks, links, buffers, memory, the network thread."""
+        stuck = self._end_tasks()
+        closed = threading.Event()
+        self._network.post(lambda: (self._close_links(), closed.set()))
+        closed.wait(2.0)
+        for built in self._built:
+            if built.task.name not in stuck:
+                self._release(built)
+        if stuck:
+            self._send({"type": "stuck", "operators": list(stuck.values())})
+        if self._control is not None:
+            self._network.post(self._control.close)
+        self._network.stop(2.0)
+        if self._pool is not None and not stuck:
+            self._pool.close()
+        if stuck:
+            raise StuckTasks(stuck)
+
+    def _end_tasks(self) -> dict[str, str]:
+        """Cancel what still runs. Returns the tasks that did not end, with the operator whose function holds them."""
+        for built in self._built:
+            built.task.cancel()
+        deadline = time.monotonic() + CANCEL_TIMEOUT
+        stuck = {}
+        for name, thread in self._threads.items():
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                stuck[name] = operator_of_thread(thread) or name
+        return stuck
+
+    def _close_links(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for consumer in self._consumer_ends.values():
+            consumer.close()
+        for producer in self._producer_ends:
+            producer.close()
+
+    def _release(self, built: BuiltTask) -> None:
+        """Give back all segments of a task that has ended; again is harmless."""
+        for gate in built.gates:
+            gate.release()
+        for partition in built.partitions:
+            partition.release()
+        for writer in built.task.writers:
+            writer.close()
+        for pool in (*built.floating_pools, *(partition.pool for partition in built.partitions)):
+            pool.destroy()
+
+
+class StuckTasks(HeadgateError):
+    """User functions that did not return after a cancel."""
+
+    def __init__(self, operators: dict[str, str]) -> None:
+        super().__init__(f"a user function of {', '.join(operators.values())} did not return within {CANCEL_TIMEOUT:g} s")
+
+
+def run(payload: bytes, index: int, host: str) -> None:
+    """A TaskManager in a process of its own; `payload` is a pickled TaskManagerSpec from the driver itself.
+
+    Threads share this process's interpreter lock: a short switch interval keeps the network thread prompt beside a task
+    that burns Python, and Arrow's own threads would only compete for the one core.
+    """
+    sys.setswitchinterval(0.0005)
+    pa.set_cpu_count(1)
+    spec = cloudpickle.loads(payload)
+    try:
+        TaskManager(spec, index, host).run()
+    except StuckTasks:
+        # Nothing else ends a function that does not return, and Spark would give this process to the next job.
+        os.kill(os.getpid(), signal.SIGKILL)

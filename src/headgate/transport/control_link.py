@@ -1,0 +1,148 @@
+"""The control link between the driver and one TaskManager: JSON messages, some with a binary payload, and a heartbeat.
+
+Frame: `length u32 | json length u32 | json | payload`. What is read is parsed as JSON and never unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from headgate.transport.network_thread import NetworkThread
+
+_FRAME: Final = struct.Struct(">II")
+MAX_FRAME: Final = 256 << 20
+_READ: Final = 256 << 10
+
+Message = dict[str, Any]
+
+
+class ControlLink:
+    """One end; both ends are alike. `on_message` and `on_lost` run on the network thread, `send` from any."""
+
+    def __init__(
+        self,
+        network: NetworkThread,
+        sock: socket.socket,
+        heartbeat_timeout: float,
+        on_message: Callable[[Message, bytes], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._network = network
+        self._socket = sock
+        self._timeout = heartbeat_timeout
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._outgoing: deque[bytes | memoryview] = deque()
+        self._incoming = bytearray()
+        self._heard_at = time.monotonic()
+        self._wants_write = False
+        self._open = True
+
+    def start(self) -> None:
+        """On the network thread."""
+        self._network.register(self._socket, selectors.EVENT_READ, self)
+        self._beat()
+
+    def send(self, message: Message, payload: bytes | memoryview = b"") -> None:
+        """Queue a message. After the link was lost it goes nowhere."""
+        text = json.dumps(message).encode()
+        head = _FRAME.pack(_FRAME.size + len(text) + len(payload), len(text)) + text
+        self._outgoing.extend((head, payload) if len(payload) else (head,))  # in one step: other threads send too
+        self._network.mark(self)
+
+    def _beat(self) -> None:
+        if not self._open:
+            return
+        if time.monotonic() - self._heard_at > self._timeout:
+            self._lose(f"no heartbeat for {self._timeout:g} s")
+            return
+        self.send({"type": "heartbeat"})
+        self._network.call_later(self._timeout / 4, self._beat)
+
+    def on_marked(self) -> None:
+        if self._open:
+            self._write()
+
+    def on_ready(self, mask: int) -> None:
+        if mask & selectors.EVENT_READ:
+            self._read()
+        if self._open:
+            self._write()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(_READ)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(str(error))
+            return
+        if not data:
+            self._lose("its connection was closed")
+            return
+        self._heard_at = time.monotonic()
+        self._incoming += data
+        try:
+            self._parse()
+        except (ValueError, struct.error) as error:
+            self._lose(f"it sent something that is no message: {error}")
+
+    def _parse(self) -> None:
+        buffer = self._incoming
+        while len(buffer) >= _FRAME.size:
+            length, text_length = _FRAME.unpack_from(buffer)
+            if not _FRAME.size + text_length <= length <= MAX_FRAME:
+                raise ValueError(f"a frame of {length} bytes")
+            if len(buffer) < length:
+                return
+            text_end = _FRAME.size + text_length
+            message = json.loads(bytes(buffer[_FRAME.size : text_end]))
+            payload = bytes(buffer[text_end:length])
+            del buffer[:length]
+            if not isinstance(message, dict):
+                raise ValueError("not an object")
+            if message.get("type") != "heartbeat":
+                self._on_message(message, payload)
+
+    def _write(self) -> None:
+        while self._outgoing:
+            piece = self._outgoing[0]
+            try:
+                sent = self._socket.send(piece)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._lose(str(error))
+                return
+            if sent < len(piece):
+                self._outgoing[0] = memoryview(piece)[sent:]
+            else:
+                self._outgoing.popleft()
+        if bool(self._outgoing) != self._wants_write:
+            self._wants_write = not self._wants_write
+            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._wants_write else 0)
+            self._network.modify(self._socket, mask, self)
+
+    def _lose(self, reason: str) -> None:
+        if self._open:
+            self.close()
+            self._on_lost(reason)
+
+    def close(self) -> None:
+        """On the network thread; what is queued is sent as far as the kernel takes it now."""
+        if self._open:
+            self._open = False
+            for piece in self._outgoing:
+                try:
+                    self._socket.send(piece)
+                except OSError:
+                    break
+            self._network.unregister(self._socket)
+            self._socket.close()
