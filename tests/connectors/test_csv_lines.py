@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -35,7 +36,7 @@ def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=4))
 def test_every_line_belongs_to_one_range(text: bytes, cuts: list[int]) -> None:
     bounds = [0, *sorted(cut for cut in cuts if 0 < cut < len(text)), len(text)]
-    found = [line for start, end in zip(bounds, bounds[1:], strict=False) for line in lines_of(text, start, end)]
+    found = [line for start, end in pairwise(bounds) for line in lines_of(text, start, end)]
     whole = text if text.endswith(b"\n") or not text else text + b"\n"
     assert b"".join(line for _, line in found) == whole
     assert all(whole[offset:].startswith(line) for offset, line in found)

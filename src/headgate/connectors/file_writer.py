@@ -86,9 +86,10 @@ class HiddenFile:
             self._stream.close()
 
     def abandon(self) -> None:
-        """Let go of it as it is."""
-        with suppress(OSError, pa.ArrowException):
-            self._stream.close()
+        """Let go of it, whatever state it is in."""
+        for part in (self._writer, self._stream):
+            with suppress(OSError, pa.ArrowException):
+                part.close()
 
 
 @dataclass(slots=True)

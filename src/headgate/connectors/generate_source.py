@@ -110,7 +110,7 @@ class _GenerateReader(SourceReader):
         if rate is None:
             times = np.full(n, round(now * _US))
         else:
-            times = self._start_us + (np.arange(first, first + n) * _US / rate).astype(np.int64)
+            times = self._start_us + (np.arange(first, first + n) * float(_US) / rate).astype(np.int64)
         return pa.array(times, pa.int64()).cast(_TIME_TYPE)
 
 

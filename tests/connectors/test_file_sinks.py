@@ -1,0 +1,277 @@
+"""Files that are hidden until they are committed, in every mode, whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import headgate as hg
+from headgate.connectors import file_writer
+from headgate.connectors.file_sink import FileSink
+
+Write = Callable[..., list[Any]]
+SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
+
+
+def batch(*rows: tuple[str | None, int | None]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"k": k, "v": v} for k, v in rows], SCHEMA)
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def visible(root: Path) -> list[str]:
+    return [name for name in files(root) if not os.path.basename(name).startswith("_")]
+
+
+@pytest.mark.parametrize("make", [hg.sinks.parquet, hg.sinks.csv])
+def test_files_show_at_commit_and_only_then(tmp_path: Path, write_sink: Write, make: Callable[..., FileSink]) -> None:
+    out = tmp_path / "new" / "out"
+    sink = make(out)
+    sink.prepare("job 1", SCHEMA)
+    pending = write_sink(sink, [[batch(("a", 1), (None, 2))], [batch(("", None))], []], SCHEMA)
+    assert (len(files(out)), visible(out)) == (2, [])
+    sink.commit(pending)
+    names = visible(out)
+    assert len(names) == 2 == len(files(out))
+    assert all(name.startswith("part-job-1-") for name in names)
+    sink.commit(pending)
+    assert visible(out) == names
+    source = hg.sources.parquet(out) if make is hg.sinks.parquet else hg.sources.csv(out, schema=SCHEMA)
+    source.prepare()
+    assert ds.dataset(out, format="parquet" if make is hg.sinks.parquet else "csv").count_rows() == 3
+    assert source.schema == SCHEMA
+
+
+def test_csv_keeps_null_and_the_empty_text_apart(tmp_path: Path, write_sink: Write, read_source: Any) -> None:
+    rows = [("", 1), (None, None), ('say "hi", é', 3), ("NA", 4)]
+    sink = hg.sinks.csv(tmp_path)
+    sink.prepare("job", SCHEMA)
+    sink.commit(write_sink(sink, [[batch(*rows)]], SCHEMA))
+    table = read_source(hg.sources.csv(tmp_path, schema=SCHEMA))[0]
+    assert list(zip(*table.to_pydict().values(), strict=True)) == rows
+
+
+@pytest.mark.parametrize("partition_by", ["k", ["k"]])
+def test_partitions_are_folders_as_hive_has_them(
+    tmp_path: Path, write_sink: Write, partition_by: str | list[str]
+) -> None:
+    keys = ["a", None, "x/y=z%", "é ü", "a", "b:c"]
+    sink = hg.sinks.parquet(tmp_path, partition_by=partition_by)
+    sink.prepare("job", SCHEMA)
+    sink.commit(write_sink(sink, [[batch(*((key, i) for i, key in enumerate(keys)))]], SCHEMA))
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        ["k=a", "k=__HIVE_DEFAULT_PARTITION__", "k=x%2Fy%3Dz%25", "k=é ü", "k=b%3Ac"]
+    )
+    expected = sorted(((i, key) for i, key in enumerate(keys)), key=lambda row: row[0])
+    by_arrow = ds.dataset(tmp_path, partitioning=ds.partitioning(pa.schema({"k": pa.string()}), flavor="hive"))
+    assert [(row["v"], row["k"]) for row in by_arrow.to_table().sort_by("v").to_pylist()] == expected
+    query = f"select v, k from read_parquet('{tmp_path}/**/*.parquet', hive_partitioning=true) order by v"
+    assert duckdb.sql(query).fetchall() == expected
+
+
+def test_partitions_of_several_columns_and_types(tmp_path: Path, write_sink: Write) -> None:
+    schema = pa.schema({"d": pa.date32(), "x": pa.float64(), "b": pa.bool_(), "n": pa.int8()})
+    rows = [(date(2013, 1, i % 2 + 1), i / 2, i % 3 == 0, None if i == 5 else i % 2) for i in range(12)]
+    rows = pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    sink = hg.sinks.csv(tmp_path, partition_by=["d", "n", "b"])
+    sink.prepare("job", schema)
+    sink.commit(write_sink(sink, [[rows.slice(0, 7), rows.slice(7)]], schema))
+    folders = {os.path.dirname(name) for name in visible(tmp_path)}
+    assert len(folders) == 5
+    assert "d=2013-01-02/n=__HIVE_DEFAULT_PARTITION__/b=false" in folders
+    (name,) = [name for name in visible(tmp_path) if name.startswith("d=2013-01-01/n=0/b=true/")]
+    assert (tmp_path / name).read_text() == '"x"\n0\n3\n'
+
+
+def test_a_job_without_rows_leaves_the_schema(tmp_path: Path, write_sink: Write) -> None:
+    sink = hg.sinks.parquet(tmp_path, partition_by="k")
+    sink.prepare("job", SCHEMA)
+    pending = write_sink(sink, [[], []], SCHEMA)
+    sink.commit(pending)
+    sink.commit(pending)
+    (name,) = files(tmp_path)
+    assert not name.startswith("_")
+    assert pq.read_table(tmp_path / name).schema == SCHEMA
+
+
+def test_mode_error_wants_an_empty_folder(tmp_path: Path) -> None:
+    sink = hg.sinks.parquet(tmp_path)
+    (tmp_path / "_part-other-job.parquet").touch()
+    (tmp_path / ".hidden").touch()
+    sink.prepare("job", SCHEMA)
+    (tmp_path / "k=a").mkdir()
+    (tmp_path / "k=a" / "old.parquet").touch()
+    with pytest.raises(hg.SinkError, match=r"the folder is not empty \(it has k=a/old\.parquet\); choose another, or"):
+        sink.prepare("job", SCHEMA)
+    sink.abort()
+    assert "k=a/old.parquet" in files(tmp_path)
+
+
+def test_mode_append_adds_and_overwrite_empties_when_the_job_starts(tmp_path: Path, write_sink: Write) -> None:
+    def run(mode: Any, value: int) -> None:
+        sink = hg.sinks.parquet(tmp_path, mode=mode)
+        sink.prepare("job", SCHEMA)
+        sink.commit(write_sink(sink, [[batch(("a", value))]], SCHEMA))
+
+    run("error", 1)
+    run("append", 2)
+    assert sorted(pq.read_table(tmp_path)["v"].to_pylist()) == [1, 2]
+    (tmp_path / "k=b").mkdir()
+    run("overwrite", 3)
+    assert pq.read_table(tmp_path)["v"].to_pylist() == [3]
+    assert len(os.listdir(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_abort_leaves_nothing_of_this_run(
+    tmp_path: Path, write_sink: Write, writer_context: Any, partition_by: Any
+) -> None:
+    other = hg.sinks.parquet(tmp_path, partition_by=partition_by)
+    other.prepare("job", SCHEMA)
+    other_pending = write_sink(other, [[batch(("a", 1))]], SCHEMA)
+    before = files(tmp_path)
+    sink = hg.sinks.parquet(tmp_path, mode="append", partition_by=partition_by)
+    sink.prepare("job", SCHEMA)
+    pending = write_sink(sink, [[batch(("a", 2), ("b", 3))]], SCHEMA)
+    killed = sink.writer(writer_context(SCHEMA, 1))
+    killed.write(batch(*[("c", i) for i in range(70_000)]))
+    assert len(files(tmp_path)) > len(before) + 1
+    sink.commit(pending[:1])
+    sink.abort()
+    sink.abort()
+    killed.close()
+    assert files(tmp_path) == before
+    assert sorted(os.listdir(tmp_path)) == (["k=a"] if partition_by else before)
+    other.commit(other_pending)
+    assert len(visible(tmp_path)) == 1
+
+
+def test_abort_removes_the_folder_that_it_made_and_no_other(tmp_path: Path, write_sink: Write) -> None:
+    for out in (tmp_path / "new", tmp_path):
+        sink = hg.sinks.csv(out, mode="append", partition_by="k")
+        sink.prepare("job", SCHEMA)
+        write_sink(sink, [[batch(("a", 1))]], SCHEMA)
+        sink.abort()
+    assert os.listdir(tmp_path) == []
+
+
+def test_two_sinks_of_one_job_may_share_a_folder(tmp_path: Path, write_sink: Write) -> None:
+    sinks = [hg.sinks.parquet(tmp_path) for _ in range(2)]
+    for sink in sinks:
+        sink.prepare("job", SCHEMA)
+    for value, sink in enumerate(sinks):
+        sink.commit(write_sink(sink, [[batch(("a", value))]], SCHEMA))
+    assert sorted(pq.read_table(tmp_path)["v"].to_pylist()) == [0, 1]
+
+
+def test_a_hidden_file_that_is_gone_fails_the_commit(tmp_path: Path, write_sink: Write) -> None:
+    sink = hg.sinks.parquet(tmp_path)
+    sink.prepare("job", SCHEMA)
+    pending = write_sink(sink, [[batch(("a", 1))]], SCHEMA)
+    (tmp_path / files(tmp_path)[0]).unlink()
+    with pytest.raises(hg.SinkError, match="is gone; the path must be one that all machines of the job share"):
+        sink.commit(pending)
+
+
+def test_small_batches_become_one_row_group_and_large_files_are_ended(
+    tmp_path: Path, write_sink: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_writer, "_ROWS_HELD", 100)
+    monkeypatch.setattr(file_writer, "_FILE_BYTES", 1500)
+    sink = hg.sinks.parquet(tmp_path)
+    sink.prepare("job", SCHEMA)
+    batches = [batch(*((f"{i * 7 + j}", i * 7 + j) for j in range(7))) for i in range(50)]
+    sink.commit(write_sink(sink, [batches], SCHEMA))
+    groups = [pq.ParquetFile(tmp_path / name).metadata for name in visible(tmp_path)]
+    rows = [[footer.row_group(i).num_rows for i in range(footer.num_row_groups)] for footer in groups]
+    assert [row for file in rows for row in file] == [105, 105, 105, 35]
+    assert len(rows) > 1
+    assert pq.read_table(tmp_path)["v"].to_pylist() == list(range(350))
+
+
+def test_what_is_held_and_open_is_bounded(
+    tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_writer, "_BYTES_HELD", 20_000)
+    monkeypatch.setattr(file_writer, "_FILES_OPEN", 3)
+    sink = hg.sinks.parquet(tmp_path, partition_by="k")
+    sink.prepare("job", SCHEMA)
+    writer: Any = sink.writer(writer_context(SCHEMA))
+    for i in range(100):
+        writer.write(batch(*((f"{key}", i) for key in range(8))))
+        held = sum(held.nbytes for held in writer._held.values())
+        assert held == writer._bytes_held <= 20_000
+        assert len(writer._open) <= 3
+    sink.commit([writer.finish()])
+    writer.close()
+    assert ds.dataset(tmp_path, partitioning="hive").to_table().group_by("k").aggregate([("v", "sum")]).num_rows == 8
+    assert ds.dataset(tmp_path).count_rows() == 800
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_writer.Target, "hidden_name", lambda self, subtask, number: "full")
+    (tmp_path / "full").symlink_to("/dev/full")
+    sink = hg.sinks.csv(tmp_path, mode="append")
+    sink.prepare("job", SCHEMA)
+    writer = sink.writer(writer_context(SCHEMA))
+    writer.write(batch(("a", 1)))
+    with pytest.raises(hg.SinkError, match=r"/full: cannot be written: .*No space left on device.*; check free space"):
+        writer.finish()
+    writer.close()
+
+
+def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    with pytest.raises(hg.SinkError, match="/f: is a file; give the path of a folder"):
+        hg.sinks.parquet(tmp_path / "f").prepare("job", SCHEMA)
+    with pytest.raises(hg.SinkError, match="/f/g: cannot be written: .*Not a directory"):
+        hg.sinks.parquet(tmp_path / "f" / "g").prepare("job", SCHEMA)
+
+
+def test_what_cannot_be_a_file_sink(tmp_path: Path) -> None:
+    with pytest.raises(hg.SinkError, match="s3://b/out: results are shown by renaming files, which s3 cannot"):
+        hg.sinks.parquet("s3://b/out")
+    with pytest.raises(hg.ConfigError, match="mode='replace' is unknown; it must be one of 'error', 'append', 'over"):
+        hg.sinks.csv(tmp_path, mode="replace")  # type: ignore[arg-type]
+    with pytest.raises(hg.SinkError, match="the sink was not prepared"):
+        hg.sinks.csv(tmp_path).commit([])
+
+
+@pytest.mark.parametrize(
+    ("sink", "types", "message"),
+    [
+        (hg.sinks.csv, {"x": pa.list_(pa.int64())}, "column 'x' is list<.*>, which csv files cannot hold"),
+        (hg.sinks.parquet, {"x": pa.month_day_nano_interval()}, "column 'x' is month_.*, which parquet files cannot"),
+    ],
+)
+def test_types_that_a_format_lacks(tmp_path: Path, sink: Any, types: dict[str, Any], message: str) -> None:
+    with pytest.raises(hg.PlanError, match=message):
+        sink(tmp_path / "out").prepare("job", pa.schema(types))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "message"),
+    [
+        ("z", "partition_by: there is no column 'z'; there are: k, v, x"),
+        ("x", "partition_by: column 'x' is double; only int, string, bool and time columns can"),
+        (["k", "k"], "no column twice"),
+    ],
+)
+def test_impossible_partitions(tmp_path: Path, partition_by: Any, message: str) -> None:
+    schema = pa.schema([*SCHEMA, pa.field("x", pa.float64())])
+    with pytest.raises(hg.PlanError, match=message):
+        hg.sinks.parquet(tmp_path, partition_by=partition_by).prepare("job", schema)
+    with pytest.raises(hg.PlanError, match="at least one must be left for the files"):
+        hg.sinks.parquet(tmp_path, partition_by=["k", "v"]).prepare("job", SCHEMA)

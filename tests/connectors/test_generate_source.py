@@ -1,0 +1,163 @@
+"""Generated rows: the same however they are dealt, and on time by a clock the test holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate.connectors.base import ReaderContext, SourceReader
+
+Read = Callable[..., list[pa.Table]]
+
+
+def squares(start: int, n: int) -> pa.RecordBatch:
+    rows = np.arange(start, start + n)
+    return pa.record_batch({"i": rows, "square": rows * rows})
+
+
+class Clock:
+    """The wall clock, moved by the test."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def reader(self, source: Any, subtask: int = 0, parallelism: int = 1, started_at: float = 1000.0) -> SourceReader:
+        context = ReaderContext("job", "source", subtask, parallelism, lambda: None, started_at, self)
+        return source.reader(context)
+
+
+@given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 4))
+def test_every_row_comes_once_whatever_the_cuts(rows: int, batch_rows: int, parallelism: int) -> None:
+    source = hg.sources.generate(squares, rows=rows, batch_rows=batch_rows)
+    seen = []
+    for subtask in range(parallelism):
+        reader = Clock(0.0).reader(source, subtask, parallelism)
+        while (batch := reader.read()) is not None:
+            assert batch.column("i")[0].as_py() // batch_rows % parallelism == subtask
+            seen += batch.column("i").to_pylist()
+        assert reader.finished
+    assert sorted(seen) == list(range(rows))
+
+
+def test_schema_and_bounds() -> None:
+    source = hg.sources.generate(squares, time="ts")
+    assert source.schema == pa.schema({"i": pa.int64(), "square": pa.int64(), "ts": pa.timestamp("us", "UTC")})
+    assert not source.bounded
+    assert hg.sources.generate(squares, rows=5).bounded
+    calls = []
+    fn = lambda start, n: calls.append((start, n)) or squares(start, n)  # noqa: E731
+    schema = squares(0, 0).schema
+    assert hg.sources.generate(fn, schema=schema).schema == schema
+    assert calls == []
+    assert Clock(0.0).reader(hg.sources.generate(squares, rows=8, batch_rows=8), 1, 2).finished
+
+
+@pytest.mark.parametrize(
+    ("rate", "block"), [(None, 8192), (1, 1), (1999, 1), (10_000, 10), (8_192_000, 8192), (1e9, 8192)]
+)
+def test_a_block_is_a_millisecond_at_most(rate: float | None, block: int) -> None:
+    reader = Clock(1e6).reader(hg.sources.generate(squares, rate=rate))
+    assert [reader.read().num_rows for _ in range(3)] == [block] * 3
+
+
+def test_rows_are_due_at_their_time_and_never_before() -> None:
+    clock = Clock(999.0)
+    reader = clock.reader(hg.sources.generate(squares, rate=4000, rows=10, time="ts"))  # blocks of 4: 1 ms
+    assert reader.read() is None
+    assert reader.next_read() == 1000 + 3 / 4000
+    clock.now = 1000.0006  # rows 0, 1, 2 are due
+    assert reader.read().column("i").to_pylist() == [0, 1, 2]
+    assert reader.read() is None
+    clock.now = reader.next_read()
+    assert reader.read().column("i").to_pylist() == [3]
+    assert reader.next_read() == 1000 + 7 / 4000
+    clock.now = 5000.0
+    assert [reader.read().column("i").to_pylist() for _ in range(2)] == [[4, 5, 6, 7], [8, 9]]
+    assert (reader.read(), reader.finished) == (None, True)
+
+
+def test_one_who_waits_as_told_gets_whole_blocks_and_the_full_rate() -> None:
+    """At a rate whose due times are no round numbers, and at a date where a float has 0.2 us."""
+    clock, start = Clock(1.7e9), 1.7e9
+    reader = clock.reader(hg.sources.generate(squares, rate=9_999_991.0, rows=200_000), 1, 3, started_at=start)
+    rows = []
+    while not reader.finished:
+        batch = reader.read()
+        if batch is None:
+            due = reader.next_read()
+            assert due is None or due > clock.now
+            clock.now = due or clock.now
+        else:
+            rows.append(batch.num_rows)
+    assert set(rows[:-1]) == {8192}
+    assert clock.now == pytest.approx(start + 8192 * 23 / 9_999_991.0, abs=1e-5)  # block 22 is the subtask's last
+
+
+def test_a_delayed_source_catches_up_and_never_slips() -> None:
+    clock = Clock(1000.0)
+    source = hg.sources.generate(squares, rate=1000, time="ts", batch_rows=1)
+    reader = clock.reader(source)
+    clock.now += 0.5
+    batches = [reader.read() for _ in range(501)]
+    assert reader.read() is None
+    times = [batch.column("ts").cast(pa.int64())[0].as_py() for batch in batches]
+    assert times == [1_000_000_000 + 1000 * row for row in range(501)]
+    assert reader.next_read() == pytest.approx(1000.501)
+
+
+@example(10**14, 1e8, 5)
+@given(st.integers(0, 10**9), st.floats(0.01, 1e9), st.integers(1, 5))
+def test_a_rows_time_depends_on_its_number_alone(first: int, rate: float, n: int) -> None:
+    reader: Any = Clock(1e12).reader(hg.sources.generate(squares, rate=rate, time="ts"))
+    together = reader._times(first, n, 0.0).cast(pa.int64()).to_pylist()
+    apart = [reader._times(first + i, 1, 0.0).cast(pa.int64())[0].as_py() for i in range(n)]
+    assert together == apart
+    assert together == pytest.approx([1e9 + (first + i) / rate * 1e6 for i in range(n)], abs=1.0)
+
+
+def test_without_a_rate_the_time_is_when_the_batch_was_made() -> None:
+    clock = Clock(7.25)
+    reader = clock.reader(hg.sources.generate(squares, rows=3, time="ts", batch_rows=2))
+    assert reader.read().column("ts").cast(pa.int64()).to_pylist() == [7_250_000] * 2
+    clock.now = 8.0
+    assert reader.read().column("ts").cast(pa.int64()).to_pylist() == [8_000_000]
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda start, n: squares(start, n + (n > 0)), r"fn\(0, 5\) returned 6 rows, not 5"),
+        (lambda start, n: squares(start, n).select(["i", "square"][: 1 if n else 2]), r"returned columns \(i int64\)"),
+        (lambda start, n: squares(start, n) if not n else None, r"fn\(0, 5\) returned a NoneType, not a RecordBatch"),
+        (lambda start, n: squares(start, n) if not n else 1 / 0, "raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_function_that_breaks_the_rules(fn: Any, message: str) -> None:
+    reader = Clock(0.0).reader(hg.sources.generate(fn, rows=5))
+    with pytest.raises(hg.UserFunctionError, match=message):
+        reader.read()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows": -1}, "rows=-1 must not be negative"),
+        ({"rate": 0}, "rate=0 must be above 0 rows per second"),
+        ({"rate": float("inf")}, "rate=inf must be above 0"),
+        ({"batch_rows": 0}, "batch_rows=0 must be at least 1"),
+        ({"time": "i"}, "time='i': the function's rows have a column of that name"),
+    ],
+)
+def test_impossible_arguments(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(hg.ConfigError, match=message):
+        hg.sources.generate(squares, **options)

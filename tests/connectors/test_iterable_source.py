@@ -1,0 +1,166 @@
+"""Lists are dealt by position; factories run on a thread, which carries batches, waiting, errors and its own end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.connectors.base import SourceReader
+
+Read = Callable[..., list[pa.Table]]
+SCHEMA = pa.schema({"a": pa.int64()})
+WAIT = 10.0
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64())], schema=SCHEMA)
+
+
+def test_batch_i_goes_to_subtask_i_mod_p(read_source: Read) -> None:
+    source = hg.sources.iterable([batch(0, 1), batch(2), batch(), [{"a": 3}, {"a": None}], batch(5)])
+    assert [part["a"].to_pylist() for part in read_source(source, 2)] == [[0, 1, 5], [2, 3, None]]
+    assert [part["a"].to_pylist() for part in read_source(source)] == [[0, 1, 2, 3, None, 5]]
+
+
+def test_the_schema_of_a_list() -> None:
+    assert hg.sources.iterable([[{"x": "a"}]]).schema == pa.schema({"x": pa.string()})
+    assert hg.sources.iterable([], schema=SCHEMA).schema == SCHEMA
+    with pytest.raises(hg.ConfigError, match="the list is empty, so its schema is unknown; give schema="):
+        hg.sources.iterable([])
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (pa.record_batch({"b": [1]}), r"item 1 has schema \(b int64\), not \(a int64\)"),
+        ([{"a": 1, "c": 2}], "item 1 has the column 'c', which the schema has not"),
+        ([{"a": "text"}], "item 1 does not fit the schema: .*text"),
+        (pa.table({"a": [1]}), r"item 1 is a Table; each must be a RecordBatch .*use table.to_batches\(\)"),
+        ({"a": 1}, "item 1 is a dict"),
+    ],
+)
+def test_an_item_that_does_not_fit_is_named(item: object, message: str, reader_context: Callable[..., Any]) -> None:
+    with pytest.raises(hg.SourceError, match=message):
+        hg.sources.iterable([batch(1), item])
+    reader = Waker(hg.sources.iterable(lambda *_: [batch(1), item], SCHEMA), reader_context)
+    assert reader.next() == batch(1)
+    with pytest.raises(hg.SourceError, match=message):
+        reader.next()
+    reader.reader.close()
+
+
+def test_an_iterator_cannot_be_a_source() -> None:
+    with pytest.raises(hg.ConfigError, match="a generator cannot be read again; give a list or a function"):
+        hg.sources.iterable(item for item in [batch(1)])
+    with pytest.raises(hg.ConfigError, match="a list has an end"):
+        hg.sources.iterable([batch(1)], bounded=False)
+
+
+class Waker:
+    """A reader and its task: sleeps until it is woken, then reads."""
+
+    def __init__(self, source: Any, reader_context: Callable[..., Any], subtask: int = 0, parallelism: int = 1) -> None:
+        self.woken = threading.Event()
+        self.reader: SourceReader = source.reader(reader_context(subtask, parallelism, wake=self.woken.set))
+
+    def next(self) -> pa.RecordBatch | None:
+        """The next batch; None at the end."""
+        while True:
+            self.woken.clear()
+            found = self.reader.read()
+            if found is not None or self.reader.finished:
+                return found
+            assert self.reader.next_read() is None
+            assert self.woken.wait(WAIT), "nobody woke the task"
+
+
+def test_a_factory_is_called_with_subtask_and_subtasks(reader_context: Callable[..., Any]) -> None:
+    def numbers(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        return (batch(i) for i in range(subtask, 9, subtasks))
+
+    source = hg.sources.iterable(numbers)
+    assert (source.schema, source.bounded) == (SCHEMA, True)
+    waker = Waker(source, reader_context, 1, 4)
+    assert [waker.next() for _ in range(3)] == [batch(1), batch(5), None]
+    assert waker.reader.finished
+    waker.reader.close()
+
+
+def test_the_schema_of_a_factory() -> None:
+    closed = []
+
+    def endless(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield batch(subtask, subtasks)
+        finally:
+            closed.append((subtask, subtasks))
+
+    source = hg.sources.iterable(endless, bounded=False)
+    assert (source.schema, source.bounded, closed) == (SCHEMA, False, [(0, 1)])
+    with pytest.raises(hg.ConfigError, match="the factory gave no batch"):
+        hg.sources.iterable(lambda *_: [])
+    with pytest.raises(hg.UserFunctionError, match="the factory returned a int, not an iterator"):
+        hg.sources.iterable(lambda *_: 7)
+
+
+def test_a_blocking_iterator_holds_up_nobody(reader_context: Callable[..., Any]) -> None:
+    gate, made = threading.Event(), []
+
+    def slow(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        for number in range(100):
+            gate.wait(WAIT)
+            made.append(number)
+            yield batch(number)
+
+    waker = Waker(hg.sources.iterable(slow, SCHEMA), reader_context)
+    assert (waker.reader.read(), waker.reader.finished) == (None, False)
+    gate.set()
+    assert [waker.next() for _ in range(20)] == [batch(number) for number in range(20)]
+    assert len(made) <= 20 + 2 + 1  # what is ready, and the one in hand
+    waker.reader.close()
+    assert len(made) <= 20 + 2 + 2
+    assert not fetchers()
+
+
+def test_what_the_iterator_raises_comes_after_the_batches_before(reader_context: Callable[..., Any]) -> None:
+    def faulty(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        yield batch(1)
+        raise ValueError("no more luck")
+
+    waker = Waker(hg.sources.iterable(faulty, SCHEMA), reader_context)
+    assert waker.next() == batch(1)
+    with pytest.raises(hg.UserFunctionError, match=r"(?s)faulty raised ValueError: no more luck.*in faulty"):
+        waker.next()
+    assert not waker.reader.finished
+    waker.reader.close()
+    assert not fetchers()
+
+
+def test_close_leaves_a_stuck_iterator_behind(
+    reader_context: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.connectors.fetcher._CLOSE_WAIT", 0.01)
+    gate = threading.Event()
+
+    def stuck(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        gate.wait(WAIT)
+        yield batch(1)
+
+    waker = Waker(hg.sources.iterable(stuck, SCHEMA), reader_context)
+    waker.reader.close()
+    (thread,) = fetchers()
+    assert thread.daemon
+    gate.set()
+    thread.join(WAIT)
+    assert not thread.is_alive()
+    assert not waker.woken.is_set()
+
+
+def fetchers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("headgate-fetcher-")]

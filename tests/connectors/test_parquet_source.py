@@ -1,0 +1,85 @@
+"""Parquet files as a source: row groups as splits, chosen columns, and files that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headgate as hg
+
+Read = Callable[..., list[pa.Table]]
+
+
+def write(path: Path, start: int, rows: int, row_group: int = 10) -> Path:
+    table = pa.table({"a": range(start, start + rows), "b": [f"b{i}" for i in range(start, start + rows)]})
+    pq.write_table(table.replace_schema_metadata({"made": "by hand"}), path, row_group_size=row_group)
+    return path
+
+
+def test_row_groups_are_dealt_in_the_order_of_names(tmp_path: Path, read_source: Read) -> None:
+    write(tmp_path / "2.parquet", 25, 20)
+    write(tmp_path / "1.parquet", 0, 25)
+    source = hg.sources.parquet(tmp_path, split_size=1)
+    assert source.schema.metadata is None
+    first, second = read_source(source, 2)  # splits: 0-9, 10-19, 20-24, 25-34, 35-44
+    assert first["a"].to_pylist() == [*range(10), *range(20, 25), *range(35, 45)]
+    assert second["b"].to_pylist() == [f"b{i}" for i in [*range(10, 20), *range(25, 35)]]
+
+
+def test_row_groups_are_packed_up_to_the_split_size(tmp_path: Path, read_source: Read) -> None:
+    path = write(tmp_path / "1.parquet", 0, 40)
+    group = pq.read_metadata(path).row_group(0).total_byte_size
+    parts = read_source(hg.sources.parquet(path, split_size=2 * group + group // 2), 2)
+    assert [part["a"].to_pylist() for part in parts] == [list(range(20)), list(range(20, 40))]
+    assert [part.num_rows for part in read_source(hg.sources.parquet(path), 2)] == [40, 0]
+
+
+def test_chosen_columns_in_the_order_they_are_named(
+    tmp_path: Path, reader_context: Callable[..., object]
+) -> None:
+    source = hg.sources.parquet(write(tmp_path / "1.parquet", 0, 7), columns=["b", "a"], batch_rows=3)
+    source.prepare()
+    reader = source.reader(reader_context())
+    batches = [reader.read() for _ in range(3)]
+    assert [batch.num_rows for batch in batches] == [3, 3, 1]
+    assert {tuple(batch.schema.names) for batch in batches} == {("b", "a")} == {tuple(source.schema.names)}
+    assert (reader.read(), reader.finished) == (None, True)
+
+
+def test_files_that_differ_are_both_named(tmp_path: Path, read_source: Read) -> None:
+    first = write(tmp_path / "1.parquet", 0, 3)
+    second = tmp_path / "2.parquet"
+    pq.write_table(pa.table({"a": [1.5], "b": ["x"]}), second)
+    with pytest.raises(hg.SourceError) as caught:
+        read_source(hg.sources.parquet(tmp_path))
+    assert str(caught.value) == (
+        f"{second}: its columns (a double, b string) are not those of {first} (a int64, b string); "
+        "all files must agree, at least in the columns named by columns="
+    )
+    assert read_source(hg.sources.parquet(tmp_path, columns=["b"]))[0]["b"].to_pylist() == ["b0", "b1", "b2", "x"]
+
+
+def test_missing_columns_and_broken_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "1.parquet", 0, 3)
+    with pytest.raises(hg.SourceError, match=r"1\.parquet: has no column 'c'; it has: a, b"):
+        hg.sources.parquet(path, columns=["a", "c"])
+    path.write_bytes(b"not parquet at all")
+    with pytest.raises(hg.SourceError, match=r"1\.parquet: cannot be read: .*magic bytes"):
+        hg.sources.parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": "a"}, "columns='a' must be a list"),
+        ({"columns": ["a", "a"]}, "none twice"),
+        ({"batch_rows": 0}, "batch_rows=0 must be at least 1"),
+    ],
+)
+def test_impossible_arguments(tmp_path: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(hg.ConfigError, match=message):
+        hg.sources.parquet(write(tmp_path / "1.parquet", 0, 3), **options)
