@@ -131,7 +131,10 @@ def aggregate_fields(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.S
 
 
 def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:
-    """The fields of the key columns. Raises PlanError for one that is not there or cannot be a key."""
+    """The key columns' fields in the result, where dictionaries have become what they encode.
+
+    Raises PlanError for a column that is not there or cannot be a key.
+    """
     for key in keys:
         if schema.get_field_index(key) < 0:
             raise PlanError(f"key column {key!r} is not there once; there are: {', '.join(schema.names)}")
@@ -139,7 +142,7 @@ def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:
             check_keyable(schema.field(key).type)
         except PlanError as error:
             raise PlanError(f"key column {key!r}: {error.message}") from None
-    return [schema.field(key) for key in keys]
+    return [schema.field(key).with_type(value_type(schema.field(key).type)) for key in keys]
 
 
 def unique_names(fields: list[pa.Field]) -> pa.Schema:

@@ -14,7 +14,7 @@ from headgate.state.slot_table import SlotTable
 
 
 class Interner(SlotTable[PackedBytes]):
-    """Ids are slots: 0, 1, 2 ... in the order of arrival. `hashing` is there to test that hashes are never trusted."""
+    """Ids are the slots. `hashing` is there to test that hashes are never trusted."""
 
     def __init__(self, hashing: Callable[[PackedBytes], UInt64s] = hash_bytes) -> None:
         super().__init__()

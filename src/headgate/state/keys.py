@@ -106,7 +106,6 @@ class KeyTable:
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         if len(types) > _MOST_COLUMNS:
             raise PlanError(f"{len(types)} key columns are too many: at most {_MOST_COLUMNS} are possible")
-        self._types = tuple(types)
         values = [value_type(kind) for kind in types]
         self._codecs: list[_Codec] = [_BytesCodec(kind) if is_bytes(kind) else _FixedCodec(kind) for kind in values]
         self._table = WordTable(max(sum(codec.width for codec in self._codecs), 1))
@@ -139,14 +138,13 @@ class KeyTable:
         return slots if nulls is None or self._nullable else np.where(nulls, -1, slots)
 
     def keys(self, slots: Int64s) -> list[pa.Array]:
-        """The keys of these slots, one array per column, of the columns' own types."""
+        """The keys of these slots, one array per column, of the columns' own types; of a dictionary, its values'."""
         words = [self._table.column(index).take(slots) for index in range(sum(c.width for c in self._codecs))]
         bits = self._table.column(len(words)).take(slots) if self._nullable else None
         columns, begin = [], 0
-        for index, (codec, kind) in enumerate(zip(self._codecs, self._types, strict=True)):
+        for index, codec in enumerate(self._codecs):
             nulls = None if bits is None else (bits >> index & 1).astype(np.bool_)
-            column = codec.column(words[begin : begin + codec.width], nulls)
-            columns.append(column if column.type == kind else column.cast(kind))
+            columns.append(codec.column(words[begin : begin + codec.width], nulls))
             begin += codec.width
         return columns
 

@@ -52,7 +52,7 @@ class DenseCache:
 
 
 class WordTable(SlotTable[Sequence[Int64s]]):
-    """Keys of `width` words, as `width` arrays; slots are dense and keep the order of arrival."""
+    """Keys of `width` words, as `width` arrays."""
 
     def __init__(self, width: int = 1) -> None:
         super().__init__()
