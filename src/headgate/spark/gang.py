@@ -27,6 +27,8 @@ _INTERVAL = 0.05
 class SparkGang:
     """The running job. It starts when it is made; `on_exit` is called from its own thread."""
 
+    can_kill = True
+
     def __init__(self, spark: SparkSession, tasks: DataFrame, on_exit: OnExit) -> None:
         self._context: SparkContext = spark.sparkContext
         self._group = f"headgate-{uuid.uuid4().hex[:12]}"

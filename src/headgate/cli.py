@@ -1,0 +1,71 @@
+"""The `headgate` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from headgate.errors import HeadgateError
+
+_USAGE = """\
+usage: headgate COMMAND [OPTIONS]
+
+Back-pressured streaming pipelines on Spark, from Python.
+
+commands:
+  demo      run the main job on real data, on Spark, and check its answer against Spark SQL
+  bench     measure the exchange and keyed aggregation on this machine, beside their peers
+  version   print the versions of Headgate and of what it stands on
+
+`headgate COMMAND --help` says more. Exit codes: 0 done, 1 failed or a target missed, 2 wrong arguments.
+"""
+
+
+def _demo(argv: Sequence[str]) -> int:
+    from headgate.demo.main import main
+
+    return main(argv)
+
+
+def _bench(argv: Sequence[str]) -> int:
+    from headgate.bench.main import main
+
+    return main(argv)
+
+
+def _version(argv: Sequence[str]) -> int:
+    if argv:
+        print("usage: headgate version", file=sys.stderr)
+        return 0 if argv[0] in ("-h", "--help") else 2
+    for package in ("headgate", "pyspark", "pyarrow", "numpy"):
+        print(f"{package} {version(package)}")
+    print(f"python {sys.version.split()[0]}")
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"demo": _demo, "bench": _bench, "version": _version}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns its exit code."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE, end="")
+        return 0 if arguments else 2
+    command = _COMMANDS.get(arguments[0])
+    if command is None:
+        print(f"headgate: unknown command {arguments[0]!r}\n\n{_USAGE}", end="", file=sys.stderr)
+        return 2
+    try:
+        return command(arguments[1:])
+    except HeadgateError as error:
+        print(f"headgate {arguments[0]}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"headgate {arguments[0]}: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
