@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from headgate.spark.gang import SparkGang, barrier_tasks, explain
 from headgate.spark.slots import wait_for_slots
 
+pytestmark = pytest.mark.timeout(180)
+
 #: What a job may take from a loss or a cancel until nothing of it is left, seconds.
 OVER_WITHIN = 5.0
 

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.errors import ConfigError
+from headgate.spark.dataframe import read_folder, spill, spill_folder
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.parametrize("spark", ["local[2]"], indirect=True)]
+
+
+def test_a_spilled_dataframe_is_read_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    rows = "(1, timestamp '9999-12-31 23:59:59.999999', 'a', decimal(1.50)), (null, timestamp '1600-01-01', null, null)"
+    dataframe = spark.sql(f"select * from values {rows} as t(id, at, name, price)").repartition(3)
+    table = pickle.loads(pickle.dumps(spill(dataframe, str(tmp_path))))
+    assert table.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert table().schema == table.schema
+    assert table().sort_by("at").to_pylist() == dataframe.orderBy("at").toArrow().cast(table.schema).to_pylist()
+    assert spill(dataframe.where("false"), str(tmp_path))().num_rows == 0
+
+
+def test_a_folder_of_files_is_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "name": pa.string()})
+    folder = Path(spill_folder(spark, str(tmp_path)))
+    folder.mkdir()
+    assert read_folder(spark, str(folder), schema).collect() == []
+    table = pa.table({"id": [1, 2], "at": [0, 10**15], "name": ["a", None]}, schema)
+    for number in range(2):
+        pa.parquet.write_table(table.slice(number, 1), folder / f"part-{number}.parquet")
+    dataframe = read_folder(spark, str(folder), schema)
+    assert dataframe.count() == 2
+    assert dataframe.orderBy("id").toArrow().cast(schema) == table
+
+
+def test_executors_elsewhere_need_a_folder_that_they_reach(spark: SparkSession) -> None:
+    elsewhere: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object(), master="spark://host:7077"))
+    with pytest.raises(ConfigError, match=r"executors of spark://host:7077 .* set the option spill_dir to a folder"):
+        spill_folder(elsewhere, None)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headgate.errors import ConfigError
+from headgate.spark.deployment import SparkDeployment
+from headgate.spark.session import build_session
+
+pytestmark = pytest.mark.timeout(180)
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+def run_script(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of its own that has never heard of this package, and whose temporary files go to `folder`."""
+    ours = ("PYSPARK", "SPARK", "PYTHONPATH")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    preamble = f"import sys\nsys.path.insert(0, {str(SOURCES)!r})\n"
+    return subprocess.run(
+        [sys.executable, "-c", preamble + script],
+        env={**base, "TMPDIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+        cwd=folder,
+    )
+
+
+def test_a_session_we_build_is_silent_and_leaves_nothing(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+from headgate.spark.dataframe import spill
+from headgate.spark.gang import SparkGang, barrier_tasks
+from headgate.spark.session import build_session
+import queue
+
+spark = build_session("local-cluster[2,1,1024]", "quiet")
+ended = queue.Queue()
+
+def main(payload, index, host):
+    import headgate.config
+    if index == 1:
+        raise ValueError("what Spark would log on many pages")
+
+SparkGang(spark, barrier_tasks(spark, main, b"", 2, None), lambda *reason: ended.put(reason))
+print(ended.get()[1].splitlines()[-1])
+print(spill(spark.range(3), None)().num_rows)
+""",
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("ValueError: what Spark would log on many pages\n3\n", "", 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_the_user_built_gets_workers_like_the_driver(tmp_path: Path) -> None:
+    """Its workers would be the first `python3` of the path; here that one is good for finding Spark only."""
+    other = tmp_path / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text(f'#!/bin/sh\ncase "$1" in *find_spark_home*) exec {sys.executable} "$@";; esac\nexit 7\n')
+    other.chmod(0o755)
+    done = run_script(
+        tmp_path,
+        """
+from pyspark.sql import SparkSession
+from headgate.spark.gang import SparkGang, barrier_tasks
+from headgate.spark.session import prepare
+import queue
+
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+prepare(spark)
+prepare(spark)
+ended = queue.Queue()
+
+def main(payload, index, host):
+    import sys
+    import headgate.config
+    assert sys.executable == payload.decode(), sys.executable
+
+SparkGang(spark, barrier_tasks(spark, main, sys.executable.encode(), 1, None), lambda *reason: ended.put(reason))
+print(ended.get())
+""",
+        PATH=f"{other.parent}{os.pathsep}{os.environ['PATH']}",
+    )
+    assert done.stdout.endswith("(None, '')\n"), done.stderr[-3000:]
+
+
+def test_a_java_that_does_not_start_is_explained(tmp_path: Path) -> None:
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'no Java today' >&2\nexit 1\n")
+    java.chmod(0o755)
+    script = """
+from headgate.errors import ConfigError
+from headgate.spark.session import build_session
+try:
+    build_session("local[1]", "broken")
+except ConfigError as error:
+    print(error)
+"""
+    done = run_script(tmp_path, script, JAVA_HOME=str(tmp_path / "java"))
+    assert "Spark's JVM did not start; it needs Java 17 or newer. It said:" in done.stdout
+    assert "no Java today" in done.stdout
+    assert [entry.name for entry in tmp_path.iterdir()] == ["java"]
+
+
+class ConnectSession:
+    """As PySpark's own does for Spark Connect."""
+
+    @property
+    def sparkContext(self) -> Any:
+        from pyspark.errors import PySparkAttributeError
+
+        raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "sc"})
+
+
+def test_sessions_without_a_context_are_refused() -> None:
+    connect: Any = ConnectSession()
+    with pytest.raises(ConfigError, match=r"no SparkContext \(Spark Connect\).*use a classic session"):
+        SparkDeployment(connect)
+    stopped: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+    with pytest.raises(ConfigError, match="has been stopped; build a new one"):
+        SparkDeployment(stopped)
+
+
+def test_a_second_session_can_follow_the_first() -> None:
+    for master in ("local[1]", "local[2]"):
+        spark = build_session(master, "headgate tests")
+        assert spark.sparkContext.master == master
+        assert spark.range(5).count() == 5
+        spark.stop()
