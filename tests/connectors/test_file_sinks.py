@@ -239,6 +239,14 @@ def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
         hg.sinks.parquet(tmp_path / "f" / "g").prepare("job", SCHEMA)
 
 
+def test_an_error_of_a_library_is_told_in_one_line() -> None:
+    with pytest.raises(hg.SinkError) as caught, file_writer.writing("/out/x"):
+        raise OSError("Unable to load libjvm\nlooked here\nand there")
+    assert caught.value.message == (
+        "/out/x: cannot be written: Unable to load libjvm; check free space and permissions there"
+    )
+
+
 def test_what_cannot_be_a_file_sink(tmp_path: Path) -> None:
     with pytest.raises(hg.SinkError, match="s3://b/out: results are shown by renaming files, which s3 cannot"):
         hg.sinks.parquet("s3://b/out")

@@ -12,7 +12,6 @@ import headgate as hg
 from headgate.connectors.watermarks import IdleTimer, WatermarkGenerator
 from headgate.operators.base import MAX_TIME, MIN_TIME
 
-
 MICROSECONDS = pa.timestamp("us")
 
 

@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from headgate.connectors.base import SinkWriter
 from headgate.connectors.file_formats import FileFormat
+from headgate.connectors.files import brief
 from headgate.connectors.partition_by import by_folder
 from headgate.errors import SinkError
 
@@ -57,7 +58,7 @@ def writing(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise SinkError(f"{path}: cannot be written: {error}; check free space and permissions there") from error
+        raise SinkError(f"{path}: cannot be written: {brief(error)}; check free space and permissions there") from error
 
 
 class HiddenFile:

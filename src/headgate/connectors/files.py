@@ -120,6 +120,11 @@ def _visible(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     return [entry for entry in entries if not entry.base_name.startswith(("_", "."))]
 
 
+def brief(error: Exception) -> str:
+    """The first line of what a library says: some add a page of places where they looked for theirs."""
+    return str(error).partition("\n")[0]
+
+
 @contextmanager
 def reading(path: str) -> Iterator[None]:
     """Turns what the filesystem and the decoders raise into a SourceError that names the file."""
@@ -128,4 +133,4 @@ def reading(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise SourceError(f"{path}: no such file here; every machine that runs tasks must reach it") from None
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path}: cannot be read: {error}") from error
+        raise SourceError(f"{path}: cannot be read: {brief(error)}") from error
