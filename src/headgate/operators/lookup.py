@@ -1,0 +1,219 @@
+"""`Lookup`: adds to each row the columns of the dimension table's row with the same key.
+
+The table's keys are hashed once, when the operator opens; a batch then costs one probe and one `take` per column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import DataError, PlanError, SourceError
+from headgate.operators.base import Operator, OperatorContext, call_user
+from headgate.operators.lookup_source import TableSource, lookup_source
+from headgate.operators.sql import HIDDEN_COLUMN
+from headgate.operators.sql_types import kind_of
+from headgate.records.arrow import plain_type
+from headgate.records.canonical import Bools, Int64s, check_keyable, null_mask, value_type
+from headgate.state.keys import KeyTable
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """What is to be done, checked: the keys, the table's columns to add, and the result's schema."""
+
+    on: tuple[str, ...]
+    added: tuple[str, ...]
+    schema: pa.Schema
+
+
+def lookup_schema(
+    table: object,
+    on: str | Sequence[str],
+    how: str,
+    columns: Sequence[str] | None,
+    suffix: str | None,
+    input_schema: pa.Schema,
+) -> pa.Schema:
+    """The schema of a `Lookup` with these arguments: the input's columns, then the table's.
+
+    Raises PlanError for unknown, clashing or incomparable columns, SourceError for a file that cannot be read.
+    """
+    return _checked(lookup_source(table), on, how, columns, suffix, input_schema).schema
+
+
+class Lookup(Operator):
+    """An equi-join of the stream with a table whose keys are unique; a null key matches nothing.
+
+    `how="left"` keeps rows without a match, with nulls in the table's columns; `how="inner"` drops them. The arguments
+    are those of `lookup_schema`; `table` should be what `lookup_source` made of the user's on the driver.
+    """
+
+    def __init__(
+        self,
+        table: object,
+        on: str | Sequence[str],
+        how: str,
+        columns: Sequence[str] | None,
+        suffix: str | None,
+        input_schema: pa.Schema,
+    ) -> None:
+        super().__init__()
+        self._source = lookup_source(table)
+        self._join = _checked(self._source, on, how, columns, suffix, input_schema)
+        self._inner = how == "inner"
+        self._index: KeyTable | None = None
+        self._columns: list[pa.Array] = []
+
+    def open(self, context: OperatorContext) -> None:
+        """Load and index the table. Raises DataError for a key that is there twice, SourceError for a lost file."""
+        super().open(context)
+        table = _loaded(self._source)
+        keys = [_array(table, name) for name in self._join.on]
+        matchable = _without_nulls(keys)
+        if matchable is not None:
+            keys = [key.filter(matchable) for key in keys]
+        rows = len(keys[0])
+        index = KeyTable([key.type for key in keys])
+        slots = index.slots(keys, rows)
+        if len(index) < rows:
+            raise DataError(_duplicate(str(self._source), self._join.on, keys, slots))
+        order = np.empty(rows, np.int64)
+        order[slots] = np.arange(rows)
+        columns = [_array(table, name) for name in self._join.added]
+        if matchable is not None:
+            columns = [column.filter(matchable) for column in columns]
+        # In the order of slots, so that a slot is the row to take.
+        self._columns = [column.take(pa.array(order)) for column in columns]
+        self._index = index
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        assert self._index is not None, "open comes first"
+        slots = self._index.known_slots([batch.column(name) for name in self._join.on], batch.num_rows)
+        missing = slots < 0
+        if missing.any():
+            if self._inner:
+                found = ~missing
+                batch, slots, missing = batch.filter(pa.array(found)), slots[found], missing[found]
+            rows = pa.array(slots, mask=missing)
+        else:
+            rows = pa.array(slots)
+        added = [column.take(rows) for column in self._columns]
+        self.emit(pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self._join.schema))
+
+    def close(self) -> None:
+        self._index = None
+        self._columns = []
+
+    def state_bytes(self) -> int:
+        index = self._index
+        return (0 if index is None else index.nbytes) + sum(int(column.nbytes) for column in self._columns)
+
+
+def _checked(
+    source: TableSource,
+    on: str | Sequence[str],
+    how: str,
+    columns: Sequence[str] | None,
+    suffix: str | None,
+    stream: pa.Schema,
+) -> _Join:
+    table = source.schema
+    if how not in ("left", "inner"):
+        raise PlanError(f"lookup: how={how!r} must be 'left' or 'inner'")
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    if not keys:
+        raise PlanError("lookup: on= needs at least one column")
+    _check_columns("on", keys, stream, "the stream")
+    _check_columns("on", keys, table, str(source))
+    for key in keys:
+        _check_comparable(key, stream.field(key).type, table.field(key).type)
+    wanted = table.names if columns is None else tuple(columns)
+    _check_columns("columns", wanted, table, str(source))
+    added = tuple(name for name in wanted if name not in keys)
+    names = _result_names(added, suffix, stream.names)
+    fields = [pa.field(name, plain_type(table.field(column).type)) for name, column in zip(names, added, strict=True)]
+    return _Join(keys, added, pa.schema([*stream, *fields]))
+
+
+def _check_columns(argument: str, names: Sequence[str], schema: pa.Schema, where: str) -> None:
+    for index, name in enumerate(names):
+        if schema.names.count(name) != 1:
+            shown = ", ".join(column for column in schema.names if column != HIDDEN_COLUMN)
+            what = "has no column" if name not in schema.names else "has more than one column"
+            raise PlanError(f"lookup: {argument}={name!r}: {where} {what} of that name; its columns are: {shown}")
+        if name in names[:index]:
+            raise PlanError(f"lookup: {argument} names column {name!r} twice")
+
+
+def _check_comparable(name: str, stream: pa.DataType, table: pa.DataType) -> None:
+    check_keyable(stream)
+    if not _comparable(value_type(stream), value_type(table)):
+        raise PlanError(
+            f"lookup: column {name!r} is {stream} in the stream and {table} in the table; convert one of them"
+        )
+
+
+def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether equal values of these types have equal key words: a difference of width does not matter."""
+    kinds = {kind_of(left), kind_of(right)}
+    if kinds == {"integer"}:
+        pair = (left, right)
+        return not (any(map(pa.types.is_uint64, pair)) and any(map(pa.types.is_signed_integer, pair)))
+    if kinds == {"timestamp"} and pa.types.is_timestamp(left) and pa.types.is_timestamp(right):
+        return bool(left.unit == right.unit)
+    if kinds in ({"float"}, {"string"}):
+        return True
+    return bool(left.equals(right))
+
+
+def _result_names(added: Sequence[str], suffix: str | None, taken: Sequence[str]) -> list[str]:
+    """The names of the table's columns in the result: with the suffix where the stream has such a name."""
+    clashing = [name for name in added if name in taken]
+    if clashing and not suffix:
+        raise PlanError(
+            f"lookup: the stream and the table both have {', '.join(map(repr, clashing))}; "
+            "give suffix= for the table's, or leave them out with columns="
+        )
+    names = [f"{name}{suffix}" if name in clashing else name for name in added]
+    for index, name in enumerate(names):
+        if name in taken or name in names[:index]:
+            raise PlanError(f"lookup: with suffix={suffix!r} there are two columns {name!r}; give another suffix=")
+    return names
+
+
+def _loaded(source: TableSource) -> pa.Table:
+    table = call_user(source)
+    if not isinstance(table, pa.Table) or not table.schema.equals(source.schema):
+        raise SourceError(f"{source}: what was loaded is not a table with the columns that were planned")
+    return table
+
+
+def _array(table: pa.Table, name: str) -> pa.Array:
+    """The column in one piece, without dictionary encoding."""
+    column = table.column(name)
+    plain = plain_type(column.type)
+    column = column if column.type.equals(plain) else column.cast(plain)
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        raise DataError(f"lookup: column {name!r} of the table is larger than 2 GiB; make it a large_string")
+    return array
+
+
+def _without_nulls(keys: Sequence[pa.Array]) -> pa.BooleanArray | None:
+    """Which rows have no null in their key; None for all."""
+    masks = [mask for mask in map(null_mask, keys) if mask is not None]
+    if not masks:
+        return None
+    some: Bools = np.logical_or.reduce(masks)
+    return pa.array(~some)
+
+
+def _duplicate(where: str, on: tuple[str, ...], keys: list[pa.Array], slots: Int64s) -> str:
+    """What to say of the first key that is there again."""
+    row = int(np.flatnonzero(np.bincount(slots)[slots] > 1)[0])
+    shown = ", ".join(f"{name}={key[row].as_py()!r}" for name, key in zip(on, keys, strict=True))
+    return f"{where}: the key {shown} is there more than once; keys of a lookup table must be unique"
