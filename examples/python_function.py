@@ -1,0 +1,36 @@
+"""Your own Python on the rows: on whole batches where speed counts, on single rows where it does not."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import headgate as hg
+
+READINGS = pa.schema({"sensor": pa.int64(), "celsius": pa.float64()})
+WITH_FAHRENHEIT = READINGS.append(pa.field("fahrenheit", pa.float64()))
+ALARMS = pa.schema({"message": pa.string()})
+
+
+def reading(start: int, n: int) -> pa.RecordBatch:
+    """Rows `start` to `start + n`; row i depends on i alone."""
+    numbers = range(start, start + n)
+    return pa.record_batch([[i % 10 for i in numbers], [15 + i * 7 % 23 for i in numbers]], schema=READINGS)
+
+
+def add_fahrenheit(batch: pa.RecordBatch) -> pa.RecordBatch:
+    fahrenheit = pc.add(pc.multiply(batch["celsius"], 1.8), 32.0)
+    return pa.record_batch([*batch.columns, fahrenheit], schema=WITH_FAHRENHEIT)
+
+
+def alarm(row: dict) -> dict:
+    return {"message": f"sensor {row['sensor']}: {row['celsius']:.0f} C are {row['fahrenheit']:.0f} F"}
+
+
+env = hg.StreamEnvironment(parallelism=2)
+alarms = (
+    env.from_source(hg.sources.generate(reading, rows=1000))
+    .map_batches(add_fahrenheit, schema=WITH_FAHRENHEIT)
+    .filter("sensor = 3 and celsius > 30")
+    .map(alarm, schema=ALARMS)
+)
+for row in alarms.collect(limit=3).to_pylist():
+    print(row["message"])

@@ -1,0 +1,33 @@
+"""Count words per minute of event time: a row function, a key, a window."""
+
+from datetime import datetime
+
+import pyarrow as pa
+
+import headgate as hg
+
+lines = pa.record_batch(
+    {
+        "said_at": [datetime(2024, 5, 1, 12, 0, 10), datetime(2024, 5, 1, 12, 0, 50), datetime(2024, 5, 1, 12, 1, 5)],
+        "line": ["the water and the gate", "the gate is open", "the canal is full"],
+    },
+    schema=pa.schema({"said_at": pa.timestamp("us"), "line": pa.string()}),
+)
+WORDS = pa.schema({"said_at": pa.timestamp("us"), "word": pa.string()})
+
+
+def words(row: dict) -> list[dict]:
+    return [{"said_at": row["said_at"], "word": word} for word in row["line"].split()]
+
+
+env = hg.StreamEnvironment(parallelism=2)
+counts = (
+    env.from_source(hg.sources.iterable([lines]), watermark=hg.Watermark("said_at", out_of_orderness="10 s"))
+    .flat_map(words, schema=WORDS)
+    .key_by("word")
+    .window(hg.tumble("1 min"))
+    .aggregate(times=hg.count())
+    .collect()
+)
+for row in counts.sort_by([("window_start", "ascending"), ("times", "descending"), ("word", "ascending")]).to_pylist():
+    print(f"{row['window_start']:%H:%M}  {row['word']:<6} {row['times']}")

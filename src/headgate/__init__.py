@@ -1,0 +1,90 @@
+"""Headgate: back-pressured streaming pipelines on Spark, from Python. `import headgate as hg` gives all of it.
+
+Names are loaded when they are first used, so that importing the package is quick and a local job never loads PySpark.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.api.environment import StreamEnvironment
+    from headgate.api.keyed import KeyedStream, WindowedStream
+    from headgate.api.stream import DataStream, StreamSink
+    from headgate.api.watermark import Watermark
+    from headgate.config import Config
+    from headgate.connectors import sinks, sources
+    from headgate.errors import (
+        ConfigError,
+        DataError,
+        ExchangeError,
+        HeadgateError,
+        InsufficientBuffers,
+        JobCancelled,
+        NotEnoughSlots,
+        PlanError,
+        SinkError,
+        SourceError,
+        TaskManagerLost,
+        UserFunctionError,
+    )
+    from headgate.operators.aggregates import (
+        collect_list,
+        count,
+        count_distinct,
+        first,
+        last,
+        max,
+        mean,
+        min,
+        sum,
+    )
+    from headgate.operators.window import hop, tumble
+    from headgate.runtime.job import JobHandle, JobResult
+    from headgate.runtime.local import LocalDeployment
+    from headgate.spark.deployment import SparkDeployment
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "headgate.api.environment": ("StreamEnvironment",),
+    "headgate.api.stream": ("DataStream", "StreamSink"),
+    "headgate.api.keyed": ("KeyedStream", "WindowedStream"),
+    "headgate.api.watermark": ("Watermark",),
+    "headgate.config": ("Config",),
+    "headgate.errors": (
+        "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled",
+        "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "TaskManagerLost", "UserFunctionError",
+    ),
+    "headgate.operators.aggregates": (
+        "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
+    ),
+    "headgate.operators.window": ("hop", "tumble"),
+    "headgate.runtime.job": ("JobHandle", "JobResult"),
+    "headgate.runtime.local": ("LocalDeployment",),
+    "headgate.spark.deployment": ("SparkDeployment",),
+}  # fmt: skip
+_MODULES = {"sinks": "headgate.connectors.sinks", "sources": "headgate.connectors.sources"}
+_NAMES = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Config", "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers",
+    "JobCancelled", "JobHandle", "JobResult", "KeyedStream", "LocalDeployment", "NotEnoughSlots", "PlanError",
+    "SinkError", "SourceError", "SparkDeployment", "StreamEnvironment", "StreamSink", "TaskManagerLost",
+    "UserFunctionError", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct",
+    "first", "hop", "last", "max", "mean", "min", "sinks", "sources", "sum", "tumble",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name in _NAMES:
+        value = getattr(_import_module(_NAMES[name]), name)
+    elif name in _MODULES:
+        value = _import_module(_MODULES[name])
+    else:
+        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,119 @@
+"""The graph while it is being written: immutable nodes, replaced when the user names them or sets their parallelism.
+
+Edges the user said nothing about are decided when a graph is cut out: parallelism may still change until then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.errors import PlanError
+from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, StreamGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Where rows come from, and how they are dealt; None: forward where parallelism is equal, else rebalance."""
+
+    source: int
+    partitioning: Partitioning | None = None
+
+
+class GraphBuilder:
+    """All nodes written so far, by id; ids grow, so a node's inputs have smaller ones."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, Node] = {}
+        self._inputs: dict[int, tuple[Input, ...]] = {}
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self._nodes[node_id]
+
+    def add(self, name: str, inputs: Iterable[Input] = (), **fields: Any) -> int:
+        """Add a node; `fields` are those of `Node`. Returns its id."""
+        node = Node(id=len(self._nodes), name=name, **fields)
+        self._nodes[node.id] = node
+        self._inputs[node.id] = tuple(inputs)
+        self._check_forward(node.id)
+        return node.id
+
+    def change(self, node_id: int, **fields: Any) -> None:
+        """Replace fields of a node. Raises PlanError, and changes nothing, if a forward edge would no longer fit."""
+        before = self._nodes[node_id]
+        self._nodes[node_id] = dataclasses.replace(before, **fields)
+        try:
+            for other, inputs in self._inputs.items():
+                if other == node_id or any(part.source == node_id for part in inputs):
+                    self._check_forward(other)
+        except PlanError:
+            self._nodes[node_id] = before
+            raise
+
+    def inputs(self, node_id: int) -> tuple[Input, ...]:
+        return self._inputs[node_id]
+
+    def with_all_above(self, node_ids: Iterable[int]) -> list[int]:
+        """These nodes and all that their rows come from, in topological order."""
+        found: set[int] = set()
+        waiting = list(node_ids)
+        while waiting:
+            node_id = waiting.pop()
+            if node_id not in found:
+                found.add(node_id)
+                waiting.extend(part.source for part in self._inputs[node_id])
+        return sorted(found)
+
+    def graph(self, sinks: Iterable[int]) -> StreamGraph:
+        """The part of the graph that `sinks` need. Raises PlanError when two nodes in it share a uid."""
+        nodes = [self._finished(node_id) for node_id in self.with_all_above(sinks)]
+        _check_uids(nodes)
+        return StreamGraph(tuple(_with_unique_names(nodes)))
+
+    def _finished(self, node_id: int) -> Node:
+        node = self._nodes[node_id]
+        edges = tuple(Edge(part.source, self._partitioning(part, node)) for part in self._inputs[node_id])
+        return dataclasses.replace(node, inputs=edges)
+
+    def _partitioning(self, part: Input, node: Node) -> Partitioning:
+        if part.partitioning is not None:
+            return part.partitioning
+        return FORWARD if self._nodes[part.source].parallelism == node.parallelism else REBALANCE
+
+    def _check_forward(self, node_id: int) -> None:
+        node = self._nodes[node_id]
+        for part in self._inputs[node_id]:
+            source = self._nodes[part.source]
+            if part.partitioning == FORWARD and source.parallelism != node.parallelism:
+                raise PlanError(
+                    f"forward from {source.name!r} (parallelism {source.parallelism}) to {node.name!r} "
+                    f"({node.parallelism}): it deals subtask i to subtask i, so both need the same parallelism; "
+                    "use rebalance() instead"
+                )
+
+
+def _with_unique_names(nodes: list[Node]) -> list[Node]:
+    """Names are how people find an operator in metrics and errors, so the second `filter` is `filter#2`."""
+    taken = {node.name for node in nodes}
+    seen: set[str] = set()
+    named = []
+    for node in nodes:
+        name, number = node.name, 1
+        while name in seen:
+            number += 1
+            candidate = f"{node.name}#{number}"
+            name = candidate if candidate not in taken else name
+        seen.add(name)
+        named.append(node if name == node.name else dataclasses.replace(node, name=name))
+    return named
+
+
+def _check_uids(nodes: list[Node]) -> None:
+    owners: dict[str, Node] = {}
+    for node in nodes:
+        if node.uid is not None and owners.setdefault(node.uid, node) is not node:
+            raise PlanError(
+                f"uid {node.uid!r} is given to both {owners[node.uid].name!r} and {node.name!r}; a uid belongs to one"
+            )

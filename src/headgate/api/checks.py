@@ -1,0 +1,82 @@
+"""Checks of what the user writes, at the call that writes it; each failure is a PlanError that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from headgate.errors import PlanError
+from headgate.operators.sql import HIDDEN_COLUMN
+
+#: As in Flink, the most subtasks one operator can have: there are never more key groups.
+MAX_PARALLELISM = 32768
+
+
+def check_columns(where: str, columns: Iterable[object], schema: pa.Schema) -> tuple[str, ...]:
+    """The columns, once all of them are known to be in `schema` and different from each other."""
+    names = []
+    for column in columns:
+        if not isinstance(column, str):
+            raise PlanError(f"{where}: columns are named by strings, not by {column!r}")
+        if column not in schema.names:
+            raise PlanError(f"{where}: there is no column {column!r}; the columns are {listed(schema.names)}")
+        if column in names:
+            raise PlanError(f"{where}: column {column!r} is named twice")
+        names.append(column)
+    return tuple(names)
+
+
+def check_schema(where: str, schema: object) -> pa.Schema:
+    """A schema that rows can have: an Arrow schema with columns of different names, none of them ours."""
+    if not isinstance(schema, pa.Schema):
+        raise PlanError(f"{where}: schema= must be a pyarrow.Schema of the rows that come out, not {schema!r}")
+    if len(schema) == 0:
+        raise PlanError(f"{where}: the schema has no columns")
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise PlanError(f"{where}: the schema has two columns named {name!r}; rename one")
+    check_names(where, schema.names)
+    return schema
+
+
+def check_names(where: str, names: Iterable[str]) -> None:
+    """Names the user may give to columns."""
+    if HIDDEN_COLUMN in names:
+        raise PlanError(f"{where}: the column name {HIDDEN_COLUMN!r} is reserved; rename the column")
+
+
+def check_expressions(where: str, expressions: Mapping[str, object]) -> None:
+    """SQL strings under names that the user may give."""
+    check_names(where, expressions)
+    for name, text in expressions.items():
+        if not isinstance(text, str):
+            raise PlanError(f"{where}: {name}={text!r} must be a SQL string, for example {name}='delay + 1'")
+
+
+def check_function(where: str, function: object) -> None:
+    if not callable(function):
+        raise PlanError(f"{where}: the first argument must be a function, not {function!r}")
+
+
+def check_parallelism(where: str, parallelism: object, most: int | None) -> int:
+    """A number of subtasks from 1 to `most` (the option `max_parallelism`)."""
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        raise PlanError(f"{where}: parallelism must be a whole number of at least 1, not {parallelism!r}")
+    if parallelism > (most or MAX_PARALLELISM):
+        raise PlanError(
+            f"{where}: parallelism {parallelism} is above the largest, {most or MAX_PARALLELISM}; "
+            "lower it, or raise the option max_parallelism"
+        )
+    return parallelism
+
+
+def check_label(what: str, label: object) -> str:
+    """A name the user gives to an operator or a job."""
+    if not isinstance(label, str) or not label.strip():
+        raise PlanError(f"{what} must be a string that is not empty, not {label!r}")
+    return label
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names if name != HIDDEN_COLUMN) or "none"

@@ -1,0 +1,176 @@
+"""`StreamEnvironment`: where a plan starts and where it is run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.api.builder import GraphBuilder, Input
+from headgate.api.checks import check_label, check_parallelism, check_schema
+from headgate.api.explain import describe
+from headgate.api.results import check_ends, check_file_sinks, check_limit, finish, wait_for_rows
+from headgate.api.stream import DataStream
+from headgate.api.watermark import Watermark
+from headgate.config import Config
+from headgate.connectors.base import Sink, Source
+from headgate.connectors.collect_sink import CollectSink
+from headgate.connectors.sinks import parquet
+from headgate.errors import ConfigError, PlanError
+from headgate.plan.graph import EventTime
+from headgate.plan.job_graph import build_job_graph
+
+if TYPE_CHECKING:
+    from headgate.runtime.job import JobHandle, JobResult
+
+_NO_SINK = (
+    "nothing to run: no sink was added since the last run; end a stream with sink_to(...), collect() or to_dataframe()"
+)
+
+
+class StreamEnvironment:
+    """Holds the streams of a program and runs them.
+
+    `StreamEnvironment(spark)` runs them as tasks of that Spark session, `StreamEnvironment()` in this process;
+    `deployment` says otherwise. `parallelism` is the number of subtasks of operators that have none of their own.
+    The Spark session is never stopped, and nothing has to be closed.
+    """
+
+    def __init__(
+        self,
+        spark: Any = None,
+        *,
+        parallelism: int = 1,
+        config: Config | None = None,
+        deployment: Any = None,
+    ) -> None:
+        if config is not None and not isinstance(config, Config):
+            raise ConfigError(
+                f"config must be a hg.Config, for example hg.Config(message_size='64 kb'), not {config!r}"
+            )
+        if spark is not None and not hasattr(spark, "sparkContext"):
+            raise PlanError(f"StreamEnvironment: the first argument is a SparkSession, not {spark!r}; name the others")
+        self.config = config or Config()
+        self.parallelism = check_parallelism("StreamEnvironment", parallelism, self.config.max_parallelism)
+        self._spark = spark
+        self._deployment = deployment
+        self._graph = GraphBuilder()
+        self._sinks: list[Sink] = []
+        self._pending: list[int] = []
+        self._last_run: list[int] = []
+
+    def from_source(self, source: Source, *, watermark: Watermark | None = None) -> DataStream:
+        """A stream of what a source of `hg.sources` reads. Windows need a `watermark`."""
+        if not isinstance(source, Source):
+            raise PlanError(f"from_source: {source!r} is not a source; use one of hg.sources")
+        if watermark is not None and not isinstance(watermark, Watermark):
+            raise PlanError(f"from_source: watermark must be a hg.Watermark, not {watermark!r}")
+        schema = check_schema("from_source", source.schema)
+        event_time = None if watermark is None else EventTime(watermark.column)
+        node_id = self._graph.add(
+            default_name(source),
+            parallelism=self.parallelism,
+            schema=schema,
+            source=source,
+            watermark=None if watermark is None else watermark.spec(schema),
+            event_time=event_time,
+            attributes={"kind": "source"},
+        )
+        return DataStream(self, (Input(node_id),), schema, event_time)
+
+    def execute(self, name: str = "job") -> JobResult:
+        """Run what was added since the last run and wait for its end. Raises the job's error.
+
+        A job over an unbounded source ends when it is interrupted (Ctrl-C cancels it) or fails.
+        """
+        return finish(self.execute_async(name))
+
+    def execute_async(self, name: str = "job") -> JobHandle:
+        """Start what was added since the last run. Raises PlanError when that is nothing."""
+        if not self._pending:
+            raise PlanError(_NO_SINK)
+        self._last_run, self._pending = self._pending, []
+        return self._submit(self._last_run, name)
+
+    def explain(self) -> None:
+        """Print the plan of the next run, or else of the last: chains of operators, exchanges, parallelism."""
+        sinks = self._pending or self._last_run
+        if not sinks:
+            raise PlanError(_NO_SINK)
+        print(describe(build_job_graph(self._graph.graph(sinks))))
+
+    # For DataStream
+
+    def _add_sink(self, stream: DataStream, sink: Sink) -> int:
+        """Add a sink, which the next run then runs."""
+        if any(sink is other for other in self._sinks):
+            raise PlanError("sink_to: this sink object takes another stream already; make a second one, or use union()")
+        self._sinks.append(sink)
+        self._pending.append(self._sink_node(stream, sink))
+        return self._pending[-1]
+
+    def _sink_node(self, stream: DataStream, sink: Sink) -> int:
+        return self._graph.add(
+            default_name(sink),
+            stream._inputs,
+            parallelism=stream._parallelism_below(),
+            schema=stream.schema,
+            sink=sink,
+            attributes={"kind": "sink"},
+        )
+
+    def _collect(self, stream: DataStream, limit: int | None) -> pa.Table:
+        check_limit(limit)
+        rows = CollectSink(limit)
+        sink = self._sink_node(stream, rows)
+        if limit is not None:
+            return wait_for_rows(self._submit([sink], "collect"), rows)
+        check_ends("collect()", self._graph.graph([sink]))
+        self._pending.append(sink)
+        self.execute("collect")
+        return rows.to_table()
+
+    def _to_dataframe(self, stream: DataStream) -> Any:
+        if self._spark is None:
+            raise PlanError("to_dataframe() needs Spark: StreamEnvironment(spark); without it use collect()")
+        from headgate.spark.dataframe import read_folder, spill_folder
+
+        folder = spill_folder(self._spark, self.config.spill_dir)
+        sink = self._sink_node(stream, parquet(folder))
+        check_ends("to_dataframe()", self._graph.graph([sink]))
+        self._pending.append(sink)
+        self.execute("to_dataframe")
+        return read_folder(self._spark, folder, stream.schema)
+
+    def _spilled(self, table: Any) -> Any:
+        """A Spark DataFrame as files that every subtask can read; anything else as it is."""
+        if not type(table).__module__.startswith("pyspark."):
+            return table
+        from headgate.spark.dataframe import spill
+
+        return spill(table, self.config.spill_dir)
+
+    def _submit(self, sinks: list[int], name: str) -> JobHandle:
+        from headgate.runtime.job import submit
+
+        graph = self._graph.graph(sinks)
+        check_file_sinks(graph)
+        return submit(graph, check_label("the job's name", name), self.config, self._deployed())
+
+    def _deployed(self) -> Any:
+        if self._deployment is None and self._spark is not None:
+            from headgate.spark.deployment import SparkDeployment
+
+            self._deployment = SparkDeployment(self._spark)
+        elif self._deployment is None:
+            from headgate.runtime.local import LocalDeployment
+
+            self._deployment = LocalDeployment()
+        return self._deployment
+
+
+def default_name(connector: Source | Sink) -> str:
+    """`csv` for a CsvSource, `for_each_batch` for a ForEachBatchSink."""
+    words = re.findall("[A-Z][a-z0-9]*", type(connector).__name__)
+    return "_".join(words[:-1] or words).lower()

@@ -1,0 +1,91 @@
+"""How event time travels: by column, past every transformation that does not say otherwise.
+
+`filter`, `with_columns` and `lookup` keep the column. A `select` without it keeps it in a hidden column, so that a
+window can still come later. Functions, sinks and results never see the hidden column. A function keeps event time
+when the rows that it returns have the column still; after a window it is the last microsecond of the window.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+
+from headgate.api.builder import GraphBuilder, Input
+from headgate.errors import PlanError
+from headgate.operators.sql import HIDDEN_COLUMN
+from headgate.plan.graph import EventTime, Node
+
+AFTER_WINDOW = EventTime("window_end", -1)
+
+_KEEP_IN_UNION = "whose streams must all have the same event-time column"
+
+
+def visible(schema: pa.Schema) -> pa.Schema:
+    """The columns the user knows of."""
+    index = schema.get_field_index(HIDDEN_COLUMN)
+    return schema if index < 0 else schema.remove(index)
+
+
+def after_function(event_time: EventTime | None, output: pa.Schema) -> EventTime | None:
+    """Event time of what a function returns: still there if the column is still there, and still a timestamp."""
+    if event_time is None or event_time.column not in output.names:
+        return None
+    return event_time if pa.types.is_timestamp(output.field(event_time.column).type) else None
+
+
+def common(streams: list[tuple[EventTime | None, pa.Schema]]) -> EventTime | None:
+    """Event time of a union: that of all its streams, if it is the same column of the same type in each."""
+    event_time = streams[0][0]
+    if event_time is None or any(other != event_time for other, _ in streams):
+        return None
+    types = {schema.field(event_time.column).type for _, schema in streams}
+    return event_time if len(types) == 1 else None
+
+
+def check_still_time(where: str, event_time: EventTime | None, output: pa.Schema) -> None:
+    """An expression may give the event-time column other values, but not another kind of values."""
+    if event_time is None or event_time.column not in output.names:
+        return
+    time_type = output.field(event_time.column).type
+    if not pa.types.is_timestamp(time_type):
+        raise PlanError(
+            f"{where}: column {event_time.column!r} holds event time and would become {time_type}; "
+            "give the new column another name"
+        )
+
+
+def required(where: str, event_time: EventTime | None, graph: GraphBuilder, inputs: tuple[Input, ...]) -> EventTime:
+    """The event time a window needs, or a PlanError that says where it was lost."""
+    if event_time is None:
+        raise PlanError(f"{where} needs event time; {_why_missing(graph, inputs)}")
+    return event_time
+
+
+def on_null_time(graph: GraphBuilder, inputs: tuple[Input, ...]) -> Literal["error", "late"]:
+    """What a null event time means below these inputs: an error, unless the watermark of a source says otherwise."""
+    watermarks = [graph[node_id].watermark for node_id in graph.with_all_above(part.source for part in inputs)]
+    return "late" if any(mark is not None and mark.on_null_time == "late" for mark in watermarks) else "error"
+
+
+def _why_missing(graph: GraphBuilder, inputs: tuple[Input, ...]) -> str:
+    if any(graph[part.source].event_time is not None for part in inputs):
+        return f"it was lost at the union, {_KEEP_IN_UNION}"
+    node = graph[inputs[0].source]
+    while True:
+        above = [graph[part.source] for part in graph.inputs(node.id)]
+        if not above:
+            return f"source {node.name!r} has no watermark: add watermark=hg.Watermark(column) to from_source"
+        before = next((other.event_time for other in above if other.event_time is not None), None)
+        if before is not None:
+            return f"it was lost at {node.name!r}, {_remedy(node, before)}"
+        node = above[0]
+
+
+def _remedy(node: Node, before: EventTime) -> str:
+    if node.attributes["kind"] == "union":
+        return _KEEP_IN_UNION
+    if node.attributes["kind"] == "aggregate":
+        return "for a running aggregate's rows have none; use windows there too"
+    column = "" if before.column == HIDDEN_COLUMN else f" {before.column!r}"
+    return f"whose result must keep the event-time column{column} as a timestamp"

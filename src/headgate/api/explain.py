@@ -1,0 +1,43 @@
+"""The plan as text: what runs as one task, what crosses an exchange, and with how many subtasks."""
+
+from __future__ import annotations
+
+from headgate.plan.graph import Node, Partitioning
+from headgate.plan.job_graph import JobGraph, JobVertex
+
+
+def describe(graph: JobGraph) -> str:
+    """One line per task (a chain of operators), with the exchanges that it reads below:
+
+    ```
+    1  csv -> filter                    x2
+    2  window -> parquet                x2
+         from 1: by key group of carrier
+    ```
+    """
+    chains = [_chain(vertex, vertex.head) for vertex in graph.vertices]
+    width = max(map(len, chains), default=0)
+    lines = []
+    for number, (vertex, chain) in enumerate(zip(graph.vertices, chains, strict=True), start=1):
+        lines.append(f"{number:<2} {chain:<{width}}  x{vertex.parallelism}")
+        for edge in graph.inputs(vertex):
+            lines.append(f"     from {_place(graph, edge.source) + 1}: {_exchange(edge.partitioning)}")
+    return "\n".join(lines)
+
+
+def _place(graph: JobGraph, vertex_id: int) -> int:
+    return next(place for place, vertex in enumerate(graph.vertices) if vertex.id == vertex_id)
+
+
+def _chain(vertex: JobVertex, node: Node) -> str:
+    """`a -> b`, or `a -> [b -> c, d]` where rows go two ways."""
+    below = [_chain(vertex, consumer) for consumer in vertex.chained_consumers(node.id)]
+    if not below:
+        return node.name
+    return f"{node.name} -> {below[0] if len(below) == 1 else '[' + ', '.join(below) + ']'}"
+
+
+def _exchange(partitioning: Partitioning) -> str:
+    if partitioning.kind != "key_group":
+        return partitioning.kind
+    return f"by key group of {', '.join(partitioning.keys)}" if partitioning.keys else "one global key"

@@ -1,0 +1,95 @@
+"""`KeyedStream` and `WindowedStream`: aggregates per key, running or per window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from headgate.api.checks import check_columns, check_names
+from headgate.api.event_time import AFTER_WINDOW, on_null_time, required
+from headgate.api.stream import DataStream
+from headgate.errors import PlanError
+from headgate.operators.aggregates import Aggregate
+from headgate.operators.running import RunningAggregate, running_schema
+from headgate.operators.window import WindowAggregate, Windows, window_schema
+
+Aggregates = tuple[tuple[str, Aggregate], ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KeyedStream(DataStream):
+    """A stream whose rows of equal keys meet in one subtask of the next operator."""
+
+    _keys: tuple[str, ...]
+
+    def window(self, windows: Windows) -> WindowedStream:
+        """Group the rows of a key by event time: `hg.tumble(size)` or `hg.hop(size, every=...)`."""
+        if not isinstance(windows, Windows):
+            raise PlanError(f"window: {windows!r} is no window; use hg.tumble(size) or hg.hop(size, every=...)")
+        required("window", self._event_time, self._env._graph, self._inputs)
+        return WindowedStream(self, windows)
+
+    def aggregate(self, *, final: bool = False, **aggregates: Aggregate) -> DataStream:
+        """Aggregates of all rows of a key so far: the key columns, then the aggregates under their names.
+
+        For each batch that comes in, one row for each key that it changed; with `final=True` only the last one per
+        key, when a bounded input ends.
+        """
+        if not isinstance(final, bool):
+            raise PlanError(f"aggregate: final={final!r} must be True or False; a result cannot be called 'final'")
+        specs = self._checked(aggregates)
+        time = self._event_time
+        if any(spec.kind in ("first", "last") for _, spec in specs):
+            time = required("first and last", time, self._env._graph, self._inputs)
+        operator = partial(
+            RunningAggregate,
+            keys=self._keys,
+            aggregates=specs,
+            input_schema=self._schema,
+            final=final,
+            time_column=None if time is None else time.column,
+            time_offset=0 if time is None else time.offset,
+        )
+        schema = running_schema(self._keys, specs, self._schema, None if time is None else time.column)
+        return self._then("aggregate", operator, schema, None)
+
+    def _checked(self, aggregates: dict[str, Aggregate]) -> Aggregates:
+        """Aggregates of columns that the user knows of; their schema function checks the rest."""
+        check_names("aggregate", aggregates)
+        for name, spec in aggregates.items():
+            if not isinstance(spec, Aggregate):
+                raise PlanError(f"aggregate: {name}={spec!r} is no aggregate; use hg.count(), hg.sum('column') ...")
+            if spec.column is not None:
+                check_columns(f"aggregate: {name}", [spec.column], self.schema)
+        return tuple(aggregates.items())
+
+
+class WindowedStream:
+    """The rows of each key and window; `aggregate` makes one row of them."""
+
+    def __init__(self, stream: KeyedStream, windows: Windows) -> None:
+        self._stream = stream
+        self._windows = windows
+
+    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+        """One row per key and window that has rows, when the watermark passes the window's end.
+
+        Its columns: the keys, `window_start`, `window_end` (exclusive; both of the event-time column's type), then
+        the aggregates under their names.
+        """
+        stream = self._stream
+        graph, inputs = stream._env._graph, stream._inputs
+        event_time = required("window", stream._event_time, graph, inputs)
+        specs = stream._checked(aggregates)
+        schema = window_schema(stream._keys, event_time.column, self._windows, specs, stream._schema)
+        operator = partial(
+            WindowAggregate,
+            keys=stream._keys,
+            time_column=event_time.column,
+            time_offset=event_time.offset,
+            windows=self._windows,
+            aggregates=specs,
+            input_schema=stream._schema,
+            on_null_time=on_null_time(graph, inputs),
+        )
+        return stream._then("window", operator, schema, AFTER_WINDOW)

@@ -1,0 +1,33 @@
+"""The table in docs/configuration.md says what the Config dataclass says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from headgate.config import Config, seconds, size
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+PARSERS = {"size": size, "int": int, "duration": seconds, "bool": lambda text: text == "True"}
+
+
+def rows() -> dict[str, dict[str, str]]:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    header, _, *body = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    assert header == ["name", "type", "unit", "default", "meaning"]
+    return {cells[0].strip("`"): dict(zip(header, cells, strict=True)) for cells in body}
+
+
+def test_every_option_is_listed_in_its_order() -> None:
+    assert list(rows()) == [field.name for field in dataclasses.fields(Config)]
+
+
+def test_the_defaults_are_those_of_the_code() -> None:
+    for name, row in rows().items():
+        documented = None if row["default"] == "none" else PARSERS[row["type"]](row["default"])
+        assert documented == getattr(Config(), name), name
+
+
+def test_every_option_has_a_meaning() -> None:
+    assert all(row["meaning"].endswith(".") for row in rows().values())

@@ -1,0 +1,104 @@
+"""Event time travels by column; where it is lost, the window that needs it says so."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.plan.graph import EventTime
+
+
+def windowed(stream):
+    return stream.key_by().window(hg.tumble("1 h")).aggregate(rows=hg.count())
+
+
+def time_of(plans, stream):
+    return plans.graph(windowed(stream)).nodes[-2].operator.keywords["time_column"]
+
+
+def test_a_watermark_is_checked_against_the_source(plans):
+    with pytest.raises(hg.PlanError, match="there is no column 'time'"):
+        plans.read(hg.Watermark("time"))
+    with pytest.raises(hg.PlanError, match="column 'delay' is int64"):
+        plans.read(hg.Watermark("delay"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"out_of_orderness": "-1 s"},
+        {"out_of_orderness": "soon"},
+        {"idle_timeout": 0},
+        {"on_null_time": "drop"},
+    ],
+)
+def test_impossible_watermarks(options):
+    with pytest.raises(hg.PlanError, match=next(iter(options))):
+        hg.Watermark("ts", **options)
+
+
+def test_watermarks_are_in_microseconds(plans):
+    watermark = hg.Watermark("ts", out_of_orderness="1 h", idle_timeout="2 s", on_null_time="late")
+    spec = watermark.spec(plans.stream().schema)
+    assert (spec.out_of_orderness, spec.idle_timeout, spec.on_null_time) == (3_600_000_000, 2.0, "late")
+
+
+def test_filters_and_new_columns_keep_it(plans):
+    assert time_of(plans, plans.stream().filter("delay > 1").with_columns(x="delay + 1")) == "ts"
+
+
+def test_a_select_without_the_column_keeps_it_hidden(plans):
+    stream = plans.stream().select("carrier").select("carrier").filter("carrier = 'AA'")
+    assert stream.schema.names == ["carrier"]
+    assert time_of(plans, stream) == "__event_time__"
+
+
+def test_sinks_never_see_the_hidden_column(plans):
+    graph = plans.graph(plans.stream().select("carrier"))
+    *_, selected, projected, sink = graph.nodes
+    assert selected.schema.names == ["carrier", "__event_time__"]
+    assert projected.schema.names == sink.schema.names == ["carrier"]
+
+
+def test_the_event_time_column_stays_a_timestamp(plans):
+    stream = plans.stream()
+    assert stream.with_columns(ts="ts")._event_time == EventTime("ts")
+    for wrong in [lambda: stream.with_columns(ts="delay"), lambda: stream.select("carrier", ts="delay")]:
+        with pytest.raises(hg.PlanError, match="column 'ts' holds event time and would become int64"):
+            wrong()
+
+
+def test_a_function_keeps_it_by_keeping_the_column(plans):
+    schema = pa.schema({"ts": pa.timestamp("us"), "x": pa.int64()})
+    assert time_of(plans, plans.stream().map_batches(lambda batch: batch, schema=schema)) == "ts"
+
+
+@pytest.mark.parametrize("schema", [pa.schema({"x": pa.int64()}), pa.schema({"ts": pa.int64()})])
+def test_a_function_without_the_column_loses_it(plans, schema):
+    stream = plans.stream().map(dict, schema=schema).name("mine").filter("1 = 1")
+    with pytest.raises(hg.PlanError, match="it was lost at 'mine', whose result must keep the event-time column 'ts'"):
+        windowed(stream)
+
+
+def test_a_window_needs_a_watermark(plans):
+    with pytest.raises(hg.PlanError, match=r"source 'paper' has no watermark: add watermark=hg\.Watermark"):
+        windowed(plans.stream(timed=False).filter("delay > 1"))
+
+
+def test_a_union_keeps_it_where_the_columns_agree(plans):
+    one, other = plans.stream(), plans.stream().filter("delay > 1")
+    assert time_of(plans, one.union(other)) == "ts"
+    assert time_of(plans, one.select("delay").union(other.select("delay"))) == "__event_time__"
+    mixed = one.select("delay").union(plans.stream(timed=False).select("delay"))
+    assert mixed.schema.names == mixed._schema.names == ["delay"]
+    with pytest.raises(hg.PlanError, match="whose streams must all have the same event-time column"):
+        windowed(mixed)
+
+
+def test_a_windows_row_belongs_to_its_last_microsecond(plans):
+    windows = plans.stream().key_by("carrier").window(hg.tumble("1 h")).aggregate(rows=hg.count())
+    assert windows._event_time == EventTime("window_end", -1)
+    assert windows.select("rows")._event_time == EventTime("__event_time__", -1)
+    again = plans.graph(windowed(windows)).nodes[-2].operator.keywords
+    assert (again["time_column"], again["time_offset"]) == ("window_end", -1)
