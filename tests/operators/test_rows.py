@@ -244,7 +244,7 @@ def test_the_declared_schema_is_the_one_that_goes_on() -> None:
         (pa.record_batch({"n": pa.array([1], pa.int32()), "t": ["a"]}), "column n: expected int64, got int32"),
         (pa.record_batch({"n": [1], "t": ["a"], "q": [1]}), "column q: expected none, got int64"),
         (pa.record_batch({"t": ["a"], "n": [1]}), "columns in another order: expected ['n', 't'], got ['t', 'n']"),
-        (pa.record_batch([pa.array([1]), pa.array(["a"]), pa.array(["a"])], ["n", "t", "t"]), "column t is there twice"),
+        (pa.record_batch([[1], ["a"], ["a"]], ["n", "t", "t"]), "column t is there twice"),
         (pa.table({"n": [1], "t": ["a"]}), "and returned Table; use table.to_batches()"),
         ([out([1], ["a"]), {"n": 1}], "and returned dict"),
         ({"n": [1]}, "must return a pyarrow RecordBatch, a list of them or None, and returned dict"),

@@ -73,6 +73,7 @@ def evaluate(text: str) -> list[object]:
         ("x < x", [False, False, None, False]),
         ("x <> 0", [False, True, None, False]),
         ("x in (0, 7)", [True, False, None, True]),
+        ("x in (-0.0)", [True, False, None, True]),
         ("x not in (0, null)", [False, None, None, False]),
         ("i in (1, 2, null)", [True, None, None, None]),
         ("i not in (1, 2)", [False, None, True, True]),

@@ -126,9 +126,10 @@ class InLiterals(Node):
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
         value = self.operand.evaluate(batch)
+        wanted = pa.array([literal.value for literal in self.values], self.operand.type)
         if pa.types.is_floating(self.operand.type):
-            value = pc.add(value, 0.0)  # -0.0 becomes 0.0: the hash table tells them apart
-        found = pc.is_in(value, pa.array([literal.value for literal in self.values], self.operand.type))
+            value, wanted = pc.add(value, 0.0), pc.add(wanted, 0.0)  # no -0.0: the hash table tells it from 0.0
+        found = pc.is_in(value, wanted)
         unknown = pa.scalar(None, pa.bool_())
         if self.has_null:
             found = pc.if_else(found, True, unknown)
