@@ -40,6 +40,7 @@ from headgate.transport.sockets import tune
 
 SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("time", pa.timestamp("us", tz="UTC"))])
 BATCH_ROWS = 8192
+ROW_BYTES = 24
 TIMEOUT = 60.0
 
 
@@ -146,13 +147,13 @@ class _Count(Operator):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = 0
+        self.rows = 0
         self.began = 0.0
         self.seconds = 0.0
 
     def process(self, batch: pa.RecordBatch) -> None:
         if self.began:
-            self.bytes += batch.nbytes
+            self.rows += batch.num_rows
         else:
             self.began = time.perf_counter()
 
@@ -188,7 +189,7 @@ def consume(config: Config, sock: socket.socket) -> dict[str, Any]:
     finally:
         end.network.post(link.close)
         end.network.stop(TIMEOUT)
-    return {"bytes": count.bytes, "seconds": count.seconds, "buffers": channel.buffers_in}
+    return {"bytes": count.rows * ROW_BYTES, "seconds": count.seconds, "buffers": channel.buffers_in}
 
 
 class _Process:

@@ -1,0 +1,77 @@
+"""The job of `keyed-sum` and `latency`: one-second sums and counts of 1,000 keys, over two processes.
+
+Both cases run it with the same configuration, so that neither figure is bought with the other.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+
+import headgate as hg
+from headgate.bench.due_times import DueTimes
+from headgate.bench.rows import keyed_rows
+from headgate.errors import HeadgateError
+
+PARALLELISM = 2
+#: The one choice of ours: small enough for the latency target, large enough for messages to fill at full rate.
+BUFFER_TIMEOUT = "2 ms"
+#: A row on the wire: key, value and time.
+ROW_BYTES = 24
+
+SETTINGS = {"parallelism": PARALLELISM, "processes": PARALLELISM, "buffer_timeout": BUFFER_TIMEOUT, "keys": 1000}
+
+
+def keyed_sum_seconds(rows: int) -> float:
+    """How long the job takes for so many rows at full speed, start-up included. Raises the job's error."""
+    environment = _environment()
+    _sums(environment, rows, None)
+    began = time.perf_counter()
+    result = environment.execute("keyed-sum")
+    seconds = time.perf_counter() - began
+    crossed = result.metrics["remote_bytes"]
+    if result.rows_in != rows or crossed < ROW_BYTES * rows / 2:
+        raise HeadgateError(f"keyed-sum read {result.rows_in:,} rows of {rows:,}; {crossed:,} bytes crossed sockets")
+    return seconds
+
+
+def source_seconds(rows: int) -> float:
+    """The same for the source alone, into the null sink."""
+    environment = _environment()
+    _rows(environment, rows, None).sink_to(hg.sinks.null())
+    began = time.perf_counter()
+    environment.execute("source-only")
+    return time.perf_counter() - began
+
+
+def run_paced(rows: int, rate: float, folder: Path) -> None:
+    """Run the job at `rate` rows/s; how late rows reach the keyed operator is written to `folder`."""
+    environment = _environment()
+    window = _sums(environment, rows, rate)
+    graph = environment._graph
+    operator = graph[window].operator
+    assert operator is not None
+    graph.change(window, operator=partial(DueTimes, operator, "ts", str(folder)))
+    environment.execute("latency")
+
+
+def _environment() -> hg.StreamEnvironment:
+    return hg.StreamEnvironment(
+        parallelism=PARALLELISM,
+        config=hg.Config(buffer_timeout=BUFFER_TIMEOUT),
+        deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True),
+    )
+
+
+def _rows(environment: hg.StreamEnvironment, rows: int, rate: float | None) -> hg.DataStream:
+    source = hg.sources.generate(keyed_rows, rows=rows, rate=rate, time="ts")
+    return environment.from_source(source, watermark=hg.Watermark("ts"))
+
+
+def _sums(environment: hg.StreamEnvironment, rows: int, rate: float | None) -> int:
+    """Add the whole job; returns the window operator's node."""
+    keyed = _rows(environment, rows, rate).key_by("key")
+    sums = keyed.window(hg.tumble("1 s")).aggregate(total=hg.sum("value"), rows=hg.count())
+    sums.sink_to(hg.sinks.null())
+    return sums._inputs[0].source

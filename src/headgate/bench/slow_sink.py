@@ -1,0 +1,127 @@
+"""`slow-sink`: a source at full speed above a sink of 1 MB/s; no process holds more than its pools and its budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+import headgate as hg
+from headgate.bench.options import Options
+from headgate.bench.report import CaseResult, Figure
+from headgate.bench.rows import keyed_rows
+from headgate.connectors.for_each_batch_sink import BatchInfo
+from headgate.errors import HeadgateError
+from headgate.exchange.pending import PENDING_BUDGET
+
+PARALLELISM = 2
+SINK_BYTES_PER_S = 1_000_000
+#: What a process may use beyond its start-up value, its pools and its pending budget.
+ALLOWANCE = 50_000_000
+BIG_ROW = 1_000_000
+SAMPLE_EVERY = 0.25
+START_UP_SECONDS = 3.0
+MB = 1e6
+
+BIG_SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.binary())])
+
+
+def big_rows(start: int, n: int) -> pa.RecordBatch:
+    """Rows of 1 MB each."""
+    bodies = np.repeat(np.arange(start, start + n).astype(np.uint8), BIG_ROW)
+    offsets = pa.array(np.arange(n + 1, dtype=np.int32) * BIG_ROW).buffers()[1]
+    values = pa.Array.from_buffers(pa.binary(), n, [None, offsets, pa.py_buffer(bodies)])
+    return pa.RecordBatch.from_arrays([pa.array(np.arange(start, start + n)), values], schema=BIG_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One phase: which rows, and which subtasks of the sink are slow."""
+
+    name: str
+    slow: tuple[int, ...]
+    rows: Callable[[int, int], pa.RecordBatch] = keyed_rows
+    batch_rows: int = 8192
+
+
+LOADS = (
+    Load("one slow subtask", (0,)),
+    Load("both slow", (0, 1)),
+    Load("both slow, 1 MB rows", (0, 1), big_rows, 8),
+)
+
+
+def run(options: Options) -> CaseResult:
+    """Each load for its part of five minutes, memory sampled all the time."""
+    seconds = 6.0 if options.quick else 100.0
+    figures, met = [], True
+    for load in LOADS:
+        options.say(f"slow-sink: {load.name}, {seconds:g} s")
+        start = _observe(load, START_UP_SECONDS, rate=1.0)
+        grown = _observe(load, seconds, rate=None)
+        if not grown.remote_bytes:
+            raise HeadgateError(f"slow-sink, {load.name}: nothing crossed a socket, so nothing was measured")
+        bound = max(start.workers) + hg.Config().network_memory + PENDING_BUDGET + ALLOWANCE
+        met = met and max(grown.workers) <= bound and max(grown.driver) <= start.driver[-1] + ALLOWANCE
+        peaks = {
+            "worker at start": max(start.workers),
+            "worker": max(grown.workers),
+            "worker's bound": bound,
+            "driver": max(grown.driver),
+            "crossed sockets": grown.remote_bytes,
+        }
+        figures += [Figure(f"{load.name}: {what}", "MB", (peak / MB,)) for what, peak in peaks.items()]
+    target = "every process within start-up + pools + pending budget + 50 MB"
+    return CaseResult("slow-sink", target, met, tuple(figures), {"seconds": seconds * len(LOADS)})
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Resident bytes over time: of the largest worker, and of this process, which is the driver."""
+
+    workers: list[int] = field(default_factory=list)
+    driver: list[int] = field(default_factory=list)
+    remote_bytes: int = 0
+
+
+def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
+    """Run the job for a while, then cancel it. `rate` 1 is the job as good as idle: its start-up memory."""
+    environment = hg.StreamEnvironment(
+        parallelism=PARALLELISM, deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True)
+    )
+    source = hg.sources.generate(load.rows, rate=rate, batch_rows=load.batch_rows)
+    keyed = environment.from_source(source).key_by("key")
+    keyed.sink_to(hg.sinks.for_each_batch(partial(_write_slowly, load.slow)))
+    memory, driver = _Memory(), psutil.Process()
+    job = environment.execute_async("slow-sink")
+    try:
+        end = time.monotonic() + seconds
+        while (now := time.monotonic()) < end:
+            if job.status() not in ("CREATED", "RUNNING"):
+                job.wait(0)
+            sizes = [_resident(child) for child in driver.children()]
+            if len(sizes) >= PARALLELISM:
+                memory.workers.append(max(sizes))
+                memory.driver.append(_resident(driver))
+            time.sleep(min(SAMPLE_EVERY, end - now))
+        memory.remote_bytes = job.metrics()["remote_bytes"]
+    finally:
+        job.cancel()
+    return memory
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _write_slowly(slow: tuple[int, ...], batch: pa.RecordBatch, info: BatchInfo) -> None:
+    if info.subtask in slow:
+        time.sleep(batch.nbytes / SINK_BYTES_PER_S)
