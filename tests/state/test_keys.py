@@ -36,7 +36,7 @@ def grouped(slots: list[int]) -> list[int]:
 
 
 def slots_of(table: KeyTable, *columns: pa.Array) -> list[int]:
-    return table.slots(columns, len(columns[0])).tolist()
+    return list(table.slots(columns, len(columns[0])).tolist())
 
 
 @settings(max_examples=60)

@@ -335,7 +335,8 @@ class ExtremeAccumulator(ValueAccumulator):
         self._best.resize(size)
 
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
-        self._better.at(self._best.values, slots, values)
+        with np.errstate(invalid="ignore"):  # NaN is a value like any other here
+            self._better.at(self._best.values, slots, values)
 
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         best = self._best.values.take(slots)

@@ -121,12 +121,8 @@ class OrderedAccumulator(Accumulator):
 
     @staticmethod
     def _comparable(column: pa.Array) -> pa.Array:
-        """Arrow groups neither views nor fixed-size binaries; the values are the same in a plain type."""
-        if pa.types.is_string_view(column.type):
-            return column.cast(pa.large_string())
-        if pa.types.is_binary_view(column.type) or pa.types.is_fixed_size_binary(column.type):
-            return column.cast(pa.large_binary())
-        return column
+        """Arrow finds no least fixed-size binary in groups; the values are the same in a plain type."""
+        return column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
 
 
 class DistinctAccumulator(Accumulator):
@@ -142,7 +138,7 @@ class DistinctAccumulator(Accumulator):
         return self._values.nbytes + self._pairs.nbytes + self._counts.nbytes
 
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
-        assert column is not None
+        column = decoded(column)
         self._counts.resize(size)
         nulls = null_mask(column)
         if nulls is not None:

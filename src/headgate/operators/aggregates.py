@@ -131,7 +131,7 @@ def aggregate_fields(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.S
 
 
 def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:
-    """The key columns' fields in the result, where dictionaries have become what they encode.
+    """The key columns' fields in the result, where they have their value types.
 
     Raises PlanError for a column that is not there or cannot be a key.
     """

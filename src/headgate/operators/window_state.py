@@ -122,7 +122,7 @@ class WindowState:
         used = np.zeros(len(self._keys), np.bool_)
         used[keys] = True
         mentioned = np.flatnonzero(used)
-        if 2 * len(mentioned) >= len(used):
+        if 2 * len(mentioned) > len(used):
             return keys
         self._keys.compact(mentioned)
         return renumbering(mentioned, len(used)).take(keys)

@@ -40,13 +40,21 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values themselves: a dictionary's value type, else the type."""
-    return value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+    """The type of the values themselves: a dictionary's value type, and for views, which Arrow cannot take, the plain
+    type; else the type."""
+    if pa.types.is_dictionary(kind):
+        return value_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """The column without dictionary encoding."""
-    return decoded(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
+    """The column in its value type."""
+    if pa.types.is_dictionary(column.type):
+        return decoded(column.dictionary_decode())
+    plain = value_type(column.type)
+    return column if plain == column.type else column.cast(plain)
 
 
 def words_per_value(kind: pa.DataType) -> int:
@@ -232,8 +240,7 @@ def _bytes_of(column: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
     kind = column.type
     if pa.types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
-    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        column = column.cast(pa.large_binary())
+    column = decoded(column)
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, ends, data = column.buffers()
     if ends is None or len(column) == 0:

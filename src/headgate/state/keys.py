@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from headgate.errors import PlanError
 from headgate.records.canonical import (
     Bools,
     Int64s,
+    PackedBytes,
     decoded,
     dictionary_rows,
     fixed_words,
@@ -67,7 +68,7 @@ class _FixedCodec:
 
 
 class _BytesCodec:
-    """A string is the id its interner gave it."""
+    """A string is the id its interner gave it; a null is 0, which no compaction changes."""
 
     width = 1
 
@@ -80,12 +81,16 @@ class _BytesCodec:
         return self._interner.nbytes
 
     def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
-        ids = self._interner.ids if add else self._interner.known_ids
+        ids = self._ids(column, self._interner.ids if add else self._interner.known_ids)
+        nulls = null_mask(column)
+        return [ids if nulls is None else np.where(nulls, 0, ids)]
+
+    def _ids(self, column: pa.Array, find: Callable[[PackedBytes], Int64s]) -> Int64s:
         if not pa.types.is_dictionary(column.type):
-            return [ids(pack(column))]
+            return find(pack(column))
         if not len(column.dictionary) or not through_dictionary(column):
-            return self.words(decoded(column), add=add)
-        return [ids(pack(decoded(column.dictionary))).take(dictionary_rows(column))]
+            return self._ids(decoded(column), find)
+        return find(pack(decoded(column.dictionary))).take(dictionary_rows(column))
 
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
         return self._interner.strings(words[0], nulls, self._kind)
@@ -138,7 +143,7 @@ class KeyTable:
         return slots if nulls is None or self._nullable else np.where(nulls, -1, slots)
 
     def keys(self, slots: Int64s) -> list[pa.Array]:
-        """The keys of these slots, one array per column, of the columns' own types; of a dictionary, its values'."""
+        """The keys of these slots, one array per column, of the columns' value types."""
         words = [self._table.column(index).take(slots) for index in range(sum(c.width for c in self._codecs))]
         bits = self._table.column(len(words)).take(slots) if self._nullable else None
         columns, begin = [], 0

@@ -1,9 +1,9 @@
 """Open addressing over NumPy arrays: finds the slots of a whole batch of keys at once, and gives new keys new slots.
 
 Slots are the numbers 0, 1, 2 ...: new keys get the next ones, those of one batch in any order. The table knows hashes
-and slots only; what a key is, and whether two are equal, the subclass says. All rows of a batch probe together, round after round, and those that are settled drop
-out; new keys claim an empty place by writing their number there and looking who is left, so equal keys of one batch
-meet in one slot without being sorted first.
+and slots only; what a key is, and whether two are equal, the subclass says. All rows of a batch probe together, round
+after round, and those that are settled drop out; new keys claim an empty place by writing their number there and
+looking who is left, so equal keys of one batch meet in one slot without being sorted first.
 """
 
 from __future__ import annotations
