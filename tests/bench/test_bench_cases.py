@@ -1,0 +1,74 @@
+"""The cases over the runtime, small: that they measure what they say, not how fast it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headgate.bench import slow_sink
+from headgate.bench.due_times import DueTimes, read_histogram
+from headgate.bench.keyed_job import keyed_sum_seconds, run_paced, source_seconds
+from headgate.bench.keyed_sum import Sizes, _figures, _Rates
+from headgate.operators.base import Operator, OperatorContext
+
+
+def test_rate_takes_start_up_out() -> None:
+    assert Sizes(1000, 5000).rate(lambda rows: 7.0 + rows / 200) == pytest.approx(200)
+
+
+def test_ratio_net_of_sources() -> None:
+    rates = _Rates(ours=[10.0], our_source=[20.0], flink=[1.0], flink_source=[2.0], flink_two_phase=[2.0])
+    figures = {figure.name: figure.median for figure in _figures(rates)}
+    assert figures["ratio to Flink"] == 10
+    assert figures["ratio to Flink, net of sources"] == pytest.approx(20 / 2)
+
+
+def test_keyed_sum_and_its_source_run_in_processes() -> None:
+    assert keyed_sum_seconds(100_000) > 0  # raises if fewer than half of the rows crossed a socket
+    assert source_seconds(100_000) > 0
+
+
+def test_every_row_has_a_latency(tmp_path: Path) -> None:
+    run_paced(30_000, 100_000.0, tmp_path)
+    histogram = read_histogram(tmp_path)
+    assert histogram.get_total_count() == 30_000
+    assert 0 < histogram.get_value_at_percentile(50) < 4_000_000
+
+
+class Nothing:
+    """Where rows end."""
+
+    def emit(self, batch: pa.RecordBatch) -> None: ...
+
+    def emit_watermark(self, time: int) -> None: ...
+
+    def emit_status(self, active: bool) -> None: ...
+
+
+def test_latency_runs_from_the_due_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.record_batch({"ts": pa.array([1_000_000, 1_000_400, 999_000], pa.timestamp("us", tz="UTC"))})
+    monkeypatch.setattr("headgate.bench.due_times.time.time", lambda: 1.0015)
+    operator = DueTimes(Operator, "ts", str(tmp_path))
+    operator.output = operator._inner.output = Nothing()
+    operator.open(OperatorContext("job", "window", 0, 1))
+    operator.process(rows)
+    operator.end_input()
+    counts = np.load(tmp_path / "0.npy")
+    assert np.flatnonzero(counts).tolist() == [1100, 1500, 2500]
+
+
+def test_slow_sink_watches_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_sink, "SAMPLE_EVERY", 0.05)
+    memory = slow_sink._observe(slow_sink.LOADS[2], 2.0, rate=None)
+    assert memory.remote_bytes > slow_sink.BIG_ROW
+    assert len(memory.workers) == len(memory.driver) > 5
+    assert max(memory.workers) < 1e9
+
+
+def test_big_rows_are_pure() -> None:
+    whole = slow_sink.big_rows(0, 5)
+    assert whole.slice(3, 2).equals(slow_sink.big_rows(3, 2))
+    assert len(whole["value"][4].as_py()) == slow_sink.BIG_ROW
