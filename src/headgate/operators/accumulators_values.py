@@ -11,13 +11,10 @@ from headgate.operators.base import MAX_TIME, MIN_TIME
 from headgate.records.canonical import Int64s, decoded, flat_ranges, null_mask
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
+from headgate.state.pairs import PairTable
 from headgate.state.renumber import OneRowPerSlot, renumbering
 from headgate.state.values import ValueLog
-from headgate.state.words import WordTable
 
-#: A pair of small numbers as one word: the left one above, the right one in the low 32 bits.
-_SHIFT = 32
-_RIGHT = (1 << _SHIFT) - 1
 #: Values that nobody refers to any more are thrown out when they are this many more than those in use.
 _SLACK = 1 << 16
 
@@ -130,7 +127,7 @@ class DistinctAccumulator(Accumulator):
 
     def __init__(self, kind: pa.DataType) -> None:
         self._values = KeyTable([kind])
-        self._pairs = WordTable()
+        self._pairs = PairTable()
         self._counts = Growable(np.int64)
 
     @property
@@ -147,20 +144,20 @@ class DistinctAccumulator(Accumulator):
         if not len(slots):
             return
         known = len(self._pairs)
-        self._pairs.slots(slots << _SHIFT | self._values.slots([column], len(column)))
-        np.add.at(self._counts.values, self._pairs.column()[known:] >> _SHIFT, 1)
+        self._pairs.slots(slots, self._values.slots([column], len(column)))
+        np.add.at(self._counts.values, self._pairs.left(known), 1)
 
     def result(self, slots: Int64s) -> pa.Array:
         return pa.array(self._counts.values.take(slots))
 
     def keep(self, slots: Int64s) -> None:
-        owners = renumbering(slots, len(self._counts)).take(self._pairs.column() >> _SHIFT)
+        owners = renumbering(slots, len(self._counts)).take(self._pairs.left())
         kept = np.flatnonzero(owners >= 0)
-        values = self._pairs.column().take(kept) & _RIGHT
+        values = self._pairs.right().take(kept)
         used = np.zeros(len(self._values), np.bool_)
         used[values] = True
         live = np.flatnonzero(used)
-        self._pairs.replace([owners.take(kept) << _SHIFT | renumbering(live, len(used)).take(values)])
+        self._pairs.replace(owners.take(kept), renumbering(live, len(used)).take(values))
         self._values.compact(live)
         self._counts.replace(self._counts.values.take(slots))
 

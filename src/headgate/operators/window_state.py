@@ -9,15 +9,13 @@ import pyarrow as pa
 
 from headgate.operators.accumulator_set import AccumulatorSet
 from headgate.operators.base import MAX_TIME
-from headgate.records.canonical import Int64s
+from headgate.records.canonical import Bools, Int64s
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
+from headgate.state.pairs import PairTable
 from headgate.state.renumber import renumbering
 from headgate.state.words import WordTable
 
-#: An entry's word: the window's slot above, the key's in the low 32 bits.
-_SHIFT = 32
-_KEY = (1 << _SHIFT) - 1
 #: Fewer dead entries than this are not worth a compaction.
 _LEAST_DEAD = 8192
 
@@ -33,7 +31,7 @@ class WindowState:
         self._keys = KeyTable(key_types)
         self._windows = WordTable()
         self._open = Growable(np.bool_, True)
-        self._entries = WordTable()
+        self._entries = PairTable()
         self._accumulators = accumulators
         self._dead = 0
         self._first_open = MAX_TIME
@@ -56,7 +54,7 @@ class WindowState:
     def add(self, keys: Int64s, window: Int64s | int, batch: pa.RecordBatch, times: Int64s) -> None:
         """Take rows into their windows: one window per row, or one for all."""
         slot = self._window_slot(window) if isinstance(window, int) else self._window_slots(window)
-        entries = self._entries.slots(keys | (slot << _SHIFT))
+        entries = self._entries.slots(slot, keys)
         self._accumulators.update(len(self._entries), entries, batch, times)
 
     def fire(self, last: int, most: int) -> Iterator[tuple[list[pa.Array], Int64s, list[pa.Array]]]:
@@ -67,12 +65,12 @@ class WindowState:
         if last < self._first_open:
             return
         fired = self._open.values & (self._windows.column() <= last)
-        entries = self._entries_of(fired)
+        keys, windows = self._entries.right(), self._entries.left()
+        entries = self._in_order(np.flatnonzero(fired.take(windows)), windows)
         for begin in range(0, len(entries), most):
             some = entries[begin : begin + most]
-            words = self._entries.column().take(some)
-            index = self._windows.column().take(words >> _SHIFT)
-            yield self._keys.keys(words & _KEY), index, self._accumulators.results(some)
+            index = self._windows.column().take(windows.take(some))
+            yield self._keys.keys(keys.take(some)), index, self._accumulators.results(some)
         self._close(fired, len(entries))
 
     def _window_slot(self, window: int) -> int:
@@ -87,16 +85,14 @@ class WindowState:
             self._first_open = min(self._first_open, int(windows.min()))
         return slots
 
-    def _entries_of(self, windows: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Int64s:
-        """The entries of the windows whose flag is set, in the order of windows."""
-        window_slots = self._entries.column() >> _SHIFT
-        entries = np.flatnonzero(windows.take(window_slots))
+    def _in_order(self, entries: Int64s, windows: Int64s) -> Int64s:
+        """The entries sorted by window, given the window's slot of every entry."""
         order = np.argsort(self._windows.column())
         rank = np.empty(len(order), np.uint16 if len(order) <= 1 << 16 else np.int64)  # 16 bits are sorted by radix
         rank[order] = np.arange(len(order))
-        return entries.take(np.argsort(rank.take(window_slots.take(entries)), kind="stable"))
+        return entries.take(np.argsort(rank.take(windows.take(entries)), kind="stable"))
 
-    def _close(self, fired: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], entries: int) -> None:
+    def _close(self, fired: Bools, entries: int) -> None:
         self._open.values[fired] = False
         still_open = self._windows.column()[self._open.values]
         self._first_open = int(still_open.min()) if len(still_open) else MAX_TIME
@@ -105,15 +101,13 @@ class WindowState:
             self._compact()
 
     def _compact(self) -> None:
-        words = self._entries.column()
-        window_slots, keys = words >> _SHIFT, words & _KEY
-        live = np.flatnonzero(self._open.values.take(window_slots))
-        window_slots, kept_keys = window_slots.take(live), self._renumber_keys(keys).take(live)
-        open_windows = np.flatnonzero(self._open.values)
-        renumbered = renumbering(open_windows, len(self._windows)).take(window_slots)
-        self._windows.replace([self._windows.column().take(open_windows)])
-        self._open.replace(np.ones(len(open_windows), np.bool_))
-        self._entries.replace([renumbered << _SHIFT | kept_keys])
+        windows, keys = self._entries.left(), self._renumber_keys(self._entries.right())
+        live = np.flatnonzero(self._open.values.take(windows))
+        still_open = np.flatnonzero(self._open.values)
+        windows = renumbering(still_open, len(self._windows)).take(windows.take(live))
+        self._windows.replace([self._windows.column().take(still_open)])
+        self._open.replace(np.ones(len(still_open), np.bool_))
+        self._entries.replace(windows, keys.take(live))
         self._accumulators.keep(live)
         self._dead, self._latest = 0, None
 

@@ -70,7 +70,8 @@ def hash_words(words: Sequence[Int64s]) -> UInt64s:
 def hash_bytes(packed: PackedBytes) -> UInt64s:
     """Hash byte strings: the sum over their words, each scrambled by its position, folded with the length."""
     hashes = _scramble(packed.first, _GOLDEN)
-    hashes += _scramble(packed.second, _SECOND)
+    if packed.second.any():
+        hashes += _scramble(packed.second, _SECOND)
     if len(packed.tail):
         counts = tail_words(packed.lengths)
         position, starts = flat_ranges(np.zeros(len(counts), np.int64), counts)
