@@ -1,6 +1,7 @@
 """Every error Headgate raises, on one screen.
 
-An error says whose fault it is (its class), where it happened (`job`, `operator`, `subtask`) and what to do (its message).
+An error says whose fault it is (its class), where it happened (`job`, `operator`, `subtask`) and what to do (its
+message).
 """
 
 from __future__ import annotations
@@ -86,7 +87,6 @@ class ExchangeError(HeadgateError):
     """The exchange broke a rule of its own protocol, or data was corrupted on the way."""
 
 
-
 class JobCancelled(HeadgateError):
     """The job was cancelled."""
 
@@ -100,6 +100,4 @@ def from_wire(fields: dict[str, Any]) -> HeadgateError:
     )
 
 
-_KINDS = {
-    cls.__name__: cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, HeadgateError)
-}
+_KINDS = {cls.__name__: cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, HeadgateError)}

@@ -1,8 +1,8 @@
-"""Input channels: one queue per producer subtask. The local one reads the subpartition directly, without copy or credit; the
-remote one receives from the network, under credit.
+"""Input channels: one queue per producer subtask. The local one reads the subpartition directly, without copy or
+credit; the remote one receives from the network, under credit.
 
-A channel hands the task `(bytes of a data buffer, recycle)` or an event; the task copies the bytes out and recycles at once,
-since that is what returns credit.
+A channel hands the task `(bytes of a data buffer, recycle)` or an event; the task copies the bytes out and recycles at
+once, since that is what returns credit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class InputChannel:
         """Begin to read, now that somebody listens."""
 
     def poll(self) -> tuple[Buffer | Event | None, bool]:
-        """The next buffer or event, or None; and whether more can be polled at once. Raises what made the channel fail."""
+        """The next buffer or event, or None; and whether more can be polled at once. Raises what made the channel fail.
+        """
         raise AssertionError("an input channel is local or remote")
 
     def release(self) -> None:
@@ -80,7 +81,8 @@ class Connection(Protocol):
 
 
 class RemoteInputChannel(InputChannel):
-    """A subpartition of another TaskManager, at `address` (edge, producer, subpartition). `on_*` run on the network thread,
+    """A subpartition of another TaskManager, at `address` (edge, producer, subpartition). `on_*` run on the network
+    thread,
     `poll` on the task thread."""
 
     def __init__(
@@ -120,6 +122,15 @@ class RemoteInputChannel(InputChannel):
     def take_segment(self) -> MemorySegment | None:
         return self._buffers.take()
 
+    def reserve_segment(self) -> MemorySegment | None:
+        return self._buffers.reserve()
+
+    def claim_segment(self) -> None:
+        self._buffers.claim()
+
+    def unreserve_segment(self, segment: MemorySegment) -> None:
+        self._buffers.unreserve(segment)
+
     def recycle(self, segment: MemorySegment) -> None:
         self._buffers.recycle(segment)
 
@@ -145,7 +156,8 @@ class RemoteInputChannel(InputChannel):
                 item.recycle()
             return
         self._received.append(item)
-        # The task re-queues a channel by itself while it sees more behind what it polled, so only the first needs a word;
+        # The task re-queues a channel by itself while it sees more behind what it polled, so only the first
+        # needs a word;
         # a word too many is harmless, one too few would be a stall.
         if len(self._received) == 1:
             self._notify(self.index)

@@ -12,8 +12,8 @@ from headgate.records.elements import Event
 
 
 class InputGate:
-    """Channels with data stand in one queue, once each; a poll takes one buffer of the first and, if it has more, puts it at
-    the end, so none starves (`research/flink.md` 2.5).
+    """Channels with data stand in one queue, once each; a poll takes one buffer of the first and, if it has more, puts
+    it at the end, so none starves (`research/flink.md` 2.5).
 
     `on_data` is called, from any thread, when the gate turns from empty to not empty.
     """

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.local_pool import LocalBufferPool
-from headgate.memory.segment import MemorySegment
 from headgate.memory.lock import LockFactory
+from headgate.memory.segment import MemorySegment
 from headgate.records.elements import Event
 
 
@@ -53,8 +53,8 @@ class ResultPartition:
             self._on_segment_free()
 
     def write(self, index: int, data: memoryview) -> int:
-        """Copy the head of `data` into the subpartition's segments; returns the bytes copied, fewer when no segment is free
-        or the subpartition is at its cap."""
+        """Copy the head of `data` into the subpartition's segments; returns the bytes copied, fewer when no segment is
+        free or the subpartition is at its cap."""
         done, size = 0, len(data)
         subpartition = self.subpartitions[index]
         while done < size:
@@ -73,10 +73,7 @@ class ResultPartition:
         return done
 
     def _new_builder(self, index: int) -> BufferBuilder | None:
-        if self._pool.outstanding(index) >= self._cap:
-            segment = None
-        else:
-            segment = self._pool.request(index)
+        segment = self._pool.request(index) if self._pool.outstanding(index) < self._cap else None
         if segment is None:
             # Say that a segment is wanted before the last look, or one that comes back in between would wake nobody.
             self._wanting = True

@@ -73,8 +73,8 @@ class PendingSlices:
         self.bytes += rows.num_rows * row_bytes
 
     def cut(self, message_size: int) -> tuple[list[pa.RecordBatch], int]:
-        """All slices as batches of one to two times `message_size` (fewer bytes when there are no more; at least one row
-        each), and the bytes of source batches no longer held."""
+        """All slices as batches of one to two times `message_size` (fewer bytes when there are no more; at least one
+        row each), and the bytes of source batches no longer held."""
         whole = self._slices[0] if len(self._slices) == 1 else pa.concat_batches(self._slices)
         messages = max(1, min(self.rows, int(self.bytes // message_size)))
         step = -(-self.rows // messages)

@@ -1,8 +1,8 @@
 """PipelinedSubpartition: the queue of buffers from one subtask to one consumer.
 
-The task adds buffers while they are still empty and fills them in place; the reader takes slices of what has been written so
-far, once a buffer is finished or a flush was asked for. Rules and names: `research/flink.md` 3.4. The reader is told only
-when it would otherwise not look: on the first finished buffer, and on a flush that makes data visible.
+The task adds buffers while they are still empty and fills them in place; the reader takes slices of what has been
+written so far, once a buffer is finished or a flush was asked for. Rules and names: `research/flink.md` 3.4. The reader
+is told only when it would otherwise not look: on the first finished buffer, and on a flush that makes data visible.
 """
 
 from __future__ import annotations
@@ -38,7 +38,17 @@ class EventConsumer:
 class PipelinedSubpartition:
     """One writer (the task), one reader (the network thread, or a task of the same TaskManager)."""
 
-    __slots__ = ("_backlog", "_flush_requested", "_listener", "_lock", "_queue", "_released", "_sequence", "finished", "index")
+    __slots__ = (
+        "_backlog",
+        "_flush_requested",
+        "_listener",
+        "_lock",
+        "_queue",
+        "_released",
+        "_sequence",
+        "finished",
+        "index",
+    )
 
     def __init__(self, index: int, lock_factory: LockFactory) -> None:
         self.index = index
@@ -54,7 +64,8 @@ class PipelinedSubpartition:
     # --- the writer's side
 
     def add(self, consumer: BufferConsumer | EventConsumer) -> None:
-        """Queue a buffer; all before it must be finished. A released or finished subpartition takes no more and closes it."""
+        """Queue a buffer; all before it must be finished. A released or finished subpartition takes no more and closes
+        it."""
         with self._lock:
             refused = self._released or self.finished
             if not refused:

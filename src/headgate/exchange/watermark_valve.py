@@ -8,8 +8,8 @@ from headgate.records.elements import MAX_TIME, MIN_TIME
 class WatermarkValve:
     """Merges the watermarks and statuses of a task's channels (Flink's StatusWatermarkValve).
 
-    A channel that comes back from idleness counts again once it has reached the watermark that went out meanwhile, so that
-    the output never goes back. Methods return what has changed for the task, or None.
+    A channel that comes back from idleness counts again once it has reached the watermark that went out meanwhile, so
+    that the output never goes back. Methods return what has changed for the task, or None.
     """
 
     def __init__(self, channels: int) -> None:
@@ -29,7 +29,8 @@ class WatermarkValve:
         return self._advance()
 
     def status(self, channel: int, active: bool) -> tuple[int | None, bool | None]:
-        """A channel turned idle or active: (the task's new watermark, the task's new status), each None if unchanged."""
+        """A channel turned idle or active: (the task's new watermark, the task's new status), each None if unchanged.
+        """
         self._active[channel] = active
         self._aligned[channel] = active and self._times[channel] >= self.output
         any_active = any(self._active)

@@ -1,9 +1,9 @@
 """RecordWriter: from batches to bytes in subpartitions, without ever waiting for a buffer.
 
-Columnar rule: the slices of a batch wait per channel until they make one Arrow message of `message_size`; otherwise dealing a
-batch to many channels would leave scraps. A message leaves earlier when the buffer timeout or an event asks for it.
-What is cut but does not fit into free segments is *due*; while anything is due the writer is not available, and its task
-takes no new batch. That is back-pressure.
+Columnar rule: the slices of a batch wait per channel until they make one Arrow message of `message_size`; otherwise
+dealing a batch to many channels would leave scraps. A message leaves earlier when the buffer timeout or an event asks
+for it. What is cut but does not fit into free segments is *due*; while anything is due the writer is not available, and
+its task takes no new batch. That is back-pressure.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RecordWriter:
         """Take a batch; it leaves as soon as a message is full, `buffer_timeout` at the latest."""
         if self._due_channels and self._budget.is_exceeded:
             self._wait_hard(self)
-        size = batch.nbytes
+        size = self._codec.batch_bytes(batch)
         row_bytes = size / batch.num_rows
         shares = [(0, batch)] if self._is_broadcast else self._selector.select(batch)
         held = HeldBatch(size, len(shares))
@@ -102,7 +102,8 @@ class RecordWriter:
         self.flush()
 
     def finish(self) -> None:
-        """The end: everything pending, then END_OF_DATA and END_OF_PARTITION on every channel, behind all that is due."""
+        """The end: everything pending, then END_OF_DATA and END_OF_PARTITION on every channel, behind all that is due.
+        """
         for pending in self._pending:
             self._cut(pending)
         for channel in range(len(self._due)):

@@ -1,5 +1,5 @@
-"""The execution graph: which subtask runs in which TaskManager, and which channels join them. Pure arithmetic on the job graph,
-so each TaskManager works out its own part from the same plan."""
+"""The execution graph: which subtask runs in which TaskManager, and which channels join them. Pure arithmetic on the
+job graph, so each TaskManager works out its own part from the same plan."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A job graph on a number of TaskManagers. Subtask i of every vertex shares slot i; slots are dealt to TaskManagers in
-    turn, so that smaller vertices are spread too."""
+    """A job graph on a number of TaskManagers. Subtask i of every vertex shares slot i; slots are dealt to TaskManagers
+    in turn, so that smaller vertices are spread too."""
 
     job: JobGraph
     taskmanagers: int

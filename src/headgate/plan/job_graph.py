@@ -1,7 +1,7 @@
 """The job graph: stream nodes chained into vertices, and the exchanges between them.
 
-Nodes that need no exchange run in one task and call each other directly. A vertex is a tree of nodes: its head reads the
-input or is a source, and each node may have several chained consumers.
+Nodes that need no exchange run in one task and call each other directly. A vertex is a tree of nodes: its head reads
+the input or is a source, and each node may have several chained consumers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from headgate.plan.graph import Edge, Node, Partitioning, StreamGraph
 
 @dataclass(frozen=True, slots=True)
 class JobEdge:
-    """An exchange. Rows of `source_node` leave vertex `source` and enter `target` as its input number `target_input`."""
+    """An exchange. Rows of `source_node` leave vertex `source` and enter `target` as its input number `target_input`.
+    """
 
     id: int
     source: int

@@ -3,12 +3,12 @@
 1. The consumer reserves exclusive buffers and announces them with its request: the initial credit.
 2. The producer spends one credit per data buffer and sends none at 0. Events are free.
 3. Each buffer carries the backlog, the data buffers still queued behind it. The consumer then wants `backlog + initial`
-   buffers and takes floating ones from its gate's pool, one at a time; each is a new credit.
+buffers and takes floating ones from its gate's pool, one at a time; each is a new credit.
 4. Credit comes back when the task has *consumed* a buffer and recycled it, never when it was received.
 5. New credit gathers until the connection can write, and goes out as one AddCredit.
 
-Source: `research/flink.md` 2.3 and 2.5. Invariant (2.6 a): credit at the producer + credit on its way + unannounced credit
-+ buffers in flight = free buffers held by the channel.
+Source: `research/flink.md` 2.3 and 2.5. Invariant (2.6 a): credit at the producer + credit on its way + unannounced
+credit + buffers in flight = free buffers held by the channel.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 
 from headgate.errors import ExchangeError
 from headgate.memory.local_pool import LocalBufferPool
-from headgate.memory.segment import MemorySegment
 from headgate.memory.lock import LockFactory
+from headgate.memory.segment import MemorySegment
 
 MAX_CREDIT = 1 << 24
 
@@ -48,13 +48,13 @@ class SenderCredit:
 class BufferManager:
     """The consumer's end: the buffers of one remote channel, and the credit they stand for.
 
-    The network thread takes buffers and reports backlogs, the task thread recycles, the pool's listener may run on either;
-    hence the lock. `on_credit` is called, outside the lock, when unannounced credit goes from none to some.
+    The network thread takes buffers and reports backlogs, the task thread recycles, the pool's listener may run on
+    either; hence the lock. `on_credit` is called, outside the lock, when unannounced credit goes from none to some.
     """
 
     __slots__ = (
         "_exclusive", "_floating", "_give_back", "_lock", "_on_credit", "_owned", "_pool", "_released", "_required",
-        "_waiting", "initial_credit", "unannounced",
+        "_reserved", "_waiting", "initial_credit", "unannounced",
     )  # fmt: skip
 
     def __init__(
@@ -74,18 +74,47 @@ class BufferManager:
         self._lock = lock_factory()
         self.initial_credit = len(exclusive)
         self._required = 0
+        self._reserved = 0
         self._waiting = False
         self._released = False
         self.unannounced = 0
 
     @property
     def free(self) -> int:
-        """Buffers that are empty and held by this channel."""
-        return len(self._exclusive) + len(self._floating)
+        """Buffers that are empty and held by this channel, those reserved for what is expected included."""
+        return len(self._exclusive) + len(self._floating) + self._reserved
+
+    def reserve(self) -> MemorySegment | None:
+        """A buffer for data that are expected, in the order of `take`; None when none is free."""
+        with self._lock:
+            free = self._floating or self._exclusive
+            if self._released or not free:
+                return None
+            self._reserved += 1
+            return free.popleft()
+
+    def claim(self) -> None:
+        """The data came: a reserved buffer is not free any more."""
+        with self._lock:
+            self._reserved -= 1
+
+    def unreserve(self, segment: MemorySegment) -> None:
+        """Something else came. The last reserved goes back first, so that the order is as it was."""
+        is_exclusive = segment.index in self._owned
+        with self._lock:
+            self._reserved -= 1
+            released = self._released
+            if not released:
+                (self._exclusive if is_exclusive else self._floating).appendleft(segment)
+        if released:
+            if is_exclusive:
+                self._give_back([segment])
+            else:
+                self._pool.recycle(segment)
 
     def take(self) -> MemorySegment | None:
-        """A buffer for data that arrived, floating ones first; None once released. Raises ExchangeError when the producer
-        sent without credit."""
+        """A buffer for data that arrived, floating ones first; None once released. Raises ExchangeError when the
+        producer sent without credit."""
         with self._lock:
             if self._released:
                 return None
@@ -96,8 +125,8 @@ class BufferManager:
         raise ExchangeError("the producer sent a buffer without credit")
 
     def recycle(self, segment: MemorySegment) -> None:
-        """The task has consumed a buffer of this channel; that is new credit, unless it was a floating one, which goes back
-        to the gate's pool for whoever needs it most."""
+        """The task has consumed a buffer of this channel; that is new credit, unless it was a floating one, which goes
+        back to the gate's pool for whoever needs it most."""
         if segment.index not in self._owned:
             self._pool.recycle(segment)
             return
@@ -165,8 +194,8 @@ class BufferManager:
             return credit
 
     def release(self) -> None:
-        """Hold nothing more: floating buffers go back to the gate's pool, exclusive ones to the network pool; those still
-        with the task follow when it recycles them."""
+        """Hold nothing more: floating buffers go back to the gate's pool, exclusive ones to the network pool; those
+        still with the task follow when it recycles them."""
         with self._lock:
             if self._released:
                 return

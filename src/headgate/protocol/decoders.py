@@ -1,9 +1,11 @@
-"""Bytes to messages, for both ends of a data link. Neither reads a socket: they say where bytes go and are told how many came."""
+"""Bytes to messages, for both ends of a data link. Neither reads a socket: they say where bytes go and are told how
+many came."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, cast
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import Final, Protocol, cast
 
 from headgate.errors import ExchangeError
 from headgate.protocol.messages import (
@@ -12,6 +14,7 @@ from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
     FRAME,
+    MAGIC,
     MAX_CONTROL_FRAME,
     TO_CONSUMER,
     TO_PRODUCER,
@@ -22,9 +25,14 @@ from headgate.protocol.messages import (
     parse_control,
 )
 
-#: What is read beyond the current payload: the next header and the frames that follow when they are small. A larger value
+#: What is read beyond the current payload: the next header and the frames that follow when they are small. A larger
+#: value
 #: would save reads of small frames and cost a copy of as many bytes of each large one.
 _STAGING_BYTES: Final = 2048
+
+
+#: Full segments that one read may fill beyond the one under way; 8 of 32 KiB are half of the kernel's socket buffer.
+_READ_AHEAD: Final = 8
 
 
 class RequestDecoder:
@@ -49,48 +57,153 @@ class RequestDecoder:
         self._rest = data[position:]
 
 
-#: Given a header, where its payload goes: a writable view of exactly `size` bytes, or None to discard it.
-Allocate = Callable[[BufferResponse], memoryview | None]
+class Memory(Protocol):
+    """Where payloads go; the decoder's user knows what a reservation is, the decoder only carries it about."""
+
+    def allocate(self, response: BufferResponse) -> memoryview | None:
+        """A writable view of exactly `size` bytes for the payload behind this header, or None to discard it."""
+
+    def reserve(self, receiver: int) -> tuple[Reservation, memoryview] | None:
+        """A whole segment of a channel, for a frame of its that is expected; None when it has none free."""
+
+    def claim(self, reservation: Reservation) -> None:
+        """The frame has come: its payload is being read into the reserved segment."""
+
+    def give_back(self, reservation: Reservation) -> None:
+        """Something else has come."""
+
+
+Reservation = object
+Item = tuple[BufferResponse, memoryview] | ErrorResponse
 
 
 class ResponseDecoder:
     """The consumer's end: buffers, read straight into the segments they are for.
 
     `buffers()` are the places to read into, in order; `received(n)` says that n bytes came and yields the messages they
-    complete. Behind the payload under way there is always room for the next header, so a stream of large frames takes one
-    read each.
+    complete. Behind the payload under way there is room for the next header and some more.
+
+    *Reading ahead*: while full segments stream in, the next ones are expected to be as full and for the channel that
+    came
+    next the last time (the producer deals turns in a fixed order). Segments of theirs are reserved, and one read then
+    fills
+    several. Where the guess was wrong the bytes are copied to where they belong, and nothing but time is lost. In
+    Python a
+    read costs more than the bytes in it: the thread gives the interpreter lock away and has to win it back.
     """
 
-    def __init__(self, allocate: Allocate, max_payload: int) -> None:
-        self._allocate = allocate
-        self._max_payload = max_payload
+    def __init__(self, memory: Memory, segment_size: int) -> None:
+        self._memory = memory
+        self._segment_size = segment_size
         self._staging = memoryview(bytearray(_STAGING_BYTES))
         self._staged = b""
         self._current: BufferResponse | None = None
         self._payload: memoryview | None = None
         self._filled = 0
         self._discard = memoryview(bytearray(0))
+        self._headers = [memoryview(bytearray(BUFFER_RESPONSE.size)) for _ in range(_READ_AHEAD)]
+        self._ahead: deque[tuple[Reservation, memoryview, int]] = deque()
+        self._followers: dict[int, int] = {}
+        self._last = -1
+        self._is_streaming = False
 
     def buffers(self) -> list[memoryview]:
         """Where the next bytes go; never empty."""
-        if self._payload is not None:
-            return [self._payload[self._filled :], self._staging]
-        return [self._staging]
+        if self._payload is None:
+            if self._staged:  # in the middle of a header: what follows is not known
+                return [self._staging]
+            places = []
+        else:
+            places = [self._payload[self._filled :]]
+        if self._is_streaming and len(self._ahead) < _READ_AHEAD // 2:
+            self._reserve()
+        for header, (_, view, _) in zip(self._headers, self._ahead, strict=False):
+            places.append(header)
+            places.append(view)
+        places.append(self._staging)
+        return places
 
-    def received(self, count: int) -> Iterator[tuple[BufferResponse, memoryview] | ErrorResponse]:
-        """Account for `count` bytes in `buffers()`. Must be run to its end before the next call. Raises ExchangeError."""
-        data = b""
+    def _reserve(self) -> None:
+        """Reserve for the frames that should come next."""
+        receiver = self._ahead[-1][2] if self._ahead else self._last
+        while len(self._ahead) < _READ_AHEAD:
+            receiver = self._followers.get(receiver, -1)
+            reserved = self._memory.reserve(receiver) if receiver >= 0 else None
+            if reserved is None:
+                return
+            self._ahead.append((*reserved, receiver))
+
+    def forget_ahead(self) -> None:
+        """Give back what is reserved, the last first, so that all is as before."""
+        while self._ahead:
+            self._memory.give_back(self._ahead.pop()[0])
+
+    def received(self, count: int) -> Iterator[Item]:
+        """Account for `count` bytes in `buffers()`. Must be run to its end before the next call. Raises ExchangeError.
+        """
+        in_header = self._payload is None and bool(self._staged)
         if self._payload is not None:
             direct = min(count, len(self._payload) - self._filled)
             self._filled += direct
             count -= direct
             if self._filled == len(self._payload):
                 yield self._complete()
+        if count and self._ahead and not in_header:
+            count, rest = yield from self._take_ahead(count)
+        else:
+            rest = b""
         if count:
-            data = bytes(self._staging[:count])
-        yield from self._parse(self._staged + data if self._staged else data)
+            rest += bytes(self._staging[:count])
+        if rest:
+            yield from self._parse(self._staged + rest)
 
-    def _parse(self, data: bytes) -> Iterator[tuple[BufferResponse, memoryview] | ErrorResponse]:
+    def _take_ahead(self, count: int) -> Generator[Item, None, tuple[int, bytes]]:
+        """Go through the reserved places. Returns the bytes that are in the staging area, and those before them that
+        did not match what was expected and must be parsed."""
+        slot = 0
+        while count and self._ahead:
+            header = self._headers[slot]
+            reservation, view, receiver = self._ahead[0]
+            if count < len(header) or not self._is_expected(header, receiver):
+                return self._unexpected(slot, count)
+            self._ahead.popleft()
+            slot += 1
+            self._memory.claim(reservation)
+            _, _, _, _, sequence, backlog, _, size = BUFFER_RESPONSE.unpack_from(header)
+            self._current = BufferResponse(receiver, sequence, backlog, False, size)
+            self._payload = view
+            self._last = receiver
+            count -= len(header)
+            self._filled = min(count, size)
+            count -= self._filled
+            if self._filled < size:
+                return 0, b""
+            yield self._complete()
+        return count, b""
+
+    def _is_expected(self, header: memoryview, receiver: int) -> bool:
+        length, magic, message_id, to, _, _, data_type, size = BUFFER_RESPONSE.unpack_from(header)
+        return bool(
+            magic == MAGIC
+            and message_id == BUFFER_RESPONSE_ID
+            and to == receiver
+            and data_type == DATA_BUFFER
+            and size == self._segment_size
+            and length == BUFFER_RESPONSE.size + size
+        )
+
+    def _unexpected(self, slot: int, count: int) -> tuple[int, bytes]:
+        """Collect `count` bytes from the places from `slot` on, in order, and give the reserved ones back."""
+        pieces = []
+        for header, (_, view, _) in zip(self._headers[slot:], self._ahead, strict=False):
+            for place in (header, view):
+                pieces.append(bytes(place[:count]))
+                count -= len(pieces[-1])
+        self.forget_ahead()
+        self._is_streaming = False
+        return count, b"".join(pieces)
+
+    def _parse(self, data: bytes) -> Iterator[Item]:
         position = 0
         while len(data) - position >= FRAME.size:
             length, magic, message_id = FRAME.unpack_from(data, position)
@@ -116,13 +229,21 @@ class ResponseDecoder:
 
     def _begin(self, data: bytes, position: int, length: int) -> None:
         _, _, _, receiver, sequence, backlog, data_type, size = BUFFER_RESPONSE.unpack_from(data, position)
-        if length != BUFFER_RESPONSE.size + size or size > self._max_payload or data_type not in (DATA_BUFFER, EVENT_BUFFER):
+        if (
+            length != BUFFER_RESPONSE.size + size
+            or size > self._segment_size
+            or data_type not in (DATA_BUFFER, EVENT_BUFFER)
+        ):
             raise ExchangeError(f"stream corrupted: a buffer of {size} bytes, type {data_type}, in a frame of {length}")
         self._current = BufferResponse(receiver, sequence, backlog, data_type == EVENT_BUFFER, size)
-        place = self._allocate(self._current)
+        self._is_streaming = size == self._segment_size
+        self._followers[self._last] = receiver
+        self._last = receiver
+        self.forget_ahead()
+        place = self._memory.allocate(self._current)
         if place is None:
             if len(self._discard) < size:
-                self._discard = memoryview(bytearray(self._max_payload))
+                self._discard = memoryview(bytearray(self._segment_size))
             place = self._discard[:size]
         self._payload = place
         self._filled = 0

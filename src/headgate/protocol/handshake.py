@@ -1,7 +1,9 @@
 """Who is there? Both ends of a new link prove that they know the job's secret, without sending it.
 
-The dialling side sends `hello | nonce`, the listening side answers `nonce | proof`, the dialling side sends its `proof`.
-A proof is HMAC-SHA256 over the role and both nonces, so neither side can be made to prove for the other. Version, job and
+The dialling side sends `hello | nonce`, the listening side answers `nonce | proof`, the dialling side sends its
+`proof`.
+A proof is HMAC-SHA256 over the role and both nonces, so neither side can be made to prove for the other. Version, job
+and
 attempt are part of the hello, and of what is proved: a survivor of an older attempt, another job or another release is
 refused with a reason. The same handshake serves data links and control links; `kind` keeps them apart.
 """
@@ -53,9 +55,12 @@ class Dialler:
         self.hello = _HELLO.pack(_MAGIC, PROTOCOL_VERSION, kind, peer, credentials.job, credentials.attempt) + nonce
 
     def prove(self, answer: bytes) -> bytes:
-        """Check the listener's proof and return ours. Raises ExchangeError when refused or when it cannot prove itself."""
+        """Check the listener's proof and return ours. Raises ExchangeError when refused or when it cannot prove itself.
+        """
         if answer[:1] != _ACCEPTED:
-            raise ExchangeError(f"the peer refused the connection: {answer[1:].rstrip(bytes(1)).decode(errors='replace')}")
+            raise ExchangeError(
+                f"the peer refused the connection: {answer[1:].rstrip(bytes(1)).decode(errors='replace')}"
+            )
         nonce, proof = answer[1 : 1 + NONCE_BYTES], answer[1 + NONCE_BYTES :]
         if not hmac.compare_digest(proof, self._credentials.proof(b"listener", self.hello, nonce)):
             raise ExchangeError("the peer does not know this job's secret")
@@ -91,7 +96,9 @@ class Listener:
 
     def check(self, proof: bytes) -> int:
         """The dialler's peer number. Raises ExchangeError when it cannot prove that it knows the secret."""
-        if not self._hello or not hmac.compare_digest(proof, self._credentials.proof(b"dialler", self._hello, self._nonce)):
+        if not self._hello or not hmac.compare_digest(
+            proof, self._credentials.proof(b"dialler", self._hello, self._nonce)
+        ):
             raise ExchangeError("a peer that does not know this job's secret was refused")
         peer: int = _HELLO.unpack_from(self._hello)[3]
         return peer

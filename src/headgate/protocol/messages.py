@@ -8,6 +8,7 @@ Data flow from producer (P) to consumer (C); requests and credit the other way.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -155,7 +156,7 @@ def check_frame(length: int, magic: int) -> None:
         raise ExchangeError(f"stream corrupted: a frame of {length} bytes")
 
 
-def parse_control(message_id: int, body: bytes, accepted: dict[int, type]) -> object:
+def parse_control(message_id: int, body: bytes, accepted: Mapping[int, type]) -> object:
     """The message in a control frame. Raises ExchangeError for an unknown id or a body that does not fit it."""
     kind = accepted.get(message_id)
     if kind is None:

@@ -1,17 +1,17 @@
 """The consumer's end of a data link: buffers in, requests and credit out; no I/O.
 
-Channels that have new credit stand in a queue once each; when the connection can write, their credit is read and zeroed and
-goes out as one AddCredit each (`research/flink.md` 2.5).
+Channels that have new credit stand in a queue once each; when the connection can write, their credit is read and zeroed
+and goes out as one AddCredit each (`research/flink.md` 2.5).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Protocol, cast
 
 from headgate.errors import ExchangeError
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.decoders import ResponseDecoder
+from headgate.protocol.decoders import Reservation, ResponseDecoder
 from headgate.protocol.messages import (
     AddCredit,
     BufferResponse,
@@ -31,6 +31,15 @@ class ReceivingChannel(Protocol):
     def take_segment(self) -> MemorySegment | None:
         """Memory for a data buffer; None when the channel is released and the data are to be discarded."""
 
+    def reserve_segment(self) -> MemorySegment | None:
+        """Memory for a data buffer that is expected; it still counts as free."""
+
+    def claim_segment(self) -> None:
+        """A reserved segment is being filled."""
+
+    def unreserve_segment(self, segment: MemorySegment) -> None:
+        """A reserved segment will not be filled."""
+
     def recycle(self, segment: MemorySegment) -> None:
         """Memory from `take_segment` that was not filled after all."""
 
@@ -49,7 +58,7 @@ class Receiver:
     def __init__(self, segment_size: int) -> None:
         self._channels: dict[int, ReceivingChannel] = {}
         self._next_receiver = 0
-        self._decoder = ResponseDecoder(self._allocate, segment_size)
+        self._decoder = ResponseDecoder(self, segment_size)
         self._filling: tuple[ReceivingChannel, MemorySegment] | None = None
         self._outgoing: list[bytes] = []
         self._credited: deque[int] = deque()
@@ -82,7 +91,9 @@ class Receiver:
                 (channel, segment), self._filling = self._filling, None
                 channel.on_buffer(response, segment)
 
-    def _allocate(self, response: BufferResponse) -> memoryview | None:
+    # --- the decoder's Memory
+
+    def allocate(self, response: BufferResponse) -> memoryview | None:
         if response.is_event:
             return memoryview(bytearray(response.size))
         channel = self._channels.get(response.receiver)
@@ -93,6 +104,22 @@ class Receiver:
             return None
         self._filling = channel, segment
         return segment.view[: response.size]
+
+    def reserve(self, receiver: int) -> tuple[Reservation, memoryview] | None:
+        channel = self._channels.get(receiver)
+        segment = channel.reserve_segment() if channel is not None else None
+        return ((channel, segment), segment.view) if segment is not None else None
+
+    def claim(self, reservation: Reservation) -> None:
+        channel, segment = cast(tuple[ReceivingChannel, MemorySegment], reservation)
+        channel.claim_segment()
+        self._filling = channel, segment
+
+    def give_back(self, reservation: Reservation) -> None:
+        channel, segment = cast(tuple[ReceivingChannel, MemorySegment], reservation)
+        channel.unreserve_segment(segment)
+
+    # --- errors, credit, leave
 
     def _on_error(self, response: ErrorResponse) -> None:
         if response.receiver is None:
@@ -109,6 +136,7 @@ class Receiver:
         """Take leave of a channel; with the last one, of the connection."""
         if self._channels.pop(receiver, None) is None:
             return
+        self._decoder.forget_ahead()
         self._outgoing.append(encode(CancelPartitionRequest(receiver)))
         if not self._channels:
             self._outgoing.append(encode(CloseRequest()))
@@ -127,6 +155,7 @@ class Receiver:
 
     def fail(self) -> list[ReceivingChannel]:
         """The connection is gone: the channels that still wanted something of it, to be told why."""
+        self._decoder.forget_ahead()
         if self._filling is not None:
             (channel, segment), self._filling = self._filling, None
             channel.recycle(segment)

@@ -61,7 +61,8 @@ class _Reader:
     queued: bool = False
 
 
-#: Opens the reading end of what a request asks for; the callable it is given is to be called when data become available,
+#: Opens the reading end of what a request asks for; the callable it is given is to be called when data become
+#: available,
 #: from any thread. Raises ExchangeError when there is no such subpartition.
 OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
@@ -128,7 +129,8 @@ class Sender:
             self._ready.append(reader)
 
     def next_frames(self, max_buffers: int) -> tuple[list[bytes | memoryview], list[Buffer]]:
-        """Up to `max_buffers` frames as pieces to be written in order, and the buffers to recycle when they are written."""
+        """Up to `max_buffers` frames as pieces to be written in order, and the buffers to recycle when they are
+        written."""
         pieces: list[bytes | memoryview] = list(self._control)
         self._control.clear()
         buffers: list[Buffer] = []

@@ -1,7 +1,8 @@
-"""What flows between tasks: stream elements, in data buffers in order with the records; and events, in buffers of their own.
+"""What flows between tasks: stream elements, in data buffers in order with the records; and events, in buffers of their
+own.
 
-Tags are those of `research/flink.md` section 4. A record batch is an element too and has no class of its own here: it is
-a `pyarrow.RecordBatch`.
+Tags are those of `research/flink.md` section 4. A record batch is an element too and has no class of its own here: it
+is a `pyarrow.RecordBatch`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Stream elements as bytes that span network buffers.
 
-An element is `length u32 | tag u8 | body`; `length` counts tag and body. Elements follow each other without padding, and
-one may begin anywhere in a buffer and end in a later one. The body of a record batch is gathered into 64-byte-aligned
-Arrow memory, so that the decoded batch can be used in place; that copy, and the one into the segment, are the only two.
+An element is `length u32 | tag u8 | body`; `length` counts tag and body. Elements follow each other without padding,
+and one may begin anywhere in a buffer and end in a later one. The body of a record batch is gathered into
+64-byte-aligned Arrow memory, so that the decoded batch can be used in place; that copy, and the one into the segment,
+are the only two.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ _HEADER: Final = struct.Struct(">IB")
 MAX_ELEMENT_BYTES: Final = 1 << 31
 _SMALL_BODY_LIMIT: Final = 64
 
-Element = pa.RecordBatch | Watermark | WatermarkStatus
+Element: TypeAlias = pa.RecordBatch | Watermark | WatermarkStatus
 
 
 def serialize(element: Element, codec: BatchCodec) -> list[memoryview]:

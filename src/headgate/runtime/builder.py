@@ -141,7 +141,15 @@ class _TaskAssembly:
         channels = [channel for gate in self._gates for channel in gate.channels]
         partitions = [writer.partition for writer in self._writers]
         return BuiltTask(
-            task, self._vertex, self._subtask, self._nodes, task_input, self._gates, self._floating, partitions, channels
+            task,
+            self._vertex,
+            self._subtask,
+            self._nodes,
+            task_input,
+            self._gates,
+            self._floating,
+            partitions,
+            channels,
         )
 
     # --- the chain

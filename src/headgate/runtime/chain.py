@@ -57,17 +57,27 @@ class ToOperator(Chained):
 class ToWriter(Chained):
     """An exchange begins here."""
 
-    __slots__ = ("emit", "emit_status", "emit_watermark", "end_input")
+    __slots__ = ("_writer",)
 
     def __init__(self, writer: RecordWriter) -> None:
-        self.emit = writer.emit  # type: ignore[method-assign]
-        self.emit_watermark = writer.emit_watermark  # type: ignore[method-assign]
-        self.emit_status = writer.emit_status  # type: ignore[method-assign]
-        self.end_input = writer.finish  # type: ignore[method-assign]
+        self._writer = writer
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        self._writer.emit(batch)
+
+    def emit_watermark(self, time: int) -> None:
+        self._writer.emit_watermark(time)
+
+    def emit_status(self, active: bool) -> None:
+        self._writer.emit_status(active)
+
+    def end_input(self) -> None:
+        self._writer.finish()
 
 
 class ToSeveral(Chained):
-    """Several consumers of one stream, each given all of it (batches are immutable and shared); none at the end of a chain."""
+    """Several consumers of one stream, each given all of it (batches are immutable and shared); none at the end of a
+    chain."""
 
     __slots__ = ("_outputs",)
 
@@ -97,7 +107,8 @@ def joined(outputs: Sequence[Chained]) -> Chained:
 
 
 def placed(error: Exception, context: OperatorContext) -> Exception:
-    """The error with its place; what is not an error of ours is a bug of ours, or of Arrow's, and keeps its traceback."""
+    """The error with its place; what is not an error of ours is a bug of ours, or of Arrow's, and keeps its traceback.
+    """
     if not isinstance(error, HeadgateError):
         text = "".join(traceback.format_exception(error)).rstrip()
         error = HeadgateError(f"unexpected {type(error).__name__}: {error}\n{text}")

@@ -15,8 +15,8 @@ from headgate.protocol.handshake import Credentials
 
 @dataclass(frozen=True, slots=True)
 class TaskManagerSpec:
-    """All that a TaskManager is told when it is started. It travels in Spark's task closure or down a pipe from the driver,
-    never over a socket of ours: it holds the user's functions and the job's secret."""
+    """All that a TaskManager is told when it is started. It travels in Spark's task closure or down a pipe from the
+    driver, never over a socket of ours: it holds the user's functions and the job's secret."""
 
     job: str
     plan: ExecutionPlan

@@ -1,4 +1,5 @@
-"""A task's input: from the buffers of its gates to batches worth working on, with event time merged over all channels."""
+"""A task's input: from the buffers of its gates to batches worth working on, with event time merged over all channels.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ class TaskInput:
             deserializers += [SpanningDeserializer(codec) for _ in gate.channels]
         self._offsets = offsets
         self._deserializers = deserializers
+        self._codec = codecs[0]  # the inputs of a union have one schema
         self._valve = WatermarkValve(total)
         self._open = total
         self._turn = 0
@@ -79,7 +81,7 @@ class TaskInput:
     def _take(self, channel: int, element: Element) -> None:
         if isinstance(element, pa.RecordBatch):
             self._batches.append(element)
-            self._bytes += element.nbytes
+            self._bytes += self._codec.batch_bytes(element)
         elif isinstance(element, Watermark):
             # A later watermark replaces an earlier one: it says more, and rows in between were on time for both.
             watermark = self._valve.watermark(channel, element.time)

@@ -18,8 +18,8 @@ from headgate.runtime.jobmaster import JobMaster, JobState
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """A finished job. `rows_in` counts rows read by sources, `rows_out` rows taken by sinks; `duration_s` runs from the start of
-    the tasks to the commit of the sinks."""
+    """A finished job. `rows_in` counts rows read by sources, `rows_out` rows taken by sinks; `duration_s` runs from the
+    start of the tasks to the commit of the sinks."""
 
     name: str
     rows_in: int
@@ -42,8 +42,8 @@ class JobHandle:
         return self._master.state.value
 
     def wait(self, timeout: float | None = None) -> JobResult:
-        """The result, once the job has finished and nothing of it is left running. Raises the job's error, JobCancelled, or
-        TimeoutError after `timeout` seconds."""
+        """The result, once the job has finished and nothing of it is left running. Raises the job's error,
+        JobCancelled, or TimeoutError after `timeout` seconds."""
         if not self._master.ended.wait(timeout):
             raise TimeoutError(f"job {self._name!r} is {self.status()} after {timeout} s")
         if self._master.error is not None:

@@ -1,4 +1,5 @@
-"""JobMaster: one job's life on the driver. It starts the TaskManagers, lets them run, and ends them, for whatever reason.
+"""JobMaster: one job's life on the driver. It starts the TaskManagers, lets them run, and ends them, for whatever
+reason.
 
 Everything that happens arrives as an event on one queue and is handled by one thread, so there is one order of things.
 """
@@ -32,7 +33,8 @@ from headgate.transport.sockets import Server, listen
 START_TIMEOUT = 60.0
 #: From the order to end to the moment when the platform is asked to use force. TaskManagers themselves give up at 2 s.
 END_TIMEOUT = 3.0
-#: How long a lost TaskManager's own last words, or its exit code, are waited for: they say more than a closed connection.
+#: How long a lost TaskManager's own last words, or its exit code, are waited for: they say more than a closed
+#: connection.
 LAST_WORDS = 0.4
 
 
@@ -93,7 +95,8 @@ class JobMaster:
     # --- from any thread
 
     def start(self) -> None:
-        """Prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then nothing is left behind."""
+        """Prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then nothing is left
+        behind."""
         prepared: list[Sink] = []
         try:
             for vertex in self._plan.job.vertices:
@@ -185,7 +188,9 @@ class JobMaster:
             self._decide(self._suspect)
         elif self.state is JobState.CREATED:
             missing = ", ".join(str(member) for member in self._members if member.address is None)
-            self._decide(TaskManagerLost(f"{missing} did not register within {START_TIMEOUT:g} s on {self._deployment.name}"))
+            self._decide(
+                TaskManagerLost(f"{missing} did not register within {START_TIMEOUT:g} s on {self._deployment.name}")
+            )
 
     def _on_message(self, member: _Member, message: Message, payload: bytes) -> None:
         match message["type"]:
@@ -308,7 +313,9 @@ class JobMaster:
         self._network.stop(2.0)
         if self.error is not None:
             self._abort()
-        self.state = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}.get(type(self.error), JobState.FAILED)
+        self.state = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}.get(
+            type(self.error), JobState.FAILED
+        )
 
     def _drain_events(self) -> None:
         """Last words that came while the gang was being ended."""
@@ -318,7 +325,11 @@ class JobMaster:
     def _abort(self) -> None:
         assert self.error is not None
         if self._stuck:
-            left = "its process was killed" if self._gang is not None and self._gang.can_kill else "its daemon thread is left running"
+            left = (
+                "its process was killed"
+                if self._gang is not None and self._gang.can_kill
+                else "its daemon thread is left running"
+            )
             who = ", ".join(self._stuck)
             self.error.message += f" (the user function of {who} did not return when the job ended; {left})"
         for node in self._sinks.values():

@@ -51,7 +51,10 @@ class _Threads:
     def __init__(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> None:
         self._threads = [
             threading.Thread(
-                target=self._run, args=(spec, index, on_exit), name=f"headgate-taskmanager-{spec.job}-{index}", daemon=True
+                target=self._run,
+                args=(spec, index, on_exit),
+                name=f"headgate-taskmanager-{spec.job}-{index}",
+                daemon=True,
             )
             for index in range(count)
         ]

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 
 class Signal:
-    """A binary flag one thread waits for and any thread sets; setting it again before it was seen costs next to nothing."""
+    """A binary flag one thread waits for and any thread sets; setting it again before it was seen costs next to
+    nothing."""
 
     __slots__ = ("_is_set", "_lock", "_mutex")
 

@@ -1,4 +1,5 @@
-"""Counters of tasks as plain values: taken by a TaskManager, added up by the driver. Nothing here changes what it reads."""
+"""Counters of tasks as plain values: taken by a TaskManager, added up by the driver. Nothing here changes what it
+reads."""
 
 from __future__ import annotations
 
@@ -29,8 +30,14 @@ def _operator(built: BuiltTask, node_id: int) -> Metrics:
     instance = built.nodes[node_id]
     place: Metrics = {"node": node_id, "name": node.name, "subtask": built.subtask}
     if isinstance(instance, SourceHead):
-        return {**place, "kind": "source", "rows_in": instance.rows, "rows_out": instance.rows, "ended_at": instance.ended_at}
-    counts = {
+        return {
+            **place,
+            "kind": "source",
+            "rows_in": instance.rows,
+            "rows_out": instance.rows,
+            "ended_at": instance.ended_at,
+        }
+    counts: Metrics = {
         "kind": "sink" if node.sink is not None else "operator",
         "rows_in": instance.rows_in,
         "rows_out": instance.rows_out,
@@ -59,7 +66,8 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
     operators: dict[str, Metrics] = {}
     for row in rows:
         total = operators.setdefault(
-            row["name"], {"kind": row["kind"], "subtasks": 0, "rows_in": 0, "rows_out": 0, "late_rows": 0, "state_bytes": 0}
+            row["name"],
+            {"kind": row["kind"], "subtasks": 0, "rows_in": 0, "rows_out": 0, "late_rows": 0, "state_bytes": 0},
         )
         total["subtasks"] += 1
         for counter in ("rows_in", "rows_out", "late_rows", "state_bytes"):
@@ -78,8 +86,8 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
 
 
 def _before_end(rows: Sequence[Metrics]) -> int | None:
-    """Rows that window operators had emitted when the last source subtask read its last row; None before that, or without
-    windows. Emissions are logged at intervals, so this is what had been emitted at least."""
+    """Rows that window operators had emitted when the last source subtask read its last row; None before that, or
+    without windows. Emissions are logged at intervals, so this is what had been emitted at least."""
     ends = [row["ended_at"] for row in rows if row["kind"] == "source"]
     logs = [row["emissions"] for row in rows if "emissions" in row]
     if not logs or not ends or any(end is None for end in ends):

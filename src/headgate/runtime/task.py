@@ -1,8 +1,8 @@
 """A task: one subtask of a vertex, run by a thread of its own.
 
-The loop takes a batch only while every writer is available. While one is not, the task waits (soft back-pressure) and runs its
-mail; while there is no input it waits too (idle). Both waits end by the same wake-up, after which everything is looked at
-again, so none can be missed.
+The loop takes a batch only while every writer is available. While one is not, the task waits (soft back-pressure) and
+runs its mail; while there is no input it waits too (idle). Both waits end by the same wake-up, after which everything
+is looked at again, so none can be missed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.connectors.base import SourceReader
 from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.errors import HeadgateError, JobCancelled
 from headgate.exchange.writer import RecordWriter
-from headgate.operators.base import MAX_TIME, MIN_TIME, Operator, OperatorContext
+from headgate.operators.base import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.records.elements import Watermark, WatermarkStatus
 from headgate.runtime.chain import Chained, ToOperator, placed
 from headgate.runtime.input import TaskInput
@@ -193,7 +193,7 @@ class Task:
                 self._wait(None, backpressured=True)
         except HeadgateError as caught:
             error = caught
-        except BaseException as caught:  # noqa: BLE001  (whatever it is must reach the driver)
+        except BaseException as caught:  # whatever it is must reach the driver
             error = HeadgateError(f"task {self.name} ended by {type(caught).__name__}: {caught}")
         finally:
             closing_error = self._close()

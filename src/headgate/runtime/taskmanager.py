@@ -1,8 +1,8 @@
 """TaskManager: the tasks of one process, its network thread, its network memory, and its link to the driver.
 
-It lives for one attempt of one job: build, register, start when all have registered, run, report, end when told. Whatever
-ends it, it leaves no thread, socket or segment behind; only a user function that does not return cannot be ended from
-within, and is named.
+It lives for one attempt of one job: build, register, start when all have registered, run, report, end when told.
+Whatever ends it, it leaves no thread, socket or segment behind; only a user function that does not return cannot be
+ended from within, and is named.
 """
 
 from __future__ import annotations
@@ -206,9 +206,7 @@ class TaskManager:
             host, port = addresses[peer]
             failed = self._unreachable(peer, end)
             credentials = self._spec.credentials
-            dial = Dial(
-                self._network, (host, port), credentials, DATA_LINK, self._index, end.established, failed
-            )
+            dial = Dial(self._network, (host, port), credentials, DATA_LINK, self._index, end.established, failed)
             self._network.post(dial.start)
         for built in self._built:
             for channel in built.channels:
@@ -249,9 +247,7 @@ class TaskManager:
             self._release(built)
         self._reported = True
         pending = [
-            {"node": node, "pending": operator.pending}
-            for built in self._built
-            for node, operator in built.sinks()
+            {"node": node, "pending": operator.pending} for built in self._built for node, operator in built.sinks()
         ]
         self._send({"type": "finished", "metrics": self._metrics(), "pending": pending})
 
@@ -292,7 +288,8 @@ class TaskManager:
         """Leave nothing behind, in the order of dependence: tasks, links, buffers, memory, the network thread."""
         stuck = self._end_tasks()
         closed = threading.Event()
-        self._network.post(lambda: (self._close_links(), closed.set()))
+        self._network.post(self._close_links)
+        self._network.post(closed.set)
         closed.wait(2.0)
         for built in self._built:
             if built.task.name not in stuck:
@@ -343,7 +340,9 @@ class StuckTasks(HeadgateError):
     """User functions that did not return after a cancel."""
 
     def __init__(self, operators: dict[str, str]) -> None:
-        super().__init__(f"a user function of {', '.join(operators.values())} did not return within {CANCEL_TIMEOUT:g} s")
+        super().__init__(
+            f"a user function of {', '.join(operators.values())} did not return within {CANCEL_TIMEOUT:g} s"
+        )
 
 
 def run(payload: bytes, index: int, host: str) -> None:

@@ -1,7 +1,7 @@
 """The two ends of a data link: one TCP connection per ordered pair of TaskManagers, all channels of the pair on it.
 
-The ends only move bytes between a socket and the sans-IO `Sender` or `Receiver`, and carry notifications of other threads
-over to the network thread.
+The ends only move bytes between a socket and the sans-IO `Sender` or `Receiver`, and carry notifications of other
+threads over to the network thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from headgate.errors import ExchangeError
 from headgate.memory.buffer import Buffer
 from headgate.protocol.messages import ErrorResponse, encode
-from headgate.protocol.receiver import ReceivingChannel, Receiver
+from headgate.protocol.receiver import Receiver, ReceivingChannel
 from headgate.protocol.sender import OpenView, Sender
 from headgate.transport.network_thread import NetworkThread
 
@@ -144,6 +144,9 @@ class ProducerEnd:
 def _drop_sent(pieces: list[bytes | memoryview], sent: int) -> bool:
     """Remove what was written from the front; returns whether anything is left."""
     done = 0
+    if sent == sum(map(len, pieces)):  # the usual case
+        pieces.clear()
+        return False
     for piece in pieces:
         if sent < len(piece):
             break

@@ -1,7 +1,7 @@
 """The network thread: the only one of a process's TaskManager (or driver) that touches its sockets.
 
-Other threads `post` work to it, or `mark` a link that has something to do; wake-ups are coalesced. Links do their work in
-small callbacks that never block.
+Other threads `post` work to it, or `mark` a link that has something to do; wake-ups are coalesced. Links do their work
+in small callbacks that never block.
 """
 
 from __future__ import annotations
