@@ -96,6 +96,32 @@ def test_a_union_keeps_it_where_the_columns_agree(plans):
         windowed(mixed)
 
 
+def test_a_union_brings_the_hidden_column_in_line(plans):
+    titles = pa.table({"carrier": ["AA"], "title": ["American"]})
+    one = plans.stream().select("carrier").lookup(titles, on="carrier")
+    other = plans.stream().select("carrier", title="origin")
+    assert one._schema.names != other._schema.names
+    both = one.union(other)
+    assert both.schema.names == ["carrier", "title"]
+    assert both._schema.names == ["carrier", "title", "__event_time__"]
+    assert time_of(plans, both) == "__event_time__"
+
+
+def test_nulls_may_be_late_below_any_source_that_says_so(plans):
+    late = plans.read(hg.Watermark("ts", on_null_time="late"))
+    for stream, meaning in [(plans.stream(), "error"), (plans.stream().union(late.filter("delay > 1")), "late")]:
+        assert plans.graph(windowed(stream)).nodes[-2].operator.keywords["on_null_time"] == meaning
+
+
+def test_first_and_last_need_event_time(plans):
+    last = plans.stream().select("carrier", "delay").key_by("carrier").aggregate(delay=hg.last("delay"))
+    assert plans.node(last, "aggregate").operator.keywords["time_column"] == "__event_time__"
+    with pytest.raises(hg.PlanError, match="first and last: there is no event time"):
+        plans.stream(timed=False).key_by("carrier").aggregate(delay=hg.last("delay"))
+    with pytest.raises(hg.PlanError, match="a running aggregate's rows have none"):
+        windowed(last)
+
+
 def test_a_windows_row_belongs_to_its_last_microsecond(plans):
     windows = plans.stream().key_by("carrier").window(hg.tumble("1 h")).aggregate(rows=hg.count())
     assert windows._event_time == EventTime("window_end", -1)

@@ -1,1 +1,1 @@
-
+"""What the user writes: it builds a plan and hands it to the runtime."""

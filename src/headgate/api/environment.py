@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,13 +16,14 @@ from headgate.api.watermark import Watermark
 from headgate.config import Config
 from headgate.connectors.base import Sink, Source
 from headgate.connectors.collect_sink import CollectSink
+from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.connectors.sinks import parquet
 from headgate.errors import ConfigError, PlanError
 from headgate.plan.graph import EventTime
 from headgate.plan.job_graph import build_job_graph
-
-if TYPE_CHECKING:
-    from headgate.runtime.job import JobHandle, JobResult
+from headgate.runtime.deployment import Deployment
+from headgate.runtime.job import JobHandle, JobResult, submit
+from headgate.runtime.local import LocalDeployment
 
 _NO_SINK = (
     "nothing to run: no sink was added since the last run; end a stream with sink_to(...), collect() or to_dataframe()"
@@ -43,7 +44,7 @@ class StreamEnvironment:
         *,
         parallelism: int = 1,
         config: Config | None = None,
-        deployment: Any = None,
+        deployment: Deployment | None = None,
     ) -> None:
         if config is not None and not isinstance(config, Config):
             raise ConfigError(
@@ -51,6 +52,11 @@ class StreamEnvironment:
             )
         if spark is not None and not hasattr(spark, "sparkContext"):
             raise PlanError(f"StreamEnvironment: the first argument is a SparkSession, not {spark!r}; name the others")
+        if deployment is not None and not hasattr(deployment, "launch"):
+            raise PlanError(
+                f"StreamEnvironment: deployment must be hg.LocalDeployment(...) or hg.SparkDeployment(spark), "
+                f"not {deployment!r}"
+            )
         self.config = config or Config()
         self.parallelism = check_parallelism("StreamEnvironment", parallelism, self.config.max_parallelism)
         self._spark = spark
@@ -126,9 +132,7 @@ class StreamEnvironment:
         sink = self._sink_node(stream, rows)
         if limit is not None:
             return wait_for_rows(self._submit([sink], "collect"), rows)
-        check_ends("collect()", self._graph.graph([sink]))
-        self._pending.append(sink)
-        self.execute("collect")
+        self._run_to_the_end(sink, "collect")
         return rows.to_table()
 
     def _to_dataframe(self, stream: DataStream) -> Any:
@@ -138,10 +142,14 @@ class StreamEnvironment:
 
         folder = spill_folder(self._spark, self.config.spill_dir)
         sink = self._sink_node(stream, parquet(folder))
-        check_ends("to_dataframe()", self._graph.graph([sink]))
-        self._pending.append(sink)
-        self.execute("to_dataframe")
+        self._run_to_the_end(sink, "to_dataframe")
         return read_folder(self._spark, folder, stream.schema)
+
+    def _run_to_the_end(self, sink: int, name: str) -> None:
+        """Run `sink` and whatever else was added since the last run."""
+        check_ends(f"{name}()", self._graph.graph([*self._pending, sink]))
+        self._pending.append(sink)
+        self.execute(name)
 
     def _spilled(self, table: Any) -> Any:
         """A Spark DataFrame as files that every subtask can read; anything else as it is."""
@@ -152,25 +160,23 @@ class StreamEnvironment:
         return spill(table, self.config.spill_dir)
 
     def _submit(self, sinks: list[int], name: str) -> JobHandle:
-        from headgate.runtime.job import submit
-
         graph = self._graph.graph(sinks)
         check_file_sinks(graph)
         return submit(graph, check_label("the job's name", name), self.config, self._deployed())
 
-    def _deployed(self) -> Any:
+    def _deployed(self) -> Deployment:
         if self._deployment is None and self._spark is not None:
             from headgate.spark.deployment import SparkDeployment
 
             self._deployment = SparkDeployment(self._spark)
         elif self._deployment is None:
-            from headgate.runtime.local import LocalDeployment
-
             self._deployment = LocalDeployment()
         return self._deployment
 
 
 def default_name(connector: Source | Sink) -> str:
-    """`csv` for a CsvSource, `for_each_batch` for a ForEachBatchSink."""
+    """`csv` for a CsvSource, `for_each_batch` for a ForEachBatchSink, `iterable` for both kinds of iterables."""
+    if isinstance(connector, (ListSource, FactorySource)):
+        return "iterable"
     words = re.findall("[A-Z][a-z0-9]*", type(connector).__name__)
     return "_".join(words[:-1] or words).lower()

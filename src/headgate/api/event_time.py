@@ -58,7 +58,7 @@ def check_still_time(where: str, event_time: EventTime | None, output: pa.Schema
 def required(where: str, event_time: EventTime | None, graph: GraphBuilder, inputs: tuple[Input, ...]) -> EventTime:
     """The event time a window needs, or a PlanError that says where it was lost."""
     if event_time is None:
-        raise PlanError(f"{where} needs event time; {_why_missing(graph, inputs)}")
+        raise PlanError(f"{where}: there is no event time; {_why_missing(graph, inputs)}")
     return event_time
 
 

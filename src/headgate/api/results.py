@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
 from headgate.connectors.collect_sink import CollectSink
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import PlanError
 from headgate.plan.graph import StreamGraph
-
-if TYPE_CHECKING:
-    from headgate.runtime.job import JobHandle, JobResult
+from headgate.runtime.job import JobHandle, JobResult
 
 #: How long `collect(limit=)` waits for the job's end before it looks whether there are enough rows, seconds.
 _LOOK = 0.02

@@ -1,0 +1,147 @@
+"""What is run, when, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+
+NUMBERS = pa.record_batch({"n": list(range(100))})
+
+
+def numbers(env: hg.StreamEnvironment) -> hg.DataStream:
+    return env.from_source(hg.sources.iterable([NUMBERS.slice(start, 10) for start in range(0, 100, 10)]))
+
+
+def endless(start: int, n: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(range(start, start + n), pa.int64())})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"parallelism": 0}, hg.PlanError, "parallelism must be a whole number of at least 1"),
+        ({"parallelism": 3, "config": hg.Config(max_parallelism=2)}, hg.PlanError, "above the largest, 2"),
+        ({"config": {"segment_size": 512}}, hg.ConfigError, r"hg\.Config"),
+        ({"spark": 2}, hg.PlanError, "SparkSession"),
+        ({"deployment": "local"}, hg.PlanError, r"hg\.LocalDeployment"),
+    ],
+)
+def test_impossible_environments(options, error, words):
+    with pytest.raises(error, match=words):
+        hg.StreamEnvironment(**options)
+
+
+def test_sources_and_sinks_must_be_such(plans):
+    with pytest.raises(hg.PlanError, match=r"not a source; use one of hg\.sources"):
+        plans.env.from_source("flights/*.csv")
+    with pytest.raises(hg.PlanError, match=r"watermark must be a hg\.Watermark"):
+        plans.env.from_source(hg.sources.iterable([NUMBERS]), watermark="ts")
+    with pytest.raises(hg.PlanError, match=r"not a sink; use one of hg\.sinks"):
+        plans.stream().sink_to("out/")
+
+
+def test_nothing_to_run(plans):
+    plans.stream()
+    for run in (plans.env.execute, plans.env.execute_async, plans.env.explain):
+        with pytest.raises(hg.PlanError, match="no sink was added since the last run"):
+            run()
+
+
+def test_a_sink_takes_one_stream(plans):
+    sink = hg.sinks.null()
+    plans.stream().sink_to(sink)
+    with pytest.raises(hg.PlanError, match="takes another stream already"):
+        plans.stream().sink_to(sink)
+
+
+def test_explain_shows_tasks_and_exchanges(plans, capsys):
+    stream = plans.stream().filter("delay > 0")
+    counts = stream.key_by("carrier").window(hg.tumble("1 h")).aggregate(flights=hg.count())
+    counts.sink_to(hg.sinks.printer()).name("screen")
+    stream.broadcast().filter("delay > 9").sink_to(hg.sinks.null())
+    counts.key_by().aggregate(worst=hg.max("flights")).sink_to(hg.sinks.null()).set_parallelism(1)
+    plans.env.explain()
+    assert capsys.readouterr().out.splitlines() == [
+        "1  paper -> filter      x2",
+        "2  window -> screen     x2",
+        "     from 1: by key group of carrier",
+        "3  filter#2 -> null     x2",
+        "     from 1: broadcast",
+        "4  aggregate -> null#2  x1",
+        "     from 2: one global key",
+    ]
+
+
+def test_a_run_takes_what_was_added_since_the_last(plans):
+    env = hg.StreamEnvironment(parallelism=2)
+    stream = numbers(env)
+    first, second = hg.sinks.collect(), hg.sinks.collect()
+    stream.sink_to(first)
+    assert env.execute("one").rows_out == 100
+    stream.filter("n < 10").sink_to(second)
+    assert stream.filter("n < 5").collect().num_rows == 5
+    assert (first.rows, second.rows) == (100, 10)
+    with pytest.raises(hg.PlanError, match="no sink was added"):
+        env.execute()
+
+
+def test_collect_with_a_limit_stops_a_source_without_end():
+    env = hg.StreamEnvironment(parallelism=2)
+    waiting = hg.sinks.collect()
+    stream = env.from_source(hg.sources.generate(endless))
+    numbers(env).sink_to(waiting)
+    assert stream.collect(limit=12_345).num_rows == 12_345
+    assert waiting.rows == 0
+    assert numbers(env).collect(limit=1000).num_rows == 100
+    assert env.execute().rows_out == 100
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5, True])
+def test_impossible_limits(plans, limit):
+    with pytest.raises(hg.PlanError, match="limit="):
+        plans.stream().collect(limit)
+
+
+def test_what_waits_for_an_end_refuses_a_source_without_one(plans, tmp_path):
+    stream = plans.stream(bounded=False)
+    with pytest.raises(hg.PlanError, match=r"collect\(\) waits for the last row, and source 'paper' has no end"):
+        stream.collect()
+    stream.filter("delay > 1").sink_to(hg.sinks.parquet(tmp_path / "out"))
+    with pytest.raises(hg.PlanError, match="shows its files when the job ends, and source 'paper' has no end"):
+        plans.env.execute()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataframe_needs_spark(plans):
+    with pytest.raises(hg.PlanError, match=r"to_dataframe\(\) needs Spark"):
+        plans.stream().to_dataframe()
+
+
+def test_an_interrupt_cancels_the_job():
+    env = hg.StreamEnvironment()
+    main = threading.main_thread().ident
+
+    def interrupt(batch, info):
+        signal.pthread_kill(main, signal.SIGINT)
+
+    env.from_source(hg.sources.generate(endless, rate=10)).sink_to(hg.sinks.for_each_batch(interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        env.execute()
+
+
+def test_a_failure_is_the_users_to_see():
+    env = hg.StreamEnvironment(parallelism=2)
+
+    def wrong(row):
+        raise ValueError("no such thing")
+
+    stream = numbers(env).map(wrong, schema=NUMBERS.schema).name("mine")
+    for run in (stream.collect, lambda: stream.collect(limit=1)):
+        with pytest.raises(hg.UserFunctionError, match="no such thing") as error:
+            run()
+        assert (error.value.operator, error.value.subtask in (0, 1)) == ("mine", True)

@@ -1,0 +1,32 @@
+"""Every example runs, without a `__main__` guard, and prints what it should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LAST_LINES = {
+    "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
+    "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",
+    "python_function.py": " F",
+    "union_of_streams.py": "5 rows read, 2 written",
+    "word_count.py": "12:01  the    1",
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert sorted(LAST_LINES) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", LAST_LINES)
+def test_an_example(name: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src")}
+    command = [sys.executable, EXAMPLES / name]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.rstrip("\n").endswith(LAST_LINES[name])

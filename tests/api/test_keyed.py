@@ -1,0 +1,88 @@
+"""Keys, windows and aggregates: what they become in the plan, and what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+
+
+def test_a_windows_columns_are_keys_bounds_and_aggregates(plans):
+    windows = plans.stream().key_by("carrier", "origin").window(hg.hop("1 h", every="10 min"))
+    stream = windows.aggregate(flights=hg.count(), mean=hg.mean("delay"))
+    assert stream.schema == pa.schema(
+        [
+            pa.field("carrier", pa.string()),
+            pa.field("origin", pa.string()),
+            pa.field("window_start", pa.timestamp("us"), nullable=False),
+            pa.field("window_end", pa.timestamp("us"), nullable=False),
+            pa.field("flights", pa.int64(), nullable=False),
+            pa.field("mean", pa.float64()),
+        ]
+    )
+    node = plans.node(stream, "window")
+    assert node.attributes == {"kind": "window"}
+    pickle.loads(pickle.dumps(node.operator))()
+
+
+def test_a_running_aggregates_columns_are_keys_and_aggregates(plans):
+    stream = plans.stream().key_by("carrier").aggregate(final=True, most=hg.max("delay"))
+    assert stream.schema.names == ["carrier", "most"]
+    operator = pickle.loads(pickle.dumps(plans.node(stream, "aggregate").operator))
+    assert operator.keywords["final"] is True
+
+
+@pytest.mark.parametrize(("keys", "parallelism"), [((), 1), (("carrier",), 2)])
+def test_one_global_key_is_one_subtasks_work(plans, keys, parallelism):
+    stream = plans.stream().key_by(*keys).aggregate(rows=hg.count())
+    assert plans.node(stream, "aggregate").parallelism == parallelism
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "words"),
+    [
+        ({}, "at least one aggregate"),
+        ({"x": hg.sum("carrier")}, "sum takes numbers"),
+        ({"x": hg.sum("dely")}, "there is no column 'dely'; the columns are 'ts', 'carrier'"),
+        ({"x": hg.sum("__event_time__")}, "there is no column '__event_time__'"),
+        ({"x": "count"}, "x='count' is no aggregate"),
+        ({"carrier": hg.count()}, "two columns of the result would be called 'carrier'"),
+        ({"__event_time__": hg.count()}, "reserved"),
+    ],
+)
+def test_impossible_aggregates(plans, aggregates, words):
+    keyed = plans.stream().select("ts", "carrier", "delay").key_by("carrier")
+    for aggregate in (keyed.aggregate, keyed.window(hg.tumble("1 h")).aggregate):
+        with pytest.raises(hg.PlanError, match=words):
+            aggregate(**aggregates)
+
+
+def test_the_windows_bounds_have_names_of_their_own(plans):
+    keyed = plans.stream().with_columns(window_end="ts").key_by("window_end")
+    with pytest.raises(hg.PlanError, match="'window_end'"):
+        keyed.window(hg.tumble("1 h")).aggregate(rows=hg.count())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: hg.tumble("-1 s"), lambda: hg.hop("1 s", every="2 s"), lambda: hg.tumble("x")]
+)
+def test_impossible_windows(make):
+    with pytest.raises(hg.PlanError, match="window:"):
+        make()
+
+
+def test_windows_must_be_windows(plans):
+    with pytest.raises(hg.PlanError, match=r"use hg\.tumble\(size\)"):
+        plans.stream().key_by("carrier").window("1 h")
+
+
+def test_windows_need_keys(plans):
+    assert not hasattr(plans.stream(), "window")
+
+
+def test_final_is_no_name_for_an_aggregate(plans):
+    with pytest.raises(hg.PlanError, match="cannot be called 'final'"):
+        plans.stream().key_by("carrier").aggregate(final=hg.count())
