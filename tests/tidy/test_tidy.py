@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,14 @@ def test_public_names_are_there_sorted_and_unique() -> None:
 def test_a_local_job_loads_no_pyspark(statement: str) -> None:
     check = f"import sys; {statement}; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], timeout=30, check=False).returncode == 0
+
+
+def test_the_example_in_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    example = next(text for kind, text in blocks if kind == "python")
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=False)
+    assert ran.stdout == next(text for kind, text in blocks if kind == "text"), ran.stderr
+    assert ran.stderr == ""
+    assert len(example.splitlines()) <= 20
