@@ -35,7 +35,8 @@ def test_every_function_fits_on_a_screen() -> None:
 
 
 def test_every_module_says_what_it_covers() -> None:
-    assert [str(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    modules = [path for path in SOURCES if path.name != "__init__.py"]
+    assert [str(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 def test_public_names_are_there_sorted_and_unique() -> None:
