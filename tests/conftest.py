@@ -7,9 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psutil
 import pytest
+
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.runtime import taskmanager
 
 #: How long what is ending may take to end, seconds.
 GRACE = 2.0
@@ -17,27 +21,46 @@ GRACE = 2.0
 _ME = psutil.Process()
 
 
+class WatchedPool(NetworkBufferPool):
+    """Network memory of a TaskManager in this process; it must be whole when it is closed, and be closed."""
+
+    alive: list[WatchedPool] = []  # noqa: RUF012
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        WatchedPool.alive.append(self)
+
+    def close(self) -> None:
+        self.validate()
+        super().close()
+        if self in WatchedPool.alive:
+            WatchedPool.alive.remove(self)
+
+
 @pytest.fixture(autouse=True)
-def nothing_left_behind() -> Iterator[None]:
-    """Threads named `headgate-*`, child processes and listening sockets that a test started are gone after it.
+def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads named `headgate-*`, child processes, sockets and network memory that a test took are gone after it.
 
     What was there before it (a Spark session shared by a module) may stay, and so may what a library keeps for the life
-    of the process: the helper process of multiprocessing, PySpark's JVM and its socket for accumulators.
+    of the process: the helper process of multiprocessing, PySpark's JVM and the sockets between it and us.
     """
-    threads, children, ports = _threads(), _children(), _listening()
+    monkeypatch.setattr(taskmanager, "NetworkBufferPool", WatchedPool)
+    WatchedPool.alive.clear()
+    threads, children, sockets = _threads(), _children(), _sockets()
     yield
     deadline = time.monotonic() + GRACE
-    while (found := _left_over(threads, children, ports)) and time.monotonic() < deadline:
+    while (found := _left_over(threads, children, sockets)) and time.monotonic() < deadline:
         time.sleep(0.01)
     if found:
         pytest.fail("left behind: " + ", ".join(found), pytrace=False)
 
 
-def _left_over(before: set[threading.Thread], children: set[int], ports: set[int]) -> list[str]:
-    threads = sorted(f"thread {thread.name}" for thread in _threads() - before)
+def _left_over(threads: set[threading.Thread], children: set[int], sockets: dict[int, str]) -> list[str]:
+    names = sorted(f"thread {thread.name}" for thread in _threads() - threads)
     processes = [f"process {pid} ({_command(pid)})" for pid in sorted(_children() - children - _kept_processes())]
-    sockets = [f"listening socket on port {port}" for port in sorted(_listening() - ports - _kept_ports())]
-    return threads + processes + sockets
+    opened = [f"socket {name}" for number, name in _sockets().items() if sockets.get(number) != name]
+    pools = [f"network memory, lent {pool.holders()}" for pool in WatchedPool.alive]
+    return names + processes + opened + pools
 
 
 def _threads() -> set[threading.Thread]:
@@ -48,8 +71,14 @@ def _children() -> set[int]:
     return {child.pid for child in _ME.children()}
 
 
-def _listening() -> set[int]:
-    return {c.laddr.port for c in _ME.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+def _sockets() -> dict[int, str]:
+    """TCP sockets by file descriptor, in words."""
+    kept = _kept_ports()
+    return {
+        c.fd: f"{c.laddr.port} {c.status}" + (f" to {c.raddr.port}" if c.raddr else "")
+        for c in _ME.net_connections("tcp")
+        if c.laddr.port not in kept and not (c.raddr and c.raddr.port in kept)
+    }
 
 
 def _command(pid: int) -> str:
@@ -66,9 +95,11 @@ def _kept_processes() -> set[int]:
 
 
 def _kept_ports() -> set[int]:
+    """PySpark's, for accumulators and for commands to the JVM."""
     server = getattr(_pyspark("_active_spark_context"), "_accumulatorServer", None)
     address = getattr(server, "server_address", None)
-    return {address[1]} if isinstance(address, tuple) else set()
+    commands = getattr(getattr(_pyspark("_gateway"), "gateway_parameters", None), "port", None)
+    return {port for port in (address[1] if isinstance(address, tuple) else None, commands) if port is not None}
 
 
 def _pyspark(attribute: str) -> object:

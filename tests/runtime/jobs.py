@@ -1,0 +1,91 @@
+"""Small jobs that go wrong in a chosen way, and how to wait for what they do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import headgate as hg
+
+#: What the end of a job may take at most, whatever ended it, seconds.
+END = 5.0
+
+
+def environment(processes: bool = False, taskmanagers: int = 2, parallelism: int = 2, **options: Any) -> hg.StreamEnvironment:
+    return hg.StreamEnvironment(
+        parallelism=parallelism,
+        config=hg.Config(paranoid=True, **options),
+        deployment=hg.LocalDeployment(taskmanagers=taskmanagers, processes=processes),
+    )
+
+
+def numbers(start: int, n: int) -> pa.RecordBatch:
+    """Rows of one column `n`, each its own number."""
+    return pa.RecordBatch.from_arrays([pa.array(range(start, start + n), pa.int64())], names=["n"])
+
+
+NUMBERS = pa.schema({"n": pa.int64()})
+
+
+def endless(env: hg.StreamEnvironment, rate: float | None = None) -> hg.DataStream:
+    """Rows 0, 1, 2 ... without end."""
+
+    def rows(start: int, n: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.array(range(start, start + n), pa.int64())], names=["n"])
+
+    return env.from_source(hg.sources.generate(rows, rate=rate, batch_rows=256))
+
+
+def counted(env: hg.StreamEnvironment, rows: int = 1000) -> hg.DataStream:
+    """Rows 0 to `rows`."""
+
+    def made(start: int, n: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.array(range(start, start + n), pa.int64())], names=["n"])
+
+    return env.from_source(hg.sources.generate(made, rows=rows, batch_rows=64))
+
+
+def keyed(stream: hg.DataStream) -> hg.DataStream:
+    """Through an exchange to every TaskManager."""
+    return stream.key_by("n").aggregate(rows=hg.count())
+
+
+def eventually(what: Callable[[], Any], timeout: float = 30.0) -> Any:
+    """The first true value of `what`."""
+    deadline = time.monotonic() + timeout
+    while not (value := what()):
+        assert time.monotonic() < deadline, f"waited {timeout} s in vain"
+        time.sleep(0.005)
+    return value
+
+
+def wait_until_running(job: hg.JobHandle, rows: int = 1) -> None:
+    """Every source has read rows, and something has come through the exchange."""
+    eventually(lambda: job.status() != "RUNNING" or job.metrics()["rows_in"] >= rows)
+    assert job.status() == "RUNNING", job.wait()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took < seconds, f"took {took:.1f} s"
+
+
+def error_of(job: hg.JobHandle) -> hg.HeadgateError:
+    """What the job failed with, within the time that an end may take."""
+    try:
+        result = job.wait(30)
+    except hg.HeadgateError as error:
+        return error
+    raise AssertionError(f"the job did not fail: {result}")
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
