@@ -63,12 +63,12 @@ class ResultPartition:
                 builder = self._new_builder(index)
                 if builder is None:
                     break
-                subpartition.add(builder.create_consumer())
+                subpartition.add(builder.create_consumer(), announce=False)
             done += builder.append(data[done:] if done else data)
             if builder.is_full:
                 builder.finish()
                 self._builders[index] = None
-                subpartition.notify_finished_buffer()
+        subpartition.announce()
         self.bytes_out += done
         return done
 

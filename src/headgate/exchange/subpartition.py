@@ -2,7 +2,7 @@
 
 The task adds buffers while they are still empty and fills them in place; the reader takes slices of what has been
 written so far, once a buffer is finished or a flush was asked for. Rules and names: `research/flink.md` 3.4. The reader
-is told only when it would otherwise not look: on the first finished buffer, and on a flush that makes data visible.
+is told only when it would otherwise not look: when it has seen the end of what there was, and there is more.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class PipelinedSubpartition:
         "_listener",
         "_lock",
         "_queue",
+        "_reader_waits",
         "_released",
         "_sequence",
         "finished",
@@ -58,24 +59,25 @@ class PipelinedSubpartition:
         self._flush_requested = False
         self._sequence = 0
         self._listener: Callable[[], None] | None = None
+        self._reader_waits = True  # it found nothing more at its last look, and was told nothing since
         self._released = False
         self.finished = False
 
     # --- the writer's side
 
-    def add(self, consumer: BufferConsumer | EventConsumer) -> None:
+    def add(self, consumer: BufferConsumer | EventConsumer, *, announce: bool = True) -> None:
         """Queue a buffer; all before it must be finished. A released or finished subpartition takes no more and closes
-        it."""
+        it. Who adds several can `announce` them together."""
         with self._lock:
             refused = self._released or self.finished
             if not refused:
                 self._queue.append(consumer)
                 if not isinstance(consumer, EventConsumer):
                     self._backlog += 1
-                notify = self._listener if not self._flush_requested and self._finished_buffers() == 1 else None
+            notify = self._news() if announce else None
         if refused:
             consumer.close()
-        elif notify is not None:
+        if notify is not None:
             notify()
 
     def finish(self) -> None:
@@ -85,7 +87,7 @@ class PipelinedSubpartition:
                 return
             self._queue.append(EventConsumer(Event.END_OF_PARTITION))
             self.finished = True
-            notify = self._listener
+            notify = self._news()
         if notify is not None:
             notify()
 
@@ -94,18 +96,24 @@ class PipelinedSubpartition:
         with self._lock:
             if not self._queue or self._flush_requested:
                 return
-            is_news = len(self._queue) == 1 and self._queue[0].has_unread
-            self._flush_requested = len(self._queue) > 1 or is_news
-            notify = self._listener if is_news else None
+            self._flush_requested = len(self._queue) > 1 or self._queue[0].has_unread
+            notify = self._news()
         if notify is not None:
             notify()
 
-    def notify_finished_buffer(self) -> None:
-        """The writer has filled the last buffer up: it can be read now."""
+    def announce(self) -> None:
+        """Tell the reader of what was added or has been filled up, if there is need to."""
         with self._lock:
-            notify = self._listener if not self._flush_requested and self._finished_buffers() == 1 else None
+            notify = self._news()
         if notify is not None:
             notify()
+
+    def _news(self) -> Callable[[], None] | None:
+        """Whom to tell, outside the lock, that something can be polled; nobody while the reader is still looking."""
+        if self._listener is None or not self._reader_waits or not self._is_available():
+            return None
+        self._reader_waits = False
+        return self._listener
 
     def _finished_buffers(self) -> int:
         """Only the last may be unfinished."""
@@ -124,9 +132,9 @@ class PipelinedSubpartition:
             if self._released:
                 raise ExchangeError("this subpartition was released")
             self._listener = listener
-            available = self._is_available()
-        if available:
-            listener()
+            notify = self._news()
+        if notify is not None:
+            notify()
 
     def is_available(self, has_credit: bool) -> bool:
         """Whether `poll` would return something that may be sent now; without credit only an event may."""
@@ -163,8 +171,11 @@ class PipelinedSubpartition:
                 if not head_finished:
                     break
             if buffer is None:
+                self._reader_waits = True
                 return None
-            polled = Polled(buffer, is_event, self._reported_backlog(), self._sequence, self._next_is_event())
+            next_is_event = self._next_is_event()
+            self._reader_waits = next_is_event is None
+            polled = Polled(buffer, is_event, self._reported_backlog(), self._sequence, next_is_event)
             self._sequence = (self._sequence + 1) & 0xFFFFFFFF
             return polled
 
