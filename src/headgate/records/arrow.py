@@ -21,11 +21,10 @@ class BatchCodec:
     fully validated.
     """
 
-    __slots__ = ("_decodes", "_paranoid", "_row_bytes", "schema")
+    __slots__ = ("_paranoid", "_row_bytes", "schema")
 
     def __init__(self, schema: pa.Schema, *, paranoid: bool = False) -> None:
         self.schema = plain_schema(schema)
-        self._decodes = not self.schema.equals(schema)
         self._paranoid = paranoid
         self._row_bytes = _fixed_row_bytes(self.schema)
 
@@ -39,12 +38,13 @@ class BatchCodec:
 
     def encode(self, batch: pa.RecordBatch) -> tuple[bytes, pa.Buffer]:
         """(checksum, message) of a batch of this codec's schema; raises ExchangeError for another schema."""
-        if self._decodes:
+        if batch.schema is not self.schema and not batch.schema.equals(self.schema):
+            plain = plain_schema(batch.schema)
+            if not plain.equals(self.schema):
+                raise ExchangeError(
+                    f"a batch with another schema was written: {describe_difference(self.schema, plain)}"
+                )
             batch = batch.cast(self.schema)
-        elif batch.schema is not self.schema and not batch.schema.equals(self.schema):
-            raise ExchangeError(
-                f"a batch with another schema was written: {describe_difference(self.schema, batch.schema)}"
-            )
         message = batch.serialize()
         return xxhash.xxh3_64_digest(message), message
 
@@ -77,7 +77,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """The type without dictionary encoding, at any depth of lists and structs."""
+    """The type without dictionary encoding, at any depth of lists, maps and structs."""
     if pa.types.is_dictionary(data_type):
         return plain_type(data_type.value_type)
     if pa.types.is_struct(data_type):
@@ -86,6 +86,10 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
         return pa.large_list(_plain_field(data_type.value_field))
     if pa.types.is_list(data_type):
         return pa.list_(_plain_field(data_type.value_field))
+    if pa.types.is_fixed_size_list(data_type):
+        return pa.list_(_plain_field(data_type.value_field), data_type.list_size)
+    if pa.types.is_map(data_type):
+        return pa.map_(_plain_field(data_type.key_field), _plain_field(data_type.item_field), data_type.keys_sorted)
     return data_type
 
 
@@ -93,7 +97,11 @@ def describe_difference(expected: pa.Schema, got: pa.Schema) -> str:
     """What differs, column by column: 'column x: expected int64, got string'."""
     lines = []
     for name in dict.fromkeys([*expected.names, *got.names]):
-        have = [str(schema.field(name).type) if name in schema.names else "none" for schema in (expected, got)]
+        have = [_described(schema.field(name)) if name in schema.names else "none" for schema in (expected, got)]
         if have[0] != have[1]:
             lines.append(f"column {name}: expected {have[0]}, got {have[1]}")
     return "; ".join(lines) or f"columns in another order: expected {expected.names}, got {got.names}"
+
+
+def _described(field: pa.Field) -> str:
+    return f"{field.type}" if field.nullable else f"{field.type} not null"

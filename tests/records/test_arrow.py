@@ -1,0 +1,173 @@
+"""Record batches as checked Arrow messages: every type of interest, sliced, empty and null; and what is refused."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.records.arrow import BatchCodec, describe_difference, plain_schema
+
+WORDS = pa.array(["a", "b", None, ""]).dictionary_encode()
+MOMENTS = [datetime(2013, 1, 1, 5, 15), None, datetime(1969, 12, 31), datetime(2262, 4, 11)]
+LONG = "longer than what a view holds inline"
+
+COLUMNS = {
+    "int8": pa.array([1, None, -128, 127], pa.int8()),
+    "int64": pa.array([1, None, -(1 << 63), (1 << 63) - 1]),
+    "uint64": pa.array([0, None, 1, (1 << 64) - 1], pa.uint64()),
+    "float64": pa.array([0.0, None, float("-inf"), -0.0]),
+    "bool": pa.array([True, None, False, True]),
+    "string": pa.array(["", None, "ä€😀", LONG]),
+    "large_string": pa.array(["", None, "ä€😀", LONG], pa.large_string()),
+    "string_view": pa.array(["", None, "ä€😀", LONG], pa.string_view()),
+    "binary": pa.array([b"", None, b"\x00\xff", b"x"]),
+    "fixed binary": pa.array([b"abc", None, b"\0\0\0", b"xyz"], pa.binary(3)),
+    "decimal128": pa.array([Decimal("1.23"), None, Decimal("-9999999.99"), Decimal(0)], pa.decimal128(38, 2)),
+    "decimal256": pa.array([Decimal(10**60), None, Decimal(-1), Decimal(0)], pa.decimal256(76, 0)),
+    "date": pa.array([date(2013, 1, 1), None, date(1, 1, 1), date(9999, 12, 31)]),
+    "timestamp us": pa.array(MOMENTS, pa.timestamp("us")),
+    "timestamp with zone": pa.array(MOMENTS, pa.timestamp("us", "America/New_York")),
+    "timestamp ns UTC": pa.array(MOMENTS, pa.timestamp("ns", "UTC")),
+    "duration": pa.array([timedelta(1), None, timedelta(0), timedelta(-1)]),
+    "null": pa.nulls(4),
+    "list": pa.array([[1, None], None, [], [2, 3, 4]]),
+    "large_list": pa.array([["a"], None, [], ["", None]], pa.large_list(pa.string())),
+    "fixed list": pa.array([[1, 2], None, [3, 4], [None, 6]], pa.list_(pa.int32(), 2)),
+    "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": ""}, {"a": 3, "b": None}]),
+    "map": pa.array([[("k", 1)], None, [], [("a", None), ("b", 2)]], pa.map_(pa.string(), pa.int64())),
+    "list of structs": pa.array([[{"a": [1]}], None, [], [{"a": None}, None]]),
+}
+DICTIONARIES = {
+    "strings": WORDS,
+    "large strings": WORDS.cast(pa.dictionary(pa.int8(), pa.large_string())),
+    "numbers": pa.array([7, None, 7, 8]).dictionary_encode(),
+    "dictionary of a dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 2, None, 3]), WORDS),
+    "in a list": pa.ListArray.from_arrays([0, 1, 1, 3, 4], WORDS),
+    "in a large list": pa.LargeListArray.from_arrays([0, 1, 1, 3, 4], WORDS),
+    "in a fixed list": pa.FixedSizeListArray.from_arrays(pa.concat_arrays([WORDS, WORDS]), 2),
+    "in a struct": pa.StructArray.from_arrays([WORDS, pa.array([1, 2, 3, 4])], ["w", "n"]),
+    "in a map": pa.MapArray.from_arrays([0, 1, 1, 3, 4], pa.array(["k", "l", "m", "n"]), WORDS),
+    "in a list of structs": pa.ListArray.from_arrays([0, 1, 1, 3, 4], pa.StructArray.from_arrays([WORDS], ["w"])),
+}
+
+
+def batch_of(column: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch([column, pa.array(range(len(column)))], names=["x", "n"])
+
+
+def there_and_back(batch: pa.RecordBatch) -> pa.RecordBatch:
+    decoded = BatchCodec(batch.schema, paranoid=True).decode(*BatchCodec(batch.schema).encode(batch))
+    decoded.validate(full=True)
+    return decoded
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_type_comes_back_whole_sliced_and_empty(name: str) -> None:
+    batch = batch_of(COLUMNS[name])
+    for start, count in ((0, 4), (1, 2), (3, 1), (0, 1), (2, 0)):
+        part = batch.slice(start, count)
+        assert there_and_back(part).equals(part)
+
+
+@pytest.mark.parametrize("name", DICTIONARIES)
+def test_dictionaries_travel_as_their_values_at_any_depth(name: str) -> None:
+    batch = batch_of(DICTIONARIES[name])
+    assert "dictionary" not in str(plain_schema(batch.schema))
+    for start, count in ((0, 4), (1, 2), (2, 0)):
+        part = batch.slice(start, count)
+        decoded = there_and_back(part)
+        assert decoded.schema == plain_schema(batch.schema)
+        assert decoded.to_pydict() == part.to_pydict()
+
+
+def test_batches_with_dictionaries_of_their_own_meet_in_one_schema() -> None:
+    codec = BatchCodec(batch_of(WORDS).schema)
+    other = batch_of(pa.array(["new", None]).dictionary_encode())
+    decoded = [codec.decode(*codec.encode(batch)) for batch in (batch_of(WORDS), other)]
+    assert pa.concat_batches(decoded).column("x").to_pylist() == ["a", "b", None, "", "new", None]
+
+
+def test_a_decoded_batch_uses_the_message_in_place() -> None:
+    batch = pa.record_batch({"x": pa.array(range(100))})
+    codec = BatchCodec(batch.schema)
+    checksum, message = codec.encode(batch)
+    values = codec.decode(checksum, message).column(0).buffers()[1]
+    assert message.address <= values.address < message.address + message.size
+
+
+def test_a_sliced_batch_sends_its_own_rows_only() -> None:
+    batch = pa.record_batch({"x": pa.array(range(10_000)), "s": pa.array(["word"] * 10_000)})
+    assert BatchCodec(batch.schema).encode(batch.slice(5_000, 10))[1].size < 1_000
+
+
+def test_metadata_of_schemas_does_not_travel() -> None:
+    schema = pa.schema([pa.field("x", pa.int64(), metadata={"k": "v"})], metadata={"pandas": "{}"})
+    codec = BatchCodec(schema)
+    assert codec.schema.metadata is None and codec.schema.field(0).metadata is None
+    decoded = codec.decode(*codec.encode(pa.record_batch([pa.array([1])], schema=schema)))
+    assert decoded.schema.equals(codec.schema, check_metadata=True)
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"n": [1]}, "column x: expected string, got none"),
+        ({"x": ["a"], "n": pa.array([1], pa.int32())}, "column n: expected int64, got int32"),
+        ({"x": ["a"], "n": [1], "more": [1]}, "column more: expected none, got int64"),
+        ({"y": ["a"], "n": [1]}, "column x: expected string, got none; column y: expected none, got string"),
+        ({"n": [1], "x": ["a"]}, r"columns in another order: expected \['x', 'n'\], got \['n', 'x'\]"),
+    ],
+)
+def test_another_schema_is_refused_column_by_column(dictionary: bool, columns: dict, words: str) -> None:  # type: ignore[type-arg]
+    word = pa.dictionary(pa.int32(), pa.string()) if dictionary else pa.string()
+    codec = BatchCodec(pa.schema({"x": word, "n": pa.int64()}))
+    with pytest.raises(ExchangeError, match=f"a batch with another schema was written: {words}"):
+        codec.encode(pa.record_batch(columns))
+
+
+def test_plain_values_may_stand_where_the_plan_has_a_dictionary() -> None:
+    codec = BatchCodec(pa.schema({"x": pa.dictionary(pa.int32(), pa.string())}))
+    for values in (pa.array(["a"]), pa.array(["a"]).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string()))):
+        batch = codec.decode(*codec.encode(pa.record_batch({"x": values})))
+        assert batch.to_pydict() == {"x": ["a"]}
+
+
+def test_a_difference_in_nullability_is_named() -> None:
+    strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    words = describe_difference(strict, pa.schema({"x": pa.int64()}))
+    assert words == "column x: expected int64 not null, got int64"
+
+
+def test_every_flipped_byte_is_found_by_the_checksum() -> None:
+    batch = batch_of(COLUMNS["string"])
+    codec = BatchCodec(batch.schema)
+    checksum, message = codec.encode(batch)
+    for at in range(message.size):
+        damaged = bytearray(message)
+        damaged[at] ^= 0x10
+        with pytest.raises(ExchangeError, match="checksum mismatch: a record batch was damaged"):
+            codec.decode(checksum, pa.py_buffer(damaged))
+    with pytest.raises(ExchangeError, match="checksum mismatch"):
+        codec.decode(bytes(8), message)
+
+
+def test_paranoid_looks_at_every_value() -> None:
+    broken = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\x02\0\0\0"), pa.py_buffer(b"\xff\xfe")]
+    )
+    batch = pa.record_batch([broken], names=["x"])
+    message = BatchCodec(batch.schema).encode(batch)
+    assert BatchCodec(batch.schema).decode(*message).num_rows == 1
+    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+        BatchCodec(batch.schema, paranoid=True).decode(*message)
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "null"])
+def test_the_bytes_of_rows_are_what_arrow_says_but_for_null_bits(name: str) -> None:
+    batch = batch_of(COLUMNS[name]).slice(1, 3)
+    assert abs(BatchCodec(batch.schema).batch_bytes(batch) - batch.nbytes) <= 2

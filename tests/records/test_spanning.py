@@ -1,0 +1,165 @@
+"""Elements that span buffers: any elements, cut anywhere, are the same; damage is an error, never a wrong row."""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import ExchangeError
+from headgate.records.arrow import BatchCodec
+from headgate.records.elements import MAX_TIME, MIN_TIME, Tag, Watermark, WatermarkStatus
+from headgate.records.spanning import Element, SpanningDeserializer, serialize
+
+SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string(), "d": pa.dictionary(pa.int32(), pa.string())})
+CODEC = BatchCodec(SCHEMA)
+
+WORD = st.none() | st.text(max_size=6)
+ROW = st.tuples(st.none() | st.integers(MIN_TIME, MAX_TIME), WORD, WORD)
+
+
+def batch_of(rows: list[tuple[int | None, str | None, str | None]], skipped: int = 0) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    arrays = [pa.array(list(values), field.type) for values, field in zip(columns, SCHEMA, strict=True)]
+    return pa.record_batch(arrays, schema=SCHEMA).slice(skipped)
+
+
+BATCH = st.builds(batch_of, st.lists(ROW, max_size=8), st.integers(0, 3))
+ELEMENT = BATCH | st.builds(Watermark, st.integers(MIN_TIME, MAX_TIME)) | st.builds(WatermarkStatus, st.booleans())
+
+
+def bytes_of(elements: list[Element]) -> bytes:
+    return b"".join(bytes(piece) for element in elements for piece in serialize(element, CODEC))
+
+
+def feed(deserializer: SpanningDeserializer, data: bytes) -> list[Element]:
+    return list(deserializer.feed(memoryview(data)))
+
+
+def assert_same(got: list[Element], wanted: list[Element]) -> None:
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted, strict=True):
+        if isinstance(other, pa.RecordBatch):
+            one.validate(full=True)
+            assert one.schema == CODEC.schema and one.to_pydict() == other.to_pydict()
+        else:
+            assert one == other
+
+
+@settings(deadline=None)
+@given(st.lists(ELEMENT, max_size=6), st.data())
+def test_any_elements_cut_anywhere_are_the_same_elements(elements: list[Element], data: st.DataObject) -> None:
+    stream = bytes_of(elements)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    deserializer, got = SpanningDeserializer(CODEC), []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        got += feed(deserializer, stream[start:end])
+    assert_same(got, elements)
+    assert deserializer.is_between_elements and not deserializer.gathering
+
+
+MIXED: list[Element] = [
+    Watermark(5),
+    batch_of([(1, "a", "x"), (None, None, None)]),
+    WatermarkStatus(False),
+    batch_of([]),
+    Watermark(MAX_TIME),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 64])
+def test_pieces_of_any_one_size(size: int) -> None:
+    stream = bytes_of(MIXED)
+    deserializer, got = SpanningDeserializer(CODEC), []
+    for at in range(0, len(stream), size):
+        got += feed(deserializer, stream[at : at + size])
+    assert_same(got, MIXED)
+
+
+def test_an_element_comes_with_its_last_byte_and_not_before() -> None:
+    for element in MIXED:
+        stream = bytes_of([element])
+        deserializer = SpanningDeserializer(CODEC)
+        assert feed(deserializer, stream[:-1]) == [] and not deserializer.is_between_elements
+        assert_same(feed(deserializer, stream[-1:]), [element])
+        assert deserializer.is_between_elements
+
+
+def test_many_elements_in_one_buffer() -> None:
+    assert_same(feed(SpanningDeserializer(CODEC), bytes_of(MIXED * 3)), MIXED * 3)
+
+
+def test_what_is_gathered_is_counted_until_it_is_complete() -> None:
+    stream = bytes_of([batch_of([(1, "a", "x")] * 50)])
+    deserializer = SpanningDeserializer(CODEC)
+    feed(deserializer, stream[:40])
+    assert deserializer.gathering == CODEC.encode(batch_of([(1, "a", "x")] * 50))[1].size
+    feed(deserializer, stream[40:])
+    assert deserializer.gathering == 0
+
+
+def test_decoded_batches_own_their_memory() -> None:
+    """The buffer they came from is filled anew at once."""
+    stream = bytearray(bytes_of([batch_of([(1, "a", "x")])]))
+    deserializer = SpanningDeserializer(CODEC)
+    (batch,) = deserializer.feed(memoryview(stream))
+    stream[:] = bytes(len(stream))
+    assert batch.to_pydict() == {"n": [1], "s": ["a"], "d": ["x"]}
+    assert batch.column("n").buffers()[1].address % 8 == 0
+
+
+def test_the_bytes_are_those_documented() -> None:
+    assert bytes_of([Watermark(1)]) == b"\x00\x00\x00\x09\x02" + struct.pack(">q", 1)
+    assert bytes_of([WatermarkStatus(True)]) == b"\x00\x00\x00\x02\x04\x01"
+    batch = batch_of([(1, "a", "x")])
+    checksum, message = CODEC.encode(batch)
+    assert bytes_of([batch]) == struct.pack(">IB", 9 + message.size, 1) + checksum + bytes(message)
+
+
+@pytest.mark.parametrize(
+    ("length", "tag"),
+    [
+        (0, Tag.WATERMARK),
+        (1, Tag.WATERMARK),
+        (66, Tag.WATERMARK),
+        (1 << 31, Tag.WATERMARK_STATUS),
+        (2, 0),
+        (66, 77),
+        (0, Tag.RECORDS),
+        (9, Tag.RECORDS),
+        ((1 << 31) + 10, Tag.RECORDS),
+        (0xFFFFFFFF, Tag.RECORDS),
+    ],
+)
+def test_impossible_lengths_and_tags_are_corruption(length: int, tag: int) -> None:
+    with pytest.raises(ExchangeError, match=f"stream corrupted: element tag {int(tag)} with"):
+        feed(SpanningDeserializer(CODEC), struct.pack(">IB", length, tag) + bytes(64))
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 8, 12, 40, -1])
+def test_damage_within_a_batch_is_an_error_and_never_a_wrong_row(at: int) -> None:
+    stream = bytearray(bytes_of([batch_of([(1, "a", "x")]), batch_of([(2, "b", "y")])]))
+    at = at if at >= 0 else len(stream) // 2 - 1
+    stream[at] ^= 1
+    got: list[Element] = []
+    deserializer = SpanningDeserializer(CODEC)
+    try:
+        for element in deserializer.feed(memoryview(stream)):
+            got.append(element)
+    except ExchangeError:
+        pass
+    else:
+        assert not deserializer.is_between_elements, "a longer length waits for more; the stream ends in the middle"
+    assert got == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 400), st.integers(1, 255))
+def test_any_damaged_byte_of_checksum_or_message_is_found(at: int, flip: int) -> None:
+    stream = bytearray(bytes_of([batch_of([(1, "a", "x"), (2, "b", "y")])]))
+    stream[5 + at % (len(stream) - 5)] ^= flip
+    with pytest.raises(ExchangeError, match="checksum mismatch"):
+        feed(SpanningDeserializer(CODEC), bytes(stream))
