@@ -58,6 +58,24 @@ def test_replace_starts_anew_with_other_keys() -> None:
     assert table.slots(np.array([1, 1, 1]), np.array([2, 3, 1])).tolist() == [1, 2, 0]
 
 
+def test_slots_stay_through_direct_and_hashed_indexing() -> None:
+    """Small numbers, then too many of too wide a range, then dense again, then one far out."""
+    table, random = WordTable(), np.random.default_rng(5)
+    model: dict[int, int] = {}
+    sizes = []
+    for reach, rows in ((1000, 5000), (1_000_000, 20_000), *[(1_000_000, 100_000)] * 6, (1 << 50, 10), (1000, 5000)):
+        words = random.integers(0, reach, rows)
+        slots = table.slots(words)
+        assert all(
+            model.setdefault(word, slot) == slot for word, slot in zip(words.tolist(), slots.tolist(), strict=True)
+        )
+        asked = random.integers(-10, 1_000_100, 1000)
+        assert table.known_slots(asked).tolist() == [model.get(word, -1) for word in asked.tolist()]
+        sizes.append(table.nbytes / len(table))
+    assert sorted(model.values()) == list(range(len(table)))
+    assert max(sizes[2:]) < 48, "bytes per key"
+
+
 def test_a_new_maximum_in_the_dense_range_keeps_what_was_there() -> None:
     table = WordTable()
     slots = table.slots(np.arange(60_000))

@@ -48,7 +48,8 @@ class Interner(SlotTable[PackedBytes]):
         self._lengths.replace(kept.lengths)
         self._tail_starts.replace(kept.tail_starts)
         self._tail.replace(kept.tail)
-        self._restart(len(ids))
+        self._count = len(ids)
+        self._restart()
 
     def _packed(self) -> PackedBytes:
         arrays = (self._first, self._second, self._lengths, self._tail_starts, self._tail)

@@ -14,9 +14,12 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from headgate.errors import DataError
 from headgate.records.canonical import Bools, Int64s, UInt64s
 
 _LEAST_BITS = 13
+#: Slots are 32-bit numbers.
+_MOST_KEYS = (1 << 31) - 1
 #: At most half full: a lookup then takes two rounds for most keys, and some ten for the last one of a batch.
 _PLACES_PER_KEY = 2
 Keys = TypeVar("Keys")
@@ -120,6 +123,8 @@ class SlotTable(ABC, Generic[Keys]):
         """True when that many keys more fit; else the table has grown and places must be looked up anew."""
         if _PLACES_PER_KEY * (self._count + more) <= len(self._places):
             return True
+        if self._count + more > _MOST_KEYS:
+            raise DataError(f"one subtask cannot hold more than {_MOST_KEYS} keys; raise the parallelism")
         self._reset(self._count + more)
         self._index_all()
         return False
@@ -143,11 +148,10 @@ class SlotTable(ABC, Generic[Keys]):
             slots, step = slots[rest], step[rest]
             place = (place[rest] + step) & self._mask
 
-    def _restart(self, count: int) -> None:
-        """The subclass has replaced its keys by others, `count` different ones: enter them all.
+    def _restart(self) -> None:
+        """The subclass has replaced its keys by `_count` different ones: enter them all.
 
         The table does not shrink at once to what they need, for the next window often brings as many again.
         """
-        self._reset(max(count, len(self._places) // (4 * _PLACES_PER_KEY)))
-        self._count = count
+        self._reset(max(self._count, len(self._places) // (4 * _PLACES_PER_KEY)))
         self._index_all()

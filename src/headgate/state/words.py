@@ -1,67 +1,86 @@
-"""A hash table of keys that are one or more 64-bit words."""
+"""A table of keys that are one or more 64-bit words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from headgate.records.canonical import Bools, Int64s, UInt64s
 from headgate.records.hashing import hash_words
 from headgate.state.growable import Growable
 from headgate.state.slot_table import SlotTable
 
-_LEAST_RANGE = 1 << 16
+_LEAST_REACH = 1 << 16
+#: Places of a direct index per key, at most; 4 bytes each.
+_PLACES_PER_KEY = 4
 
 
-class DenseCache:
-    """Slots of small non-negative words by direct indexing: a cache in front of the table for ids and counters.
-
-    It reaches as far as four times the keys there are (at least 65,536), so it never dominates memory.
-    """
+class DirectIndex:
+    """Slots of small non-negative words, by direct indexing: what ids and counters need no hashing for."""
 
     def __init__(self) -> None:
-        self._slots = np.full(0, -1, np.int32)
+        self._slots: npt.NDArray[np.int32] = np.full(0, -1, np.int32)
 
     @property
     def nbytes(self) -> int:
         return self._slots.nbytes
 
-    def find(self, words: Int64s, keys: int) -> Int64s | None:
-        """Slots, -1 for words not seen yet; None when some word is out of reach."""
-        if not len(words) or int(words.min()) < 0:
-            return None
+    def covers(self, words: Int64s, keys: int) -> bool:
+        """Whether all words are within what an index of so many keys may span; it has grown to that then."""
+        if not len(words):
+            return True
         largest = int(words.max())
-        if largest >= len(self._slots) and not self._reach(largest, keys):
-            return None
-        return self._slots.take(words).astype(np.int64)
+        if int(words.min()) < 0 or largest >= max(_PLACES_PER_KEY * keys, _LEAST_REACH):
+            return False
+        if largest >= len(self._slots):
+            grown = np.full(max(1 << largest.bit_length(), _LEAST_REACH), -1, np.int32)
+            grown[: len(self._slots)] = self._slots
+            self._slots = grown
+        return True
+
+    def find(self, words: Int64s) -> Int64s:
+        """The slot of each word, -1 where it has none; words must be covered."""
+        slots: Int64s = self._slots.take(words).astype(np.int64)
+        return slots
+
+    def known(self, words: Int64s) -> Int64s:
+        """The slot of each word, -1 where it has none, for any words."""
+        slots = np.full(len(words), -1)
+        inside: Int64s = np.flatnonzero((words >= 0) & (words < len(self._slots)))
+        slots[inside] = self._slots.take(words.take(inside))
+        return slots
 
     def put(self, words: Int64s, slots: Int64s) -> None:
         self._slots[words] = slots
 
-    def clear(self) -> None:
-        self._slots = np.full(0, -1, np.int32)
-
-    def _reach(self, largest: int, keys: int) -> bool:
-        if largest >= max(4 * keys, _LEAST_RANGE):
-            return False
-        grown = np.full(max(1 << largest.bit_length(), _LEAST_RANGE), -1, np.int32)
-        grown[: len(self._slots)] = self._slots
-        self._slots = grown
-        return True
+    def add(self, words: Int64s, begin: int) -> Int64s:
+        """Give new words, which may repeat, the slots from `begin` on; returns the words in the order of slots."""
+        mine = np.arange(len(words), dtype=np.int32)
+        self._slots[words] = mine
+        different: Int64s = words[self._slots.take(words) == mine]
+        self._slots[different] = np.arange(begin, begin + len(different))
+        return different
 
 
 class WordTable(SlotTable[Sequence[Int64s]]):
-    """Keys of `width` words, as `width` arrays."""
+    """Keys of `width` words, as `width` arrays.
+
+    While the keys are small numbers, dense enough, a direct index is all there is; else it is the hash table.
+    """
 
     def __init__(self, width: int = 1) -> None:
         super().__init__()
         self._columns = [Growable(np.int64) for _ in range(width)]
-        self._dense = DenseCache()
+        self._direct = DirectIndex() if width == 1 else None
+        self._look_again_at = 0
+        self._formerly = 0
 
     @property
     def nbytes(self) -> int:
-        return super().nbytes + self._dense.nbytes + sum(column.nbytes for column in self._columns)
+        direct = 0 if self._direct is None else self._direct.nbytes
+        return super().nbytes + direct + sum(column.nbytes for column in self._columns)
 
     def column(self, index: int = 0) -> Int64s:
         """One word of every key, by slot. A view, good until the next change of the table."""
@@ -69,31 +88,62 @@ class WordTable(SlotTable[Sequence[Int64s]]):
 
     def slots(self, *words: Int64s) -> Int64s:
         """The slot of each row; keys that are new get new ones."""
-        if len(self._columns) > 1:
-            return self.find_or_add(words, hash_words(words))
-        (word,) = words
-        slots = self._dense.find(word, len(self))
-        if slots is None:
-            return self.find_or_add(words, hash_words(words))
-        if int(slots.min()) < 0:
-            unseen = np.flatnonzero(slots < 0)
-            fresh = word.take(unseen)
-            slots[unseen] = self.find_or_add((fresh,), hash_words((fresh,)))
-            self._dense.put(fresh, slots[unseen])
+        if self._direct is not None:
+            if self._direct.covers(words[0], self._population()):
+                return self._direct_slots(self._direct, words[0])
+            self._index_by_hash()
+        slots = self.find_or_add(words, hash_words(words))
+        if len(self) >= self._look_again_at:
+            self._index_directly()
         return slots
 
     def known_slots(self, *words: Int64s) -> Int64s:
         """The slot of each row, -1 for keys that are not there; nothing is added."""
+        if self._direct is not None:
+            return self._direct.known(words[0])
         return self.find_known(words, hash_words(words))
 
     def replace(self, words: Sequence[Int64s]) -> None:
         """Hold these keys, all different, as slots 0, 1, 2 ... and nothing else. The number of words may change."""
+        self._formerly = len(self)
         self._columns = self._columns[: len(words)]
         self._columns += [Growable(np.int64) for _ in range(len(words) - len(self._columns))]
         for column, word in zip(self._columns, words, strict=True):
             column.replace(word)
-        self._dense.clear()
-        self._restart(len(words[0]))
+        self._count = len(words[0])
+        if not self._index_directly():
+            self._index_by_hash()
+
+    def _direct_slots(self, direct: DirectIndex, words: Int64s) -> Int64s:
+        slots = direct.find(words)
+        if len(slots) and int(slots.min()) < 0:
+            unseen = np.flatnonzero(slots < 0)
+            fresh = words.take(unseen)
+            self._columns[0].append(direct.add(fresh, self._count))
+            self._count = len(self._columns[0])
+            slots[unseen] = direct.find(fresh)
+        return slots
+
+    def _index_directly(self) -> bool:
+        """Change to a direct index if the keys allow it, or look again when there are a quarter more."""
+        self._look_again_at = len(self) + len(self) // 4 + 1
+        if len(self._columns) > 1:
+            return False
+        direct = DirectIndex()
+        if not direct.covers(self.column(), self._population()):
+            return False
+        direct.put(self.column(), np.arange(len(self)))
+        self._direct = direct
+        self._reset(0)
+        return True
+
+    def _index_by_hash(self) -> None:
+        self._direct = None
+        self._restart()
+
+    def _population(self) -> int:
+        """Keys to reckon with: those there are, or were before the last replacement, for the like often come again."""
+        return max(len(self), self._formerly)
 
     def _matches(self, keys: Sequence[Int64s], rows: Int64s | None, slots: Int64s) -> Bools:
         same: Bools | None = None
