@@ -56,12 +56,10 @@ class TaskInput:
         return self._bytes + sum(deserializer.gathering for deserializer in self._deserializers)
 
     def next(self) -> pa.RecordBatch | Watermark | WatermarkStatus | None:
-        """The next thing to do, or None when nothing is there. Watermarks never overtake rows."""
-        while self._bytes < self._message_size and self._status is None:
-            if not self._elements and not self._poll():
-                break
-            while self._elements and self._bytes < self._message_size and self._status is None:
-                self._take(*self._elements.popleft())
+        """The next thing to do, or None when nothing is there. Watermarks never overtake rows, and wait for no others than
+        those they came behind."""
+        if self._watermark is None and self._status is None:
+            self._gather()
         if self._batches:
             return self._joined()
         if self._watermark is not None:
@@ -71,6 +69,14 @@ class TaskInput:
             active, self._status = self._status, None
             return WatermarkStatus(active)
         return None
+
+    def _gather(self) -> None:
+        """Take what is there, up to a message's size."""
+        while self._bytes < self._message_size and self._status is None:
+            if not self._elements and not self._poll():
+                return
+            while self._elements and self._bytes < self._message_size and self._status is None:
+                self._take(*self._elements.popleft())
 
     def _joined(self) -> pa.RecordBatch:
         batches, self._batches, self._bytes = self._batches, [], 0
