@@ -74,6 +74,16 @@ def test_impossible_windows(make):
         make()
 
 
+def test_lists_are_no_keys(plans):
+    with pytest.raises(hg.PlanError, match="key column 'tags'"):
+        plans.stream(pa.schema({"tags": pa.list_(pa.string())}), timed=False).key_by("tags")
+
+
+def test_a_column_may_be_called_self(plans):
+    stream = plans.stream().with_columns(self="delay").select(self="self").key_by("self").aggregate(rows=hg.count())
+    assert stream.schema.names == ["self", "rows"]
+
+
 def test_windows_must_be_windows(plans):
     with pytest.raises(hg.PlanError, match=r"use hg\.tumble\(size\)"):
         plans.stream().key_by("carrier").window("1 h")

@@ -29,7 +29,7 @@ class KeyedStream(DataStream):
         required("window", self._event_time, self._env._graph, self._inputs)
         return WindowedStream(self, windows)
 
-    def aggregate(self, *, final: bool = False, **aggregates: Aggregate) -> DataStream:
+    def aggregate(self, /, *, final: bool = False, **aggregates: Aggregate) -> DataStream:
         """Aggregates of all rows of a key so far: the key columns, then the aggregates under their names.
 
         For each batch that comes in, one row for each key that it changed; with `final=True` only the last one per
@@ -71,7 +71,7 @@ class WindowedStream:
         self._stream = stream
         self._windows = windows
 
-    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+    def aggregate(self, /, **aggregates: Aggregate) -> DataStream:
         """One row per key and window that has rows, when the watermark passes the window's end.
 
         Its columns: the keys, `window_start`, `window_end` (exclusive; both of the event-time column's type), then

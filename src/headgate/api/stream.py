@@ -23,6 +23,7 @@ from headgate.api.checks import (
 )
 from headgate.connectors.base import Sink
 from headgate.errors import PlanError
+from headgate.operators.aggregates import key_fields
 from headgate.operators.base import Operator, OperatorFactory
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
@@ -141,12 +142,12 @@ class DataStream(_LastOperator):
         predicate = filter_predicate(condition, self._schema)
         return self._then("filter", partial(Filter, predicate, self._schema), self._schema, self._event_time)
 
-    def select(self, *columns: str, **expressions: str) -> DataStream:
+    def select(self, /, *columns: str, **expressions: str) -> DataStream:
         """Only these columns, then the given SQL expressions: `select("a", b="c + 1")`."""
         check_expressions("select", expressions)
         return self._project("select", select_expressions(self.schema, *columns, **expressions))
 
-    def with_columns(self, **expressions: str) -> DataStream:
+    def with_columns(self, /, **expressions: str) -> DataStream:
         """All columns, and these besides: `with_columns(late="delay > 15")`. A column of that name is replaced."""
         check_expressions("with_columns", expressions)
         return self._project("with_columns", with_columns_expressions(self.schema, **expressions))
@@ -206,6 +207,7 @@ class DataStream(_LastOperator):
         from headgate.api.keyed import KeyedStream
 
         keys = check_columns("key_by", columns, self.schema)
+        key_fields(keys, self.schema)  # some types, such as lists, cannot be keys
         inputs = self._dealt(Partitioning("key_group", keys))
         return KeyedStream(self._env, inputs, self._schema, self._event_time, keys)
 
