@@ -17,6 +17,7 @@ import numpy.typing as npt
 from headgate.errors import DataError
 from headgate.records.canonical import Bools, Int64s, UInt64s
 
+#: 32 KiB: a table of few keys is then nearly empty, and settles most batches at the first look.
 _LEAST_BITS = 13
 #: Slots are 32-bit numbers.
 _MOST_KEYS = (1 << 31) - 1
