@@ -65,7 +65,9 @@ class _End:
 
     def run(self, head: Head, operators: list[ToOperator], writers: list[RecordWriter]) -> None:
         """Run the task to its end; raises what ended it."""
-        Task("bench", head, operators, writers, self.mailbox, self._done).run()
+        task = Task("bench", head, operators, writers, self.mailbox, self.mailbox.wake, self._done)
+        task.begin()
+        task.run()
         if self._error is not None:
             raise self._error
 

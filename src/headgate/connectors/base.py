@@ -67,6 +67,10 @@ class SourceReader(ABC):
     def close(self) -> None:
         """Free files and threads; called once, also after a failure."""
 
+    def is_stuck(self) -> bool:
+        """After `close`: a function of the user's, on a thread of the reader's, has not returned."""
+        return False
+
 
 class Sink(ABC):
     """Where results go. `prepare`, `commit` and `abort` run on the driver."""

@@ -54,6 +54,11 @@ class Fetcher:
             self._changed.notify()
         self._thread.join(_CLOSE_WAIT)
 
+    @property
+    def is_stuck(self) -> bool:
+        """After `close`: the iterator has not returned yet."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         error: HeadgateError | None = None
         try:

@@ -77,6 +77,9 @@ class _FactoryReader(SourceReader):
     def close(self) -> None:
         self._fetcher.close()
 
+    def is_stuck(self) -> bool:
+        return self._fetcher.is_stuck
+
 
 def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBatch:
     """An item as a record batch of the schema (None: of its own). Raises SourceError that names the item."""

@@ -49,6 +49,7 @@ class Surroundings:
     consumer_end: Callable[[int], ConsumerEnd]
     #: Sends a batch of a sink (by node id) to the driver; waits in the given task while the driver is behind.
     deliver: Callable[[int, pa.RecordBatch, Task], None]
+    opened: Callable[[], None]
     done: Callable[[Task, HeadgateError | None], None]
     #: `time.time()` at which the job started; known only when the tasks are about to run.
     started_at: Callable[[], float]
@@ -79,16 +80,26 @@ class TaskBuilder:
     def __init__(self, surroundings: Surroundings) -> None:
         self._here = surroundings
         self.partitions: dict[tuple[int, int], ResultPartition] = {}
+        self.floating: list[LocalBufferPool] = []
+        self.remote: list[RemoteInputChannel] = []
         self._mailboxes: dict[tuple[int, int], Mailbox] = {}
 
     def build(self) -> list[BuiltTask]:
-        """All tasks of this TaskManager. Raises InsufficientBuffers when network memory is too small for them."""
+        """All tasks of this TaskManager. Raises InsufficientBuffers when network memory is too small for them; then
+        `discard` gives back what some of them had got."""
         mine = list(self._here.plan.subtasks(self._here.index))
         for vertex, subtask in mine:
             self._mailboxes[vertex.id, subtask] = Mailbox()
             for edge in self._edges_out(vertex):
                 self.partitions[edge.id, subtask] = self._partition(vertex, edge, subtask)
         return [_TaskAssembly(self._here, self, vertex, subtask).assemble() for vertex, subtask in mine]
+
+    def discard(self) -> None:
+        """Give back the network memory of tasks that never ran."""
+        for channel in self.remote:
+            channel.release()
+        for pool in (*self.floating, *(partition.pool for partition in self.partitions.values())):
+            pool.destroy()
 
     def mailbox(self, vertex: JobVertex, subtask: int) -> Mailbox:
         return self._mailboxes[vertex.id, subtask]
@@ -137,7 +148,9 @@ class _TaskAssembly:
         else:
             task_input = self._input()
             head = InputHead(task_input, self._entry(head_node))
-        task = self._task = Task(self._name, head, self._entries, self._writers, self._mailbox, self._here.done)
+        task = self._task = Task(
+            self._name, head, self._entries, self._writers, self._mailbox, self._here.opened, self._here.done
+        )
         channels = [channel for gate in self._gates for channel in gate.channels]
         partitions = [writer.partition for writer in self._writers]
         return BuiltTask(
@@ -267,6 +280,7 @@ class _TaskAssembly:
                 f"{name}, floating", required=1, maximum=here.config.floating_buffers_per_gate
             )
             self._floating.append(floating)
+            self._builder.floating.append(floating)
         channels: list[InputChannel] = []
         for number, channel in enumerate(wanted):
             if plan.place(channel.producer) == here.index:
@@ -294,4 +308,5 @@ class _TaskAssembly:
             threading.Lock,
         )
         end.request(remote)
+        self._builder.remote.append(remote)
         return remote

@@ -27,6 +27,18 @@ class ToOperator(Chained):
         self.operator = operator
         self.context = context
 
+    def open(self) -> None:
+        try:
+            self.operator.open(self.context)
+        except Exception as error:
+            raise placed(error, self.context) from error
+
+    def close(self) -> None:
+        try:
+            self.operator.close()
+        except Exception as error:
+            raise placed(error, self.context) from error
+
     def emit(self, batch: pa.RecordBatch) -> None:
         operator = self.operator
         operator.rows_in += batch.num_rows
@@ -106,9 +118,8 @@ def joined(outputs: Sequence[Chained]) -> Chained:
     return outputs[0] if len(outputs) == 1 else ToSeveral(outputs)
 
 
-def placed(error: Exception, context: OperatorContext) -> Exception:
-    """The error with its place; what is not an error of ours is a bug of ours, or of Arrow's, and keeps its traceback.
-    """
+def placed(error: Exception, context: OperatorContext) -> HeadgateError:
+    """The error with its place; what is not an error of ours is a bug of ours, or of Arrow's, and keeps its traceback."""
     if not isinstance(error, HeadgateError):
         text = "".join(traceback.format_exception(error)).rstrip()
         error = HeadgateError(f"unexpected {type(error).__name__}: {error}\n{text}")

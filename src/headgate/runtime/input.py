@@ -1,5 +1,4 @@
-"""A task's input: from the buffers of its gates to batches worth working on, with event time merged over all channels.
-"""
+"""A task's input: from the buffers of its gates to batches worth working on, with event time merged over all channels."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ class _Member:
         self.link: ControlLink | None = None
         self.address: tuple[str, int] | None = None
         self.pid: int | None = None
+        self.ready = False
         self.metrics: Metrics | None = None
         self.finished = False
         self.gone = False
@@ -198,6 +199,10 @@ class JobMaster:
                 member.address = str(message["host"]), int(message["port"])
                 member.pid = int(message["pid"])
                 if all(other.address is not None for other in self._members):
+                    self._deadline = None  # opening operators may take long: a lookup loads its table
+            case "ready":
+                member.ready = True
+                if all(other.ready for other in self._members):
                     self._start_tasks()
             case "metrics":
                 member.metrics = message["metrics"]

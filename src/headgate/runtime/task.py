@@ -110,8 +110,16 @@ class SourceHead:
         self._output.end_input()
 
     def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
+        try:
+            if self._reader is not None:
+                self._reader.close()
+        except Exception as error:
+            raise placed(error, self.context) from error
+
+    @property
+    def is_stuck(self) -> bool:
+        """After `close`: the user's iterator has not returned, on a thread of its own."""
+        return self._reader is not None and self._reader.is_stuck()
 
 
 class InputHead:
@@ -144,7 +152,9 @@ class InputHead:
 class Task:
     """Runs on its own thread: `run`. Everything else may be called from any thread.
 
-    `done` is called once, on the task thread, with None or the error that ended the task.
+    `opened` is called on the task thread when all operators are open; the task then waits for `begin`, so that no row is
+    read, and no paced source falls behind, while another task still loads what it needs. `done` is called once, on the
+    task thread, with None or the error that ended the task.
     """
 
     def __init__(
@@ -154,6 +164,7 @@ class Task:
         operators: Sequence[ToOperator],
         writers: Sequence[RecordWriter],
         mailbox: Mailbox,
+        opened: Callable[[], None],
         done: Callable[[Task, HeadgateError | None], None],
     ) -> None:
         self.name = name
@@ -161,12 +172,21 @@ class Task:
         self.operators = operators
         self.writers = writers
         self._mailbox = mailbox
+        self._opened = opened
         self._done = done
+        self._begun = False
         self._writer_tuple = tuple(writers)
         self.idle_s = 0.0
         self.backpressured_s = 0.0
         self.started_at = 0.0
         self.is_ended = False
+
+    def begin(self) -> None:
+        """All tasks of the job are open: take the first batch."""
+        self._mailbox.put(self._begin)
+
+    def _begin(self) -> None:
+        self._begun = True
 
     def wake(self) -> None:
         """Have the task look again at what it waits for."""
@@ -186,7 +206,11 @@ class Task:
         self.started_at = time.monotonic()
         try:
             for entry in self.operators:
-                self._open(entry)
+                entry.open()
+            self._opened()
+            while not self._begun:
+                self._wait(None, backpressured=False)
+            self.idle_s = 0.0
             self._loop()
             self.head.end()
             while not self._writers_available():
@@ -200,12 +224,6 @@ class Task:
             error = error or closing_error
             self.is_ended = True
             self._done(self, error)
-
-    def _open(self, entry: ToOperator) -> None:
-        try:
-            entry.operator.open(entry.context)
-        except Exception as error:
-            raise placed(error, entry.context) from error
 
     def _loop(self) -> None:
         head, mailbox = self.head, self._mailbox
@@ -273,10 +291,9 @@ class Task:
     def _close(self) -> HeadgateError | None:
         """Close head and operators; returns the first error of theirs."""
         first: HeadgateError | None = None
-        closers = [self.head.close, *(entry.operator.close for entry in self.operators)]
-        for close in closers:
+        for close in (self.head.close, *(entry.close for entry in self.operators)):
             try:
                 close()
-            except Exception as error:
-                first = first or HeadgateError(f"{self.name} failed to close: {error}")
+            except HeadgateError as error:
+                first = first or error
         return first

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pyarrow as pa
 
 from headgate.errors import ExchangeError, HeadgateError, JobCancelled, TaskManagerLost
@@ -26,17 +27,22 @@ from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
 from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
+from headgate.runtime.console import Console
 from headgate.runtime.deployment import TaskManagerSpec
 from headgate.runtime.measures import snapshot
-from headgate.runtime.task import Task
+from headgate.runtime.task import SourceHead, Task
 from headgate.runtime.where import operator_of_thread
 from headgate.transport.control_link import ControlLink, Message
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
 
+log = logging.getLogger(__name__)
+
 #: How long tasks have to notice that they are cancelled, before their function is said not to return.
 CANCEL_TIMEOUT = 2.0
+#: How long the network thread has to close links, and to end.
+_NETWORK_TIMEOUT = 2.0
 _METRICS_INTERVAL = 0.25
 #: How often to look whether consumers have taken the rest, once all tasks have ended.
 _CONSUMED_POLL = 0.005
@@ -45,12 +51,13 @@ _DELIVERY_WINDOW = 4 << 20
 
 
 class TaskManager:
-    """One TaskManager. `run` is its life, on the caller's thread."""
+    """One TaskManager. `run` is its life, on the caller's thread. `console` is there in a process of its own."""
 
-    def __init__(self, spec: TaskManagerSpec, index: int, host: str) -> None:
+    def __init__(self, spec: TaskManagerSpec, index: int, host: str, console: Console | None = None) -> None:
         self._spec = spec
         self._index = index
         self._host = spec.config.bind_host or host
+        self._console = console
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._network = NetworkThread(f"network-{spec.job}-{index}")
         self._pool: NetworkBufferPool | None = None
@@ -71,17 +78,25 @@ class TaskManager:
         self._error: HeadgateError | None = None
 
     def run(self) -> None:
-        """Returns when the job is over; raises the error that this TaskManager met, TaskManagerLost for a lost peer."""
+        """Returns when the job is over; raises the error that this TaskManager met, TaskManagerLost for a lost peer,
+        StuckTasks for user functions that did not return."""
         try:
-            self._start()
-            self._follow_events()
-        except HeadgateError as error:
-            self._fail(error)
+            self._guarded(self._start)
             self._follow_events()
         finally:
             self._end()
         if self._error is not None:
             raise self._error
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Whatever goes wrong here is told to the driver."""
+        try:
+            work()
+        except HeadgateError as error:
+            self._fail(error)
+        except Exception as error:  # a bug of ours must end the job, not this thread alone
+            text = "".join(traceback.format_exception(error)).rstrip()
+            self._fail(HeadgateError(f"unexpected {type(error).__name__} in TaskManager {self._index}: {error}\n{text}"))
 
     # --- beginning
 
@@ -89,16 +104,18 @@ class TaskManager:
         config = self._spec.config
         self._network.start()
         sock = listen(self._host, config.port_range)
-        self._dial_control()
         self._server = Server(self._network, sock, self._spec.credentials, DATA_LINK, self._accepted)
-        segments = config.network_memory // config.segment_size
-        self._pool = NetworkBufferPool(segments, config.segment_size, threading.Lock)
+        self._dial_control()
+        if self._console is not None:
+            self._console.connect(self._send)
+        plan = self._spec.plan.load()
+        self._pool = _network_memory(config)
         self._builder = TaskBuilder(
             Surroundings(
                 self._spec.job,
                 self._index,
                 config,
-                self._spec.plan,
+                plan,
                 self._pool,
                 self._budget,
                 self._consumer_end,
@@ -178,9 +195,10 @@ class TaskManager:
                 self._send({"type": "metrics", "metrics": self._metrics()})
             try:
                 event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
-                event()
             except queue.Empty:
                 pass
+            else:
+                self._guarded(event)
             if self._is_done and not self._reported:
                 self._report()
 
@@ -211,13 +229,13 @@ class TaskManager:
         for built in self._built:
             for channel in built.channels:
                 channel.start()
-        self._running = len(self._built)
         for built in self._built:
-            task = built.task
-            self._threads[task.name] = thread = threading.Thread(
-                target=task.run, name=f"headgate-{task.name}", daemon=True
-            )
-            thread.start()
+            built.task.begin()
+
+    def _task_opened(self) -> None:
+        self._unopened -= 1
+        if not self._unopened:
+            self._send({"type": "ready"})
 
     def _unreachable(self, peer: int, end: ConsumerEnd) -> Callable[[str], None]:
         return lambda reason: end.fail(f"cannot connect to it at {reason}")
@@ -246,6 +264,7 @@ class TaskManager:
         for built in self._built:
             self._release(built)
         self._reported = True
+        self._flush_console()
         pending = [
             {"node": node, "pending": operator.pending} for built in self._built for node, operator in built.sinks()
         ]
@@ -255,9 +274,11 @@ class TaskManager:
         """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
         if self._error is None and not self._over:
             self._error = error.at(job=self._spec.job)
+            self._flush_console()
             self._send({"type": "failed", "error": error.to_wire()})
             if self._control is None:
                 self._over = True
+                log.error("TaskManager %d cannot tell the driver: %s", self._index, error)
 
     def _driver_lost(self, reason: str) -> None:
         if not self._over:
@@ -269,6 +290,11 @@ class TaskManager:
     def _send(self, message: Message, payload: bytes | memoryview = b"") -> None:
         if self._control is not None:
             self._control.send(message, payload)
+
+    def _flush_console(self) -> None:
+        """What was printed before goes before what is sent next."""
+        if self._console is not None:
+            self._console.flush()
 
     def _deliver(self, node: int, batch: pa.RecordBatch, task: Task) -> None:
         """On a task thread: a sink's batch to the driver, under a window of its own."""
@@ -285,24 +311,42 @@ class TaskManager:
     # --- the end
 
     def _end(self) -> None:
-        """Leave nothing behind, in the order of dependence: tasks, links, buffers, memory, the network thread."""
+        """Leave nothing behind, in the order of dependence: tasks, links, buffers, the network thread, memory. Raises
+        StuckTasks."""
         stuck = self._end_tasks()
         closed = threading.Event()
         self._network.post(self._close_links)
         self._network.post(closed.set)
-        closed.wait(2.0)
+        closed.wait(_NETWORK_TIMEOUT)
         for built in self._built:
             if built.task.name not in stuck:
                 self._release(built)
-        if stuck:
-            self._send({"type": "stuck", "operators": list(stuck.values())})
+        if not self._built and self._builder is not None:
+            self._builder.discard()
+        functions = [*stuck.values(), *self._stuck_readers()]
+        if functions:
+            self._send({"type": "stuck", "operators": functions})
+        if self._console is not None:
+            self._console.disconnect()
         if self._control is not None:
             self._network.post(self._control.close)
-        self._network.stop(2.0)
+        self._network.stop(_NETWORK_TIMEOUT)
         if self._pool is not None and not stuck:
-            self._pool.close()
-        if stuck:
-            raise StuckTasks(stuck)
+            self._close_memory(self._pool)
+        if functions:
+            raise StuckTasks(functions)
+
+    def _stuck_readers(self) -> list[str]:
+        """Sources whose task has ended, but not the user's iterator, which runs on a thread of its own."""
+        heads = [built.task.head for built in self._built]
+        stuck = [head.context for head in heads if isinstance(head, SourceHead) and head.is_stuck]
+        return [f"{context.operator}[{context.subtask}]" for context in stuck]
+
+    def _close_memory(self, pool: NetworkBufferPool) -> None:
+        try:
+            pool.close()
+        except ExchangeError as error:  # a bug of ours, which must not hide how the job ended
+            log.error("TaskManager %d: %s", self._index, error)
 
     def _end_tasks(self) -> dict[str, str]:
         """Cancel what still runs. Returns the tasks that did not end, with the operator whose function holds them."""
@@ -339,23 +383,29 @@ class TaskManager:
 class StuckTasks(HeadgateError):
     """User functions that did not return after a cancel."""
 
-    def __init__(self, operators: dict[str, str]) -> None:
-        super().__init__(
-            f"a user function of {', '.join(operators.values())} did not return within {CANCEL_TIMEOUT:g} s"
-        )
+    def __init__(self, operators: Sequence[str]) -> None:
+        super().__init__(f"a user function of {', '.join(operators)} did not return within {CANCEL_TIMEOUT:g} s")
+
+
+def _network_memory(config: Config) -> NetworkBufferPool:
+    try:
+        return NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
+    except OSError as error:
+        raise ConfigError(f"network_memory={config.network_memory} bytes cannot be had: {error}; lower it") from error
 
 
 def run(payload: bytes, index: int, host: str) -> None:
     """A TaskManager in a process of its own; `payload` is a pickled TaskManagerSpec from the driver itself.
 
     Threads share this process's interpreter lock: a short switch interval keeps the network thread prompt beside a task
-    that burns Python, and Arrow's own threads would only compete for the one core.
+    that burns Python, and Arrow's own threads would only compete for the one core. What is printed goes to the driver.
     """
     sys.setswitchinterval(0.0005)
     pa.set_cpu_count(1)
-    spec = cloudpickle.loads(payload)
+    console = Console(f"TaskManager {index}")
     try:
-        TaskManager(spec, index, host).run()
+        with console.installed():
+            TaskManager(pickle.loads(payload), index, host, console).run()
     except StuckTasks:
         # Nothing else ends a function that does not return, and Spark would give this process to the next job.
         os.kill(os.getpid(), signal.SIGKILL)

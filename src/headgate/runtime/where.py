@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import sys
 import threading
+from types import FrameType
 
 from headgate.runtime.chain import ToOperator
 from headgate.runtime.task import SourceHead
 
+#: Threads of ours that run a user's function are named after its place.
+_THREADS = ("headgate-fetcher-", "headgate-")
+
 
 def operator_of_thread(thread: threading.Thread) -> str | None:
     """`operator[subtask]` of the innermost operator call on a thread's stack; None when it is in none."""
-    frame = sys._current_frames().get(thread.ident or 0)
+    return _operator_of(sys._current_frames().get(thread.ident or 0))
+
+
+def current_operator() -> str | None:
+    """`operator[subtask]` that the calling thread works for; None for threads that the user started."""
+    operator = _operator_of(sys._getframe(1))
+    if operator is not None:
+        return operator
+    name = threading.current_thread().name
+    return next((name.removeprefix(prefix) for prefix in _THREADS if name.startswith(prefix)), None)
+
+
+def _operator_of(frame: FrameType | None) -> str | None:
     while frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, (ToOperator, SourceHead)):

@@ -141,7 +141,8 @@ class ControlLink:
             self._open = False
             for piece in self._outgoing:
                 try:
-                    self._socket.send(piece)
+                    if self._socket.send(piece) < len(piece):
+                        break
                 except OSError:
                     break
             self._network.unregister(self._socket)

@@ -245,17 +245,20 @@ class ConsumerEnd:
             self._network.modify(self._socket, mask, self)
 
     def _fail(self, reason: str) -> None:
-        self.close()
-        channels = self._receiver.fail()
-        if channels:
+        if self._let_go():
             self._lost(reason)
 
     def close(self) -> None:
-        """Close the socket; channels that still wait are the caller's to tell."""
+        """Close the socket and give back segments that were being filled, without calling it a loss."""
+        self._let_go()
+
+    def _let_go(self) -> list[ReceivingChannel]:
+        """Returns the channels that still wanted something."""
         sock, self._socket = self._socket, None
         if sock is not None:
             self._network.unregister(sock)
             sock.close()
+        return self._receiver.fail()
 
     def fail(self, reason: str) -> None:
         """The connection could not be made."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 from headgate.errors import ExchangeError
 from headgate.protocol import handshake
@@ -38,6 +40,13 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
 
 
+def _drop(network: NetworkThread, sock: socket.socket) -> None:
+    """Close a socket, whether or not it is registered."""
+    with suppress(KeyError):
+        network.unregister(sock)
+    sock.close()
+
+
 #: Called with the socket and the peer's number when the handshake has succeeded.
 Established = Callable[[socket.socket, int], None]
 Failed = Callable[[str], None]
@@ -67,10 +76,15 @@ class Dial:
         self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
 
     def start(self) -> None:
-        tune(self._socket)
-        self._socket.connect_ex(self._address)
-        self._network.register(self._socket, selectors.EVENT_WRITE, self)
         self._network.call_later(HANDSHAKE_TIMEOUT, lambda: self._fail("no answer in time"))
+        try:
+            tune(self._socket)
+            code = self._socket.connect_ex(self._address)
+            if code not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
+            self._network.register(self._socket, selectors.EVENT_WRITE, self)
+        except OSError as error:  # no such host, for one
+            self._fail(str(error))
 
     def on_ready(self, mask: int) -> None:
         try:
@@ -105,8 +119,7 @@ class Dial:
     def _fail(self, reason: str) -> None:
         if not self._done:
             self._done = True
-            self._network.unregister(self._socket)
-            self._socket.close()
+            _drop(self._network, self._socket)
             self._failed(f"{self._address[0]}:{self._address[1]}: {reason}")
 
 
@@ -137,8 +150,8 @@ class Server:
     def on_marked(self) -> None: ...
 
     def close(self) -> None:
-        self._network.unregister(self._socket)
-        self._socket.close()
+        """On the network thread; also if it was never started."""
+        _drop(self._network, self._socket)
 
 
 class _Accept:
@@ -191,5 +204,4 @@ class _Accept:
     def _end(self) -> None:
         if not self._done:
             self._done = True
-            self._network.unregister(self._socket)
-            self._socket.close()
+            _drop(self._network, self._socket)
