@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,8 +10,55 @@ from typing import Protocol
 import cloudpickle
 
 from headgate.config import Config
+from headgate.errors import PlanError
 from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import Credentials
+
+
+class Plan:
+    """An execution plan that travels as bytes: a process that cannot load it can still tell the driver so."""
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        self._plan: ExecutionPlan | None = plan
+        self._bytes = b""
+
+    def __getstate__(self) -> bytes:
+        """Raises PlanError that names the operator whose function cannot travel."""
+        assert self._plan is not None
+        try:
+            return bytes(cloudpickle.dumps(self._plan))
+        except Exception as error:
+            raise _cannot_travel(self._plan, error) from None
+
+    def __setstate__(self, state: bytes) -> None:
+        self._plan, self._bytes = None, state
+
+    def load(self) -> ExecutionPlan:
+        """Raises PlanError when something in it cannot be had here."""
+        if self._plan is None:
+            try:
+                self._plan = cloudpickle.loads(self._bytes)
+            except Exception as error:
+                raise PlanError(
+                    f"the pipeline cannot be loaded in the TaskManager's process: {type(error).__name__}: {error}; "
+                    "what its functions import must be installed there as it is here"
+                ) from error
+        return self._plan
+
+
+def _cannot_travel(plan: ExecutionPlan, error: Exception) -> PlanError:
+    for vertex in plan.job.vertices:
+        for node in vertex.nodes:
+            try:
+                cloudpickle.dumps(node)
+            except Exception as cause:
+                found = PlanError(
+                    f"it cannot be sent to another process: {cause}; have its function make such an object itself, "
+                    "when it is first called, instead of using one made outside"
+                )
+                found.at(operator=node.name)
+                return found
+    return PlanError(f"the pipeline cannot be sent to another process: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +67,15 @@ class TaskManagerSpec:
     driver, never over a socket of ours: it holds the user's functions and the job's secret."""
 
     job: str
-    plan: ExecutionPlan
+    plan: Plan
     config: Config
     credentials: Credentials
     #: Where the JobMaster listens.
     control_address: tuple[str, int]
 
     def pickled(self) -> bytes:
-        """Raises what cloudpickle raises for a function that cannot travel."""
-        payload: bytes = cloudpickle.dumps(self)
-        return payload
+        """Raises PlanError for a function that cannot travel."""
+        return pickle.dumps(self)
 
 
 #: Called when TaskManager `index` (None: all of them) has ended; the reason is empty when it ended well.

@@ -23,7 +23,7 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.protocol.handshake import CONTROL_LINK, Credentials
 from headgate.records.arrow import plain_schema
-from headgate.runtime.deployment import Deployment, Gang, TaskManagerSpec
+from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
 from headgate.runtime.measures import Metrics, merge
 from headgate.transport.control_link import ControlLink, Message
 from headgate.transport.network_thread import NetworkThread
@@ -112,7 +112,7 @@ class JobMaster:
         self._network.start()
         self._server.start()
         address = (self._deployment.bind_hosts(), self._server.port)
-        spec = TaskManagerSpec(self._name, self._plan, self._config, self._credentials, address)
+        spec = TaskManagerSpec(self._name, Plan(self._plan), self._config, self._credentials, address)
         self._deadline = time.monotonic() + START_TIMEOUT
         try:
             self._gang = self._deployment.launch(spec, len(self._members), self._on_exit)

@@ -7,20 +7,22 @@ ended from within, and is named.
 
 from __future__ import annotations
 
+import logging
 import os
+import pickle
 import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import cloudpickle
-import numpy as np
 import pyarrow as pa
 
-from headgate.errors import ExchangeError, HeadgateError, JobCancelled, TaskManagerLost
+from headgate.config import Config
+from headgate.errors import ConfigError, ExchangeError, HeadgateError, JobCancelled, TaskManagerLost
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
@@ -70,6 +72,7 @@ class TaskManager:
         self._built: list[BuiltTask] = []
         self._threads: dict[str, threading.Thread] = {}
         self._running = 0
+        self._unopened = 0
         self._started_at = 0.0
         self._undelivered = 0
         self._delivery_lock = threading.Lock()
@@ -120,6 +123,7 @@ class TaskManager:
                 self._budget,
                 self._consumer_end,
                 self._deliver,
+                lambda: self._events.put(self._task_opened),
                 lambda task, error: self._events.put(lambda: self._task_done(task, error)),
                 lambda: self._started_at,
             )
@@ -127,6 +131,17 @@ class TaskManager:
         self._built = self._builder.build()
         self._server.start()
         self._send({"type": "registered", "host": self._host, "port": self._server.port, "pid": os.getpid()})
+        self._start_threads()
+
+    def _start_threads(self) -> None:
+        """Tasks open their operators at once, and wait for the start of the job before they take a batch."""
+        self._running = self._unopened = len(self._built)
+        for built in self._built:
+            task = built.task
+            self._threads[task.name] = thread = threading.Thread(
+                target=task.run, name=f"headgate-{task.name}", daemon=True
+            )
+            thread.start()
 
     def _dial_control(self) -> None:
         connected: queue.SimpleQueue[ControlLink | str] = queue.SimpleQueue()
