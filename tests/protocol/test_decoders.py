@@ -1,0 +1,357 @@
+"""Frames: however they are cut, what comes out is what went in; whatever comes in, only an ExchangeError comes out."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headgate.errors import ExchangeError
+from headgate.memory.buffer import Buffer
+from headgate.protocol.decoders import RequestDecoder, ResponseDecoder
+from headgate.protocol.handshake import (
+    ANSWER_BYTES,
+    DATA_LINK,
+    HELLO_BYTES,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    Credentials,
+    Dialler,
+    Listener,
+)
+from headgate.protocol.messages import (
+    DATA_BUFFER,
+    EVENT_BUFFER,
+    FRAME,
+    MAGIC,
+    MAX_CONTROL_FRAME,
+    AddCredit,
+    BufferResponse,
+    CancelPartitionRequest,
+    CloseRequest,
+    ErrorResponse,
+    PartitionRequest,
+    ToProducer,
+    encode,
+    encode_buffer_response,
+)
+from headgate.protocol.sender import Sender, SubpartitionView
+from headgate.records.elements import decode_element, decode_event
+
+SEGMENT = 24
+NUMBER = st.integers(0, 2**32 - 1)
+SMALL = st.integers(0, 3)
+REQUESTS = st.one_of(
+    st.builds(PartitionRequest, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER),
+    st.builds(CancelPartitionRequest, NUMBER),
+    st.builds(CloseRequest),
+    st.builds(AddCredit, st.integers(1, 2**32 - 1), NUMBER),
+)
+#: (receiver, payload, is_event) or an error; full segments often, since they are read ahead.
+RESPONSES = st.one_of(
+    st.tuples(SMALL, st.binary(min_size=SEGMENT, max_size=SEGMENT), st.just(False)),
+    st.tuples(SMALL, st.binary(max_size=SEGMENT), st.booleans()),
+    st.builds(ErrorResponse, st.text(max_size=20), st.one_of(st.none(), NUMBER)),
+)
+CUTS = st.lists(st.integers(1, 90), min_size=1, max_size=8)
+
+
+class Segments:
+    """Memory for the decoder; each reservation must be claimed or given back, and some receivers have none."""
+
+    def __init__(self, without: int = -1) -> None:
+        self.without = without
+        self.reserved: list[int] = []
+        self.made = 0
+
+    def allocate(self, response: BufferResponse) -> memoryview | None:
+        assert response.is_event or not self.reserved, "data were allocated while segments lay reserved"
+        return None if response.receiver == self.without else memoryview(bytearray(response.size))
+
+    def reserve(self, receiver: int) -> tuple[object, memoryview] | None:
+        if receiver == self.without:
+            return None
+        self.made += 1
+        self.reserved.append(self.made)
+        return self.made, memoryview(bytearray(SEGMENT))
+
+    def claim(self, reservation: object) -> None:
+        assert self.reserved.pop(0) == reservation, "not the first reserved"
+
+    def give_back(self, reservation: object) -> None:
+        assert self.reserved.pop() == reservation, "not the last reserved"
+
+
+def read(decoder: ResponseDecoder, data: bytes, cuts: list[int]) -> list[tuple[BufferResponse, bytes] | ErrorResponse]:
+    """All that comes out when a socket delivers `data` in cuts of these sizes, over and over."""
+    items: list[tuple[BufferResponse, bytes] | ErrorResponse] = []
+    position = turn = 0
+    while position < len(data):
+        chunk = data[position : position + cuts[turn % len(cuts)]]
+        turn += 1
+        done = 0
+        for place in decoder.buffers():
+            part = chunk[done : done + len(place)]
+            place[: len(part)] = part
+            done += len(part)
+        position += done
+        for item in decoder.received(done):
+            items.append(item if isinstance(item, ErrorResponse) else (item[0], bytes(item[1])))
+    return items
+
+
+def frames(responses: list[tuple[int, bytes, bool] | ErrorResponse]) -> bytes:
+    data = b""
+    for number, response in enumerate(responses):
+        if isinstance(response, ErrorResponse):
+            data += encode(response)
+        else:
+            receiver, payload, is_event = response
+            kind = EVENT_BUFFER if is_event else DATA_BUFFER
+            data += encode_buffer_response(receiver, number, number + 1, kind, len(payload)) + payload
+    return data
+
+
+@given(messages=st.lists(REQUESTS, max_size=6), cuts=CUTS)
+@example([PartitionRequest(1, 2, 3, 4, 5), AddCredit(1, 4), CancelPartitionRequest(4), CloseRequest()], [1])
+def test_requests_survive_every_cut(messages: list[ToProducer], cuts: list[int]) -> None:
+    data = b"".join(map(encode, messages))
+    decoder, seen = RequestDecoder(), []
+    position = turn = 0
+    while position < len(data):
+        step = cuts[turn % len(cuts)]
+        seen += decoder.feed(data[position : position + step])
+        position, turn = position + step, turn + 1
+    assert seen == messages
+
+
+@given(responses=st.lists(RESPONSES, max_size=12), cuts=CUTS, without=st.integers(-1, 3))
+@example([(0, b"a" * SEGMENT, False)] * 12, [1], -1)
+@example([(0, b"a" * SEGMENT, False), (1, b"b" * SEGMENT, False)] * 8, [10_000], -1)
+def test_responses_survive_every_cut(
+    responses: list[tuple[int, bytes, bool] | ErrorResponse], cuts: list[int], without: int
+) -> None:
+    memory = Segments(without)
+    decoder = ResponseDecoder(memory, SEGMENT)
+    items = read(decoder, frames(responses), cuts)
+    assert len(items) == len(responses)
+    for number, (item, sent) in enumerate(zip(items, responses, strict=True)):
+        if isinstance(item, ErrorResponse) or isinstance(sent, ErrorResponse):
+            assert item == sent
+            continue
+        receiver, payload, is_event = sent
+        assert item == (BufferResponse(receiver, number, number + 1, is_event, len(payload)), payload)
+    decoder.forget_ahead()
+    assert memory.reserved == []
+
+
+def test_a_stream_of_full_segments_takes_few_reads() -> None:
+    memory = Segments()
+    decoder = ResponseDecoder(memory, SEGMENT)
+    read(decoder, frames([(0, b"a" * SEGMENT, False)] * 4), [10_000])
+    assert len(decoder.buffers()) > 2
+
+
+# ---- what no peer of ours would send
+
+
+def corrupt(data: bytes, damage: list[tuple[int, int]]) -> bytes:
+    """`data` with some bytes set."""
+    broken = bytearray(data)
+    for position, value in damage:
+        if broken:
+            broken[position % len(broken)] = value
+    return bytes(broken)
+
+
+DAMAGE = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4)
+#: Bodies of any bytes behind a header that is right, and bytes that are nothing at all.
+NOISE = st.one_of(
+    st.binary(max_size=80),
+    st.builds(
+        lambda kind, body: FRAME.pack(FRAME.size + len(body), MAGIC, kind) + body,
+        st.integers(0, 12),
+        st.binary(max_size=40),
+    ),
+)
+
+
+class NoView:
+    """A subpartition with nothing in it."""
+
+    def poll(self) -> None:
+        return None
+
+    def is_available(self, has_credit: bool) -> bool:
+        return False
+
+    def release(self) -> None: ...
+
+
+def open_view(request: PartitionRequest, notify: Callable[[], None]) -> SubpartitionView:
+    if request.subpartition % 2:
+        raise ExchangeError("no such subpartition")
+    return NoView()
+
+
+@given(messages=st.lists(REQUESTS, max_size=5), damage=DAMAGE, noise=NOISE, cut=st.integers(1, 60))
+def test_a_producer_survives_any_bytes(
+    messages: list[ToProducer], damage: list[tuple[int, int]], noise: bytes, cut: int
+) -> None:
+    sender = Sender(open_view, lambda receiver: None)
+    data = corrupt(b"".join(map(encode, messages)), damage) + noise
+    try:
+        for position in range(0, len(data), cut):
+            sender.receive(data[position : position + cut])
+            pieces, buffers = sender.next_frames(4)
+            assert all(isinstance(piece, bytes) for piece in pieces)
+            assert buffers == list[Buffer]()
+    except ExchangeError:
+        pass
+    sender.release()
+
+
+@given(responses=st.lists(RESPONSES, max_size=8), damage=DAMAGE, noise=NOISE, cuts=CUTS)
+def test_a_consumer_survives_any_bytes(
+    responses: list[tuple[int, bytes, bool] | ErrorResponse],
+    damage: list[tuple[int, int]],
+    noise: bytes,
+    cuts: list[int],
+) -> None:
+    memory = Segments()
+    decoder = ResponseDecoder(memory, SEGMENT)
+    try:
+        for item in read(decoder, corrupt(frames(responses), damage) + noise, cuts):
+            assert isinstance(item, ErrorResponse) or len(item[1]) == item[0].size <= SEGMENT
+    except ExchangeError:
+        pass
+    decoder.forget_ahead()
+    assert memory.reserved == []
+
+
+@given(body=st.binary(max_size=12), tag=st.integers(0, 255))
+def test_events_and_elements_survive_any_bytes(body: bytes, tag: int) -> None:
+    for decode in (lambda: decode_event(body), lambda: decode_element(tag, body)):
+        try:
+            decode()
+        except ExchangeError as error:
+            assert "corrupted" in error.message
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(struct.pack(">IIB", 9, 0x12345678, 5), "magic number 0x12345678", id="another protocol"),
+        pytest.param(FRAME.pack(3, MAGIC, 5), "a frame of 3 bytes", id="shorter than its own header"),
+        pytest.param(FRAME.pack(MAX_CONTROL_FRAME + 1, MAGIC, 6), "bytes", id="longer than any request"),
+        pytest.param(FRAME.pack(9, MAGIC, 99), "unexpected message id 99", id="no such message"),
+        pytest.param(encode(ErrorResponse("x")), "unexpected message id 1", id="a producer's message"),
+        pytest.param(FRAME.pack(11, MAGIC, 6) + b"ab", "AddCredit with 2 bytes", id="a body that does not fit"),
+        pytest.param(FRAME.pack(10, MAGIC, 5) + b"a", "CloseRequest with a body", id="a body where none belongs"),
+        pytest.param(FRAME.pack(17, MAGIC, 6) + bytes(8), "AddCredit of 0", id="no credit at all"),
+    ],
+)
+def test_a_corrupted_request_is_named(data: bytes, reason: str) -> None:
+    with pytest.raises(ExchangeError, match=reason):
+        list(RequestDecoder().feed(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(encode(CloseRequest()), "unexpected message id 5", id="a consumer's message"),
+        pytest.param(encode_buffer_response(0, 0, 0, DATA_BUFFER, SEGMENT + 1), "25 bytes", id="larger than a segment"),
+        pytest.param(encode_buffer_response(0, 0, 0, 7, 1), "type 7", id="no such type"),
+        pytest.param(
+            FRAME.pack(MAX_CONTROL_FRAME + 1, MAGIC, 1), "control frame of 65537 bytes", id="an endless error"
+        ),
+    ],
+)
+def test_a_corrupted_response_is_named(data: bytes, reason: str) -> None:
+    with pytest.raises(ExchangeError, match=reason):
+        read(ResponseDecoder(Segments(), SEGMENT), data, [1000])
+
+
+def test_a_second_request_for_a_channel_ends_the_connection() -> None:
+    sender = Sender(open_view, lambda receiver: None)
+    request = encode(PartitionRequest(0, 0, 0, 7, 1))
+    with pytest.raises(ExchangeError, match="a second request for channel 7"):
+        sender.receive(request + request)
+
+
+def test_more_credit_than_any_consumer_could_have_ends_the_connection() -> None:
+    sender = Sender(open_view, lambda receiver: None)
+    sender.receive(encode(PartitionRequest(0, 0, 0, 7, 1)))
+    with pytest.raises(ExchangeError, match="impossible"):
+        sender.receive(encode(AddCredit(1 << 31, 7)))
+
+
+def test_a_request_for_what_is_not_there_is_answered() -> None:
+    sender = Sender(open_view, lambda receiver: None)
+    sender.receive(encode(PartitionRequest(0, 0, 1, 7, 1)))
+    assert sender.next_frames(4) == ([encode(ErrorResponse("no such subpartition", 7))], [])
+
+
+# ---- handshake
+
+OURS = Credentials(b"j" * 16, 3, b"secret")
+
+
+def shake(theirs: Credentials, kind: int = DATA_LINK) -> int:
+    """Both sides, one after the other; returns the number the listener learns."""
+    dialler = Dialler(theirs, kind, 5, b"n" * NONCE_BYTES)
+    listener = Listener(OURS, DATA_LINK, b"m" * NONCE_BYTES)
+    return listener.check(dialler.prove(listener.answer(dialler.hello)))
+
+
+def test_peers_that_share_the_secret_meet() -> None:
+    assert shake(OURS) == 5
+
+
+@pytest.mark.parametrize(
+    ("theirs", "reason"),
+    [
+        (Credentials(b"k" * 16, 3, b"secret"), "refused the connection: another job"),
+        (Credentials(b"j" * 16, 2, b"secret"), "refused the connection: attempt 2, here 3"),
+        (Credentials(b"j" * 16, 3, b"guess"), "does not know this job's secret"),
+    ],
+)
+def test_others_are_refused_with_the_reason(theirs: Credentials, reason: str) -> None:
+    with pytest.raises(ExchangeError, match=reason):
+        shake(theirs)
+
+
+def test_a_link_of_another_kind_is_refused() -> None:
+    with pytest.raises(ExchangeError, match="wrong kind of link"):
+        shake(OURS, kind=DATA_LINK + 1)
+
+
+@given(hello=st.binary(min_size=HELLO_BYTES, max_size=HELLO_BYTES), damage=DAMAGE, valid=st.booleans())
+def test_a_listener_survives_any_hello(hello: bytes, damage: list[tuple[int, int]], valid: bool) -> None:
+    if valid:
+        hello = corrupt(Dialler(OURS, DATA_LINK, 5, b"n" * NONCE_BYTES).hello, damage)
+    listener = Listener(OURS, DATA_LINK, b"m" * NONCE_BYTES)
+    assert len(listener.answer(hello)) == ANSWER_BYTES
+    with pytest.raises(ExchangeError, match="secret"):
+        listener.check(b"x" * PROOF_BYTES)
+
+
+@given(answer=st.binary(min_size=ANSWER_BYTES, max_size=ANSWER_BYTES))
+def test_a_dialler_believes_no_made_up_answer(answer: bytes) -> None:
+    with pytest.raises(ExchangeError):
+        Dialler(OURS, DATA_LINK, 5, b"n" * NONCE_BYTES).prove(answer)
+
+
+def test_a_proof_of_one_side_is_none_for_the_other() -> None:
+    dialler = Dialler(OURS, DATA_LINK, 5, b"n" * NONCE_BYTES)
+    listener = Listener(OURS, DATA_LINK, b"n" * NONCE_BYTES)
+    answer = listener.answer(dialler.hello)
+    with pytest.raises(ExchangeError, match="refused"):
+        listener.check(answer[1 + NONCE_BYTES :])
+
+
+def test_no_secret_is_printed() -> None:
+    assert "secret" not in repr(OURS)
