@@ -35,7 +35,7 @@ class ResultPartition:
         self._builders: list[BufferBuilder | None] = [None] * subpartitions
         self._recyclers = [self._recycler(index) for index in range(subpartitions)]
         self._wanting = False
-        pool.on_available = self._segment_freed
+        pool.on_available = pool.on_refill = self._segment_freed
         self.bytes_out = 0
         self.buffers_out = 0
 
@@ -81,7 +81,7 @@ class ResultPartition:
                 segment = self._pool.request(index)
             if segment is None:
                 return None
-            self._wanting = False
+            # Still wanting, perhaps, for another subpartition; a word too many does no harm.
         builder = BufferBuilder(segment, self._recyclers[index])
         self._builders[index] = builder
         self.buffers_out += 1

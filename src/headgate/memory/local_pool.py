@@ -39,13 +39,15 @@ class LocalBufferPool:
     """A changing share of the global pool. Create it with `NetworkBufferPool.create_local_pool`.
 
     `available` is read before every batch: True promises that the next `request` is met without overdraft and that no
-    subpartition has reached its cap. `on_available` is called each time it turns True. The cap is soft: a request for
-    a subpartition beyond it is still met, since the record at hand has to be finished.
+    subpartition has reached its cap. `on_available` is called each time it turns True, and `on_refill` when a segment has
+    come from the global pool and it does not, because of a cap: the other subpartitions can go on. The cap is soft: a
+    request for a subpartition beyond it is still met, since the record at hand has to be finished.
     """
 
     __slots__ = (
         "_cap", "_capped", "_counts", "_destroyed", "_free", "_global", "_listeners", "_lock", "_max_overdraft",
-        "_waiting", "available", "claim", "on_available", "owner", "requested", "size",
+        "_waiting", "available", "claim", "on_available", "on_refill", "owner", "requested",
+        "size",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +66,7 @@ class LocalBufferPool:
         self.requested = 0  # how many it owns: free here, or in use
         self.available = False
         self.on_available: Callable[[], None] = _nobody
+        self.on_refill: Callable[[], None] = _nobody
         self._global = source
         self._lock = lock
         self._free: list[MemorySegment] = []  # last in, first out: the warmest in the cache
@@ -238,6 +241,8 @@ class LocalBufferPool:
                     self._global.give_back(segment)
                 elif turned:
                     self.on_available()
+                else:
+                    self.on_refill()
                 return
             accepted = listener(segment)
             with self._lock:
@@ -278,4 +283,4 @@ class LocalBufferPool:
 
 
 def _nobody() -> None:
-    """The default `on_available`."""
+    """The default of both callbacks."""

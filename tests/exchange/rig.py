@@ -1,0 +1,117 @@
+"""One writer with its partition, pools and readers on one thread: a clock that is held, no sockets, no waiting."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingBudget
+from headgate.exchange.selectors import ChannelSelector
+from headgate.exchange.writer import RecordWriter
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.records.arrow import BatchCodec
+from headgate.records.elements import Event, Watermark, WatermarkStatus
+from headgate.records.spanning import SpanningDeserializer
+from tests.exchange.link import OneAtATime
+from tests.memory.conftest import CheckedLocks
+
+SCHEMA = pa.schema({"n": pa.int64()})
+ROW = 8
+NEVER = -1.0
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    """Rows of 8 bytes, numbered."""
+    return pa.record_batch([pa.array(range(first, first + count), pa.int64())], schema=SCHEMA)
+
+
+class Rig:
+    """`channels` subpartitions over `segments` segments. Close it: all memory must then be back."""
+
+    def __init__(
+        self,
+        selector: ChannelSelector,
+        channels: int = 1,
+        *,
+        segment: int = 4096,
+        segments: int = 100,
+        cap: int = 1000,
+        overdraft: int = 0,
+        message_size: int = 80,
+        buffer_timeout: float = NEVER,
+        watermark_interval: float = 0.2,
+        limit: int = 1 << 30,
+        schema: pa.Schema = SCHEMA,
+    ) -> None:
+        self.now = 100.0
+        self.network = NetworkBufferPool(segments, segment, CheckedLocks())
+        self.pool = self.network.create_local_pool(
+            "out", channels + 1, segments, subpartitions=channels, max_per_subpartition=cap, max_overdraft=overdraft
+        )
+        self.wakes = 0
+        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake)
+        self.notified = [0] * channels
+        for index in range(channels):
+            self.partition.subpartitions[index].attach(lambda index=index: self._notify(index))  # type: ignore[misc]
+        self.budget = PendingBudget(limit)
+        self.hard_waits = 0
+        codec = BatchCodec(schema)
+        self.writer = RecordWriter(
+            self.partition,
+            selector,
+            codec,
+            self.budget,
+            message_size=message_size,
+            buffer_timeout=buffer_timeout,
+            watermark_interval=watermark_interval,
+            clock=lambda: self.now,
+            wait_hard=self._wait_hard,
+        )
+        self._deserializers = [SpanningDeserializer(codec) for _ in range(channels)]
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def _notify(self, index: int) -> None:
+        self.notified[index] += 1
+
+    def _wait_hard(self, writer: RecordWriter) -> None:
+        """What a task does: wait until readers have made room."""
+        assert writer is self.writer and not writer.is_available
+        self.hard_waits += 1
+        while not writer.drain():
+            before = writer.pending_bytes
+            for index in range(len(self.partition.subpartitions)):
+                self.skipped += self.read(index)
+            assert writer.drain() or writer.pending_bytes < before, "readers make no room"
+
+    skipped: tuple[object, ...] = ()
+
+    def read(self, channel: int = 0, buffers: int = 1 << 30) -> tuple[object, ...]:
+        """What the reader of a channel sees in its next buffers: watermarks, statuses, events, and batches as tuples."""
+        seen: list[object] = []
+        subpartition = self.partition.subpartitions[channel]
+        while buffers and subpartition.is_available(True) and (polled := subpartition.poll()) is not None:
+            buffers -= 1
+            if polled.is_event:
+                seen.append(Event(int.from_bytes(polled.buffer.view, "big")))
+                continue
+            for element in self._deserializers[channel].feed(polled.buffer.view):
+                is_small = isinstance(element, Watermark | WatermarkStatus)
+                seen.append(element if is_small else tuple(element.column(0).to_pylist()))
+            polled.buffer.recycle()
+        subpartition.validate()
+        return tuple(seen)
+
+    def read_all(self) -> list[tuple[object, ...]]:
+        return [self.read(channel) for channel in range(len(self.partition.subpartitions))]
+
+    def close(self) -> None:
+        """End everything; raises AssertionError or ExchangeError if a byte or a segment is missing."""
+        self.writer.close()
+        assert self.writer.pending_bytes == self.budget.used == 0
+        self.partition.release()
+        self.pool.destroy()
+        self.network.validate()
+        assert self.network.holders() == {}
+        self.network.close()

@@ -1,0 +1,214 @@
+"""A result partition: bytes into segments without waiting, the cap per subpartition, and who is woken when room comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.exchange.partition import ResultPartition
+from headgate.memory.buffer import Buffer
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.records.elements import Event
+from tests.exchange.link import OneAtATime
+from tests.memory.conftest import CheckedLocks
+
+SIZE = 8
+
+
+class Output:
+    """A partition, its pool, and what its task is told."""
+
+    def __init__(self, channels: int, segments: int, cap: int, total: int) -> None:
+        self.network = NetworkBufferPool(total, SIZE, CheckedLocks())
+        self.pool = self.network.create_local_pool(
+            "out", min(channels + 1, segments), segments, subpartitions=channels, max_per_subpartition=cap
+        )
+        self.wakes = 0
+        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake)
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def write(self, channel: int, data: bytes) -> int:
+        return self.partition.write(channel, memoryview(data))
+
+    def poll(self, channel: int) -> Buffer:
+        polled = self.partition.subpartition(channel).poll()
+        assert polled is not None
+        return polled.buffer
+
+    def read(self, channel: int) -> bytes:
+        """All that a reader may see by now."""
+        content, subpartition = b"", self.partition.subpartition(channel)
+        while subpartition.is_available(True) and (polled := subpartition.poll()) is not None:
+            content += bytes(polled.buffer.view)
+            polled.buffer.recycle()
+        return content
+
+    def close(self) -> None:
+        self.partition.release()
+        self.pool.destroy()
+        self.network.validate()
+        assert self.network.holders() == {}
+        self.network.close()
+
+
+MakeOutput = Callable[..., Output]
+
+
+@pytest.fixture
+def make() -> Iterator[MakeOutput]:
+    outputs: list[Output] = []
+
+    def make_output(channels: int = 1, segments: int = 10, cap: int = 100, total: int | None = None) -> Output:
+        outputs.append(Output(channels, segments, cap, total or segments))
+        return outputs[-1]
+
+    yield make_output
+    for output in outputs:
+        output.close()
+
+
+def test_bytes_span_segments_and_leave_the_last_one_open(make: MakeOutput) -> None:
+    output = make()
+    assert output.write(0, b"0123456789") == 10
+    assert output.write(0, b"abc") == 3
+    assert output.pool.in_use == 2 and output.read(0) == b"01234567"
+    output.partition.flush(0)
+    assert output.read(0) == b"89abc"
+    assert (output.partition.bytes_out, output.partition.buffers_out) == (13, 2)
+
+
+def test_a_full_segment_is_closed_at_once_and_none_is_taken_ahead(make: MakeOutput) -> None:
+    output = make()
+    assert output.write(0, bytes(SIZE)) == SIZE
+    assert output.pool.in_use == 1
+    output.poll(0).recycle()
+    assert output.pool.in_use == 0
+
+
+def test_without_a_segment_the_rest_stays_with_the_writer(make: MakeOutput) -> None:
+    output = make(segments=2)
+    assert output.write(0, bytes(20)) == 2 * SIZE
+    assert output.write(0, bytes(1)) == 0
+    assert output.wakes == 0
+    output.poll(0).recycle()
+    assert output.wakes == 1
+    assert output.write(0, bytes(4)) == 4
+
+
+def test_who_fell_short_is_woken_once_and_who_did_not_never(make: MakeOutput) -> None:
+    output = make(segments=3)
+    output.write(0, bytes(2 * SIZE))
+    output.poll(0).recycle()
+    assert output.wakes == 0, "nobody wants a segment"
+    output.write(0, bytes(3 * SIZE))
+    output.poll(0).recycle()
+    output.poll(0).recycle()
+    assert output.wakes == 1, "the task looks at everything when it is woken"
+
+
+def test_the_cap_of_a_subpartition_leaves_segments_to_the_others(make: MakeOutput) -> None:
+    output = make(channels=2, segments=10, cap=3)
+    assert output.write(0, bytes(100)) == 3 * SIZE
+    assert output.pool.outstanding(0) == 3
+    assert output.write(1, bytes(100)) == 3 * SIZE
+    output.poll(0).recycle()
+    assert output.wakes == 1 and output.write(0, bytes(100)) == SIZE
+
+
+def test_a_reader_at_the_cap_is_told_of_what_is_there(make: MakeOutput) -> None:
+    output = make(cap=2)
+    told: list[int] = []
+    output.partition.subpartition(0).attach(lambda: told.append(0))
+    output.write(0, bytes(100))
+    assert told == [0]
+
+
+def test_a_segment_that_comes_back_wakes_though_another_subpartition_is_at_its_cap(make: MakeOutput) -> None:
+    output = make(channels=2, segments=4, cap=3)
+    output.write(0, bytes(3 * SIZE))
+    assert output.write(1, bytes(2 * SIZE)) == SIZE
+    assert not output.pool.available
+    output.poll(1).recycle()
+    assert output.wakes == 1 and output.write(1, bytes(SIZE)) == SIZE
+
+
+def test_a_segment_from_the_shared_pool_wakes_though_another_subpartition_is_at_its_cap(make: MakeOutput) -> None:
+    """Channel 0 stands still, at its cap; channel 1 must not wait for it."""
+    output = make(channels=2, segments=4, cap=3, total=5)
+    other = output.network.create_local_pool("another task", 2, 2)
+    output.write(0, bytes(3 * SIZE))
+    assert output.write(1, bytes(SIZE)) == 0, "the rest belongs to the other task"
+    other.destroy()
+    assert output.wakes == 1
+    assert output.write(1, bytes(SIZE)) == SIZE
+
+
+def test_a_want_of_one_channel_outlives_the_luck_of_another(make: MakeOutput) -> None:
+    """Channel 0 is at its cap and wants a segment; channel 1 finds one only at its second look."""
+    output = make(channels=2, segments=4, cap=2)
+    assert output.write(0, bytes(3 * SIZE)) == 2 * SIZE
+    with patch.object(LocalBufferPool, "request", autospec=True, side_effect=[None, output.pool.request(1)]):
+        assert output.write(1, bytes(SIZE)) == SIZE
+    output.poll(0).recycle()
+    assert output.wakes == 1
+
+
+def test_an_event_closes_the_open_segment_and_takes_none(make: MakeOutput) -> None:
+    output = make(segments=1)
+    told: list[int] = []
+    output.partition.subpartition(0).attach(lambda: told.append(0))
+    output.write(0, b"12")
+    output.partition.write_event(0, Event.END_OF_DATA)
+    assert told == [0], "an event is not left waiting"
+    data = output.poll(0)
+    assert bytes(data.view) == b"12"
+    data.recycle()
+    assert output.partition.subpartition(0).is_available(False)
+
+
+def test_after_the_last_event_the_subpartition_is_finished(make: MakeOutput) -> None:
+    output = make()
+    output.partition.write_event(0, Event.END_OF_DATA)
+    output.partition.write_event(0, Event.END_OF_PARTITION)
+    assert output.partition.subpartition(0).finished
+    assert output.read(0) == bytes([0, 0, 0, 8]) + bytes(4)
+
+
+def test_writing_for_a_reader_that_left_goes_nowhere_and_costs_nothing(make: MakeOutput) -> None:
+    output = make(segments=2)
+    output.write(0, b"123")
+    output.partition.subpartition(0).release()
+    assert output.write(0, bytes(10 * SIZE)) == 10 * SIZE
+    assert output.pool.in_use <= 1
+    assert output.partition.is_consumed
+
+
+def test_release_keeps_only_what_is_being_sent(make: MakeOutput) -> None:
+    output = make(channels=2)
+    output.write(0, bytes(3 * SIZE))
+    output.write(1, b"12")
+    sending = output.poll(0)
+    output.partition.release()
+    assert output.pool.in_use == 1 and output.partition.is_consumed
+    sending.recycle()
+    assert output.pool.in_use == 0
+
+
+def test_it_says_how_long_its_queues_are(make: MakeOutput) -> None:
+    output = make(channels=2)
+    output.write(1, bytes(2 * SIZE + 1))
+    assert list(output.partition.queue_lengths()) == [0, 3]
+    assert not output.partition.is_consumed
+
+
+def test_a_destroyed_pool_is_an_error_not_a_wait(make: MakeOutput) -> None:
+    output = make()
+    output.pool.destroy()
+    with pytest.raises(ExchangeError, match="after its pool was destroyed"):
+        output.write(0, b"1")

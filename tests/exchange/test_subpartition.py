@@ -1,0 +1,365 @@
+"""The queue of one channel, rule by rule: who is told when, what can be polled, backlog, events, release."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
+from headgate.memory.buffer_builder import BufferBuilder
+from headgate.memory.segment import MemorySegment
+from headgate.records.elements import Event, decode_event
+from tests.exchange.link import OneAtATime
+
+SIZE = 8
+
+
+class Queue:
+    """A subpartition between a writer that fills numbered segments and a reader that counts what it is told."""
+
+    def __init__(self, attached: bool = True) -> None:
+        self.subpartition = PipelinedSubpartition(0, OneAtATime())
+        self.told = 0
+        self.out = 0
+        if attached:
+            self.attach()
+
+    def attach(self) -> None:
+        self.subpartition.attach(self._tell)
+
+    def _tell(self) -> None:
+        self.told += 1
+
+    def _back(self, segment: MemorySegment) -> None:
+        self.out -= 1
+
+    def begin(self, written: bytes = b"") -> BufferBuilder:
+        """Queue a segment as the writer does: empty, then filled in place."""
+        builder = BufferBuilder(MemorySegment(self.out, memoryview(bytearray(SIZE))), self._back)
+        self.out += 1
+        self.subpartition.add(builder.create_consumer())
+        builder.append(memoryview(written))
+        return builder
+
+    def end(self, builder: BufferBuilder) -> None:
+        builder.finish()
+        self.subpartition.announce()
+
+    def full(self, written: bytes = b"12345678") -> None:
+        self.end(self.begin(written))
+
+    def event(self, event: Event = Event.END_OF_DATA) -> None:
+        self.subpartition.add(EventConsumer(event))
+
+    def poll(self) -> bytes | Event | None:
+        """What a reader sees that looks only while there is something available."""
+        polled = self.subpartition.poll() if self.subpartition.is_available(True) else None
+        self.subpartition.validate()
+        if polled is None:
+            return None
+        content = bytes(polled.buffer.view)
+        polled.buffer.recycle()
+        return decode_event(content) if polled.is_event else content
+
+    @property
+    def reported_backlog(self) -> int:
+        polled = self.subpartition.poll()
+        assert polled is not None
+        polled.buffer.recycle()
+        return polled.backlog
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+# ---- who is told
+
+
+def test_a_buffer_under_way_tells_nobody(queue: Queue) -> None:
+    queue.begin(b"123")
+    assert queue.told == 0 and queue.poll() is None
+
+
+def test_the_first_finished_buffer_tells_the_reader(queue: Queue) -> None:
+    queue.full()
+    assert queue.told == 1
+
+
+def test_the_second_finished_buffer_does_not(queue: Queue) -> None:
+    queue.full()
+    queue.full()
+    queue.full()
+    assert queue.told == 1
+
+
+def test_a_buffer_that_is_finished_when_the_next_is_added_tells_too(queue: Queue) -> None:
+    queue.begin(b"123").finish()
+    queue.begin(b"4")
+    assert queue.told == 1 and queue.poll() == b"123"
+
+
+def test_who_adds_several_announces_them_once(queue: Queue) -> None:
+    for _ in range(2):
+        builder = BufferBuilder(MemorySegment(0, memoryview(bytearray(SIZE))), lambda segment: None)
+        queue.subpartition.add(builder.create_consumer(), announce=False)
+        builder.append(memoryview(b"1"))
+        builder.finish()
+    assert queue.told == 0
+    queue.subpartition.announce()
+    assert queue.told == 1
+
+
+def test_after_the_reader_has_seen_everything_the_next_finished_buffer_tells_again(queue: Queue) -> None:
+    queue.full(b"1")
+    queue.full(b"2")
+    assert [queue.poll(), queue.poll()] == [b"1", b"2"]
+    queue.full(b"3")
+    assert queue.told == 2
+    assert queue.poll() == b"3" and queue.poll() is None
+
+
+def test_a_reader_that_knows_of_more_is_not_told_of_it(queue: Queue) -> None:
+    queue.full(b"1")
+    queue.full(b"2")
+    polled = queue.subpartition.poll()
+    assert polled is not None and polled.next_is_event is False
+    polled.buffer.recycle()
+    queue.full(b"3")
+    assert queue.told == 1
+
+
+def test_an_event_in_an_empty_queue_tells(queue: Queue) -> None:
+    queue.event()
+    assert queue.told == 1
+
+
+def test_an_event_behind_a_finished_buffer_tells_nobody_anew(queue: Queue) -> None:
+    queue.full()
+    queue.event()
+    assert queue.told == 1
+
+
+def test_an_event_behind_a_buffer_that_was_closed_for_it_tells(queue: Queue) -> None:
+    queue.begin(b"12").finish()
+    queue.event()
+    assert queue.told == 1
+    assert [queue.poll(), queue.poll(), queue.poll()] == [b"12", Event.END_OF_DATA, None]
+
+
+def test_the_end_tells(queue: Queue) -> None:
+    queue.subpartition.finish()
+    assert queue.told == 1 and queue.poll() is Event.END_OF_PARTITION
+
+
+def test_without_a_reader_nobody_is_told_until_there_is_one() -> None:
+    queue = Queue(attached=False)
+    queue.full()
+    assert queue.told == 0
+    queue.attach()
+    assert queue.told == 1
+
+
+def test_a_reader_that_comes_to_nothing_is_not_told() -> None:
+    queue = Queue(attached=False)
+    queue.begin(b"1")
+    queue.attach()
+    assert queue.told == 0
+
+
+def test_there_is_one_reader(queue: Queue) -> None:
+    with pytest.raises(ExchangeError, match="being read already"):
+        queue.attach()
+    late = Queue(attached=False)
+    late.subpartition.release()
+    with pytest.raises(ExchangeError, match="was released"):
+        late.attach()
+
+
+# ---- flush
+
+
+def test_a_flush_of_nothing_tells_nobody_and_asks_for_nothing(queue: Queue) -> None:
+    queue.subpartition.flush()
+    builder = queue.begin()
+    queue.subpartition.flush()
+    assert queue.told == 0 and not queue.subpartition.is_available(True)
+    builder.append(memoryview(b"1"))
+    assert queue.poll() is None, "a flush is for what was there"
+
+
+def test_a_flush_shows_what_the_last_buffer_holds_once(queue: Queue) -> None:
+    builder = queue.begin(b"123")
+    queue.subpartition.flush()
+    queue.subpartition.flush()
+    assert queue.told == 1
+    assert [queue.poll(), queue.poll()] == [b"123", None]
+    queue.subpartition.flush()
+    assert queue.told == 1, "nothing new is in it"
+    builder.append(memoryview(b"45"))
+    queue.subpartition.flush()
+    assert queue.told == 2 and queue.poll() == b"45"
+    builder.append(memoryview(b"678"))
+    queue.end(builder)
+    assert queue.told == 3 and queue.poll() == b"678"
+    assert queue.out == 0, "one segment, sent in three slices"
+
+
+def test_a_flush_behind_a_finished_buffer_shows_all_and_tells_nobody_anew(queue: Queue) -> None:
+    queue.full(b"1")
+    queue.begin(b"2")
+    queue.subpartition.flush()
+    assert queue.told == 1
+    assert [queue.poll(), queue.poll(), queue.poll()] == [b"1", b"2", None]
+
+
+def test_while_a_flush_stands_added_buffers_tell_nobody(queue: Queue) -> None:
+    builder = queue.begin(b"1")
+    queue.subpartition.flush()
+    queue.end(builder)
+    queue.full(b"2")
+    queue.event()
+    assert queue.told == 1
+    assert [queue.poll(), queue.poll(), queue.poll()] == [b"1", b"2", Event.END_OF_DATA]
+
+
+def test_a_flush_is_over_when_the_reader_has_reached_the_last_buffer(queue: Queue) -> None:
+    queue.full(b"1")
+    builder = queue.begin(b"2")
+    queue.subpartition.flush()
+    queue.poll()
+    assert queue.subpartition.is_available(True), "the flush stands until the last buffer was looked at"
+    queue.poll()
+    builder.append(memoryview(b"3"))
+    assert not queue.subpartition.is_available(True)
+
+
+# ---- what can be polled
+
+
+def test_without_credit_only_an_event_at_the_head_is_available(queue: Queue) -> None:
+    assert not queue.subpartition.is_available(True) and not queue.subpartition.is_available(False)
+    queue.full(b"1")
+    queue.event()
+    assert queue.subpartition.is_available(True) and not queue.subpartition.is_available(False)
+    queue.poll()
+    assert queue.subpartition.is_available(False)
+
+
+def test_the_reader_is_told_what_comes_next(queue: Queue) -> None:
+    queue.full(b"1")
+    queue.full(b"2")
+    queue.event()
+    queue.begin(b"3")
+    polled = [queue.subpartition.poll() for _ in range(3)]
+    assert [p and p.next_is_event for p in polled] == [False, True, None]
+    for p in polled[:2]:
+        assert p is not None
+        p.buffer.recycle()
+
+
+def test_a_buffer_that_was_finished_with_nothing_new_is_passed_over(queue: Queue) -> None:
+    builder = queue.begin(b"12")
+    queue.subpartition.flush()
+    assert queue.poll() == b"12"
+    queue.end(builder)
+    queue.full(b"34")
+    assert [queue.poll(), queue.poll()] == [b"34", None]
+    assert queue.out == 0
+
+
+def test_a_finished_buffer_with_nothing_at_all_gives_its_segment_back(queue: Queue) -> None:
+    queue.end(queue.begin())
+    assert queue.poll() is None and queue.out == 0
+
+
+def test_sequence_numbers_count_every_buffer_and_event_and_wrap(queue: Queue) -> None:
+    queue.subpartition._sequence = (1 << 32) - 2
+    numbers = []
+    for _ in range(2):
+        queue.full(b"1")
+        queue.event()
+    while (polled := queue.subpartition.poll()) is not None:
+        numbers.append(polled.sequence)
+        polled.buffer.recycle()
+    assert numbers == [(1 << 32) - 2, (1 << 32) - 1, 0, 1]
+
+
+# ---- backlog: the data buffers still queued behind the one that was polled
+
+
+def test_the_unfinished_tail_does_not_count(queue: Queue) -> None:
+    queue.full()
+    queue.full()
+    queue.full()
+    queue.begin(b"tail")
+    assert queue.subpartition.backlog == 4
+    assert [queue.reported_backlog, queue.reported_backlog, queue.reported_backlog] == [2, 1, 0]
+
+
+def test_the_unfinished_tail_counts_when_a_flush_was_asked_for(queue: Queue) -> None:
+    queue.full()
+    queue.begin(b"tail")
+    queue.subpartition.flush()
+    assert queue.reported_backlog == 1
+
+
+def test_the_tail_counts_when_it_is_finished(queue: Queue) -> None:
+    queue.full()
+    queue.full()
+    assert queue.reported_backlog == 1
+
+
+def test_events_never_count_and_close_what_is_before_them(queue: Queue) -> None:
+    queue.full()
+    queue.begin(b"tail").finish()
+    queue.event()
+    queue.event()
+    assert [queue.reported_backlog, queue.reported_backlog, queue.reported_backlog] == [1, 0, 0]
+
+
+def test_a_slice_of_the_tail_leaves_it_in_the_queue_but_not_in_the_backlog(queue: Queue) -> None:
+    queue.begin(b"1")
+    queue.subpartition.flush()
+    assert queue.reported_backlog == 0
+    assert queue.subpartition.backlog == queue.subpartition.queue_length == 1
+
+
+# ---- the end
+
+
+def test_release_gives_everything_back_and_takes_no_more(queue: Queue) -> None:
+    queue.full()
+    queue.event()
+    builder = queue.begin(b"tail")
+    queue.subpartition.release()
+    queue.subpartition.release()
+    assert queue.subpartition.is_released and queue.subpartition.queue_length == queue.subpartition.backlog == 0
+    assert queue.out == 1, "the task is still filling one"
+    builder.finish()
+    assert queue.out == 0
+    told = queue.told
+    queue.full()
+    queue.event()
+    queue.subpartition.flush()
+    queue.subpartition.finish()
+    assert queue.out == 0 and queue.told == told and queue.poll() is None
+
+
+def test_a_slice_that_is_being_sent_outlives_the_release(queue: Queue) -> None:
+    queue.full(b"12")
+    polled = queue.subpartition.poll()
+    assert polled is not None
+    queue.subpartition.release()
+    assert bytes(polled.buffer.view) == b"12" and queue.out == 1
+    polled.buffer.recycle()
+    assert queue.out == 0
+
+
+def test_after_the_end_nothing_is_taken(queue: Queue) -> None:
+    queue.subpartition.finish()
+    queue.subpartition.finish()
+    queue.full()
+    assert queue.out == 0
+    assert [queue.poll(), queue.poll()] == [Event.END_OF_PARTITION, None]
