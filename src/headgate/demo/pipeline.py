@@ -52,7 +52,9 @@ def build(env: hg.StreamEnvironment, data: FlightData, output: Path, speedup: fl
         )
         .name(CARRIER_HOURS)
         .with_columns(unknown_planes="flights - known_planes")
+        .name("unknown_planes")
         .sink_to(hg.sinks.parquet(output / CARRIER_HOURS))
+        .name(f"{CARRIER_HOURS}.parquet")
     )
     (
         flights.key_by("origin", "dest")
@@ -60,6 +62,7 @@ def build(env: hg.StreamEnvironment, data: FlightData, output: Path, speedup: fl
         .aggregate(flights=hg.count(), seats=hg.sum("seats"))
         .name(ROUTE_DAYS)
         .sink_to(hg.sinks.parquet(output / ROUTE_DAYS))
+        .name(f"{ROUTE_DAYS}.parquet")
     )
 
 

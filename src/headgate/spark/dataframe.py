@@ -52,6 +52,9 @@ class SpilledTable:
     folder: str
     schema: pa.Schema
 
+    def __str__(self) -> str:
+        return "the lookup DataFrame"
+
     def __call__(self) -> pa.Table:
         filesystem, path = pa.fs.FileSystem.from_uri(self.folder)
         # Spark writes timestamps as INT96, which Arrow would read as nanoseconds: years beyond 2262 overflow.

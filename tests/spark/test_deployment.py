@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import headgate as hg
+
+pytestmark = pytest.mark.timeout(120)
+
+#: What a job may take from a loss or a cancel until nothing of it is left, seconds.
+OVER_WITHIN = 5.0
+KEYS = 10
+Start = Callable[..., hg.JobHandle]
+ROWS = 100_000
+
+
+def numbers() -> Callable[[int, int], pa.RecordBatch]:
+    """Rows i with key i mod KEYS. Nested functions, as these modules are not on the workers' path."""
+
+    def rows(start: int, count: int) -> pa.RecordBatch:
+        value = np.arange(start, start + count)
+        return pa.RecordBatch.from_pydict({"key": value % 10, "value": value})
+
+    return rows
+
+
+@pytest.fixture
+def endless(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., hg.JobHandle]]:
+    """Start a job of two TaskManagers, which leave files named by their process in `tmp_path`."""
+    jobs: list[hg.JobHandle] = []
+
+    def note(folder: str, batch: pa.RecordBatch, info: object) -> None:
+        import os
+
+        open(f"{folder}/{os.getpid()}", "w").close()
+
+    def start(function: Callable[[pa.RecordBatch], Any] | None = None) -> hg.JobHandle:
+        env = hg.StreamEnvironment(spark, parallelism=2)
+        stream = env.from_source(hg.sources.generate(numbers(), rate=10_000))
+        if function is not None:
+            stream = stream.map_batches(function, schema=stream.schema)
+        totals = stream.key_by("key").aggregate(total=hg.sum("value"))
+        totals.sink_to(hg.sinks.for_each_batch(partial(note, str(tmp_path))))
+        jobs.append(env.execute_async("endless"))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.cancel()
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """The processes that have left their files, as soon as there are two."""
+    deadline = time.monotonic() + 60
+    while len(found := [int(entry.name) for entry in folder.iterdir()]) < 2:
+        assert time.monotonic() < deadline, f"only {found} have started"
+        time.sleep(0.02)
+    return [psutil.Process(pid) for pid in found]
+
+
+@pytest.fixture
+def ends_in_time() -> Iterator[Callable[[], None]]:
+    """Call it when the end is brought about; the test must then be through within OVER_WITHIN."""
+    began: list[float] = []
+    yield lambda: began.append(time.monotonic())
+    assert time.monotonic() - began[0] < OVER_WITHIN
+
+
+def assert_gone(workers: list[psutil.Process]) -> None:
+    for worker in workers:
+        assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_keyed_sum_is_exact(spark: SparkSession) -> None:
+    env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(segment_size=512))
+    stream = env.from_source(hg.sources.generate(numbers(), rows=ROWS))
+    totals = stream.key_by("key").aggregate(final=True, count=hg.count(), total=hg.sum("value")).collect()
+    values = np.arange(ROWS)
+    expected = [{"key": k, "count": ROWS // KEYS, "total": int(values[values % KEYS == k].sum())} for k in range(KEYS)]
+    assert totals.sort_by("key").to_pylist() == expected
+
+
+def test_workers_are_left_empty(spark: SparkSession) -> None:
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import threading
+
+        for _ in batches:
+            pass
+        threads = [thread.name for thread in threading.enumerate()]
+        yield pa.RecordBatch.from_pydict({"pid": [os.getpid()] * len(threads), "thread": threads})
+
+    env = hg.StreamEnvironment(spark, parallelism=2)
+    stream = env.from_source(hg.sources.generate(numbers(), rows=ROWS))
+    pids = stream.map_batches(whereabouts(), schema=pa.schema({"pid":
+    pa.int64()})).collect()["pid"].unique().to_pylist()
+    left = spark.range(0, 2, 1, 2).mapInArrow(look, "pid long, thread string", barrier=True).collect()
+    assert {row.pid for row in left} == set(pids), "Spark took other workers"
+    assert {row.thread for row in left} == {"MainThread"}
+    for pid in pids:
+        ours = [c for c in psutil.Process(pid).net_connections() if c.raddr == () or c.raddr.port != 0]
+        assert len(ours) <= 1, f"beside Spark's own socket: {ours}"
+
+
+def whereabouts() -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    def here(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import os
+
+        return pa.RecordBatch.from_pydict({"pid": [os.getpid()] * batch.num_rows})
+
+    return here
+
+
+def test_a_cancelled_job_is_over(endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]) -> None:
+    job = endless()
+    processes(tmp_path)
+    ends_in_time()
+    job.cancel()
+    assert job.status() == "CANCELLED"
+    with pytest.raises(hg.JobCancelled):
+        job.wait(0)
+
+
+def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]) -> None:
+    job = endless()
+    workers = processes(tmp_path)
+    ends_in_time()
+    workers[0].kill()
+    why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Python worker process died"
+    with pytest.raises(hg.TaskManagerLost, match=why):
+        job.wait(OVER_WITHIN)
+    assert_gone(workers[:1])
+
+
+@pytest.mark.parametrize("spark", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
+def test_a_killed_executor_is_named(endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]) -> None:
+    job = endless()
+    workers = processes(tmp_path)
+    executor = workers[0].parent().parent()  # type: ignore[union-attr]  # a worker's parent is PySpark's daemon
+    assert executor is not None
+    ends_in_time()
+    os.kill(executor.pid, signal.SIGKILL)
+    why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Spark executor was lost"
+    with pytest.raises(hg.TaskManagerLost, match=why):
+        job.wait(OVER_WITHIN)
+    assert_gone(workers[:1])
+
+
+def test_a_function_that_raises_is_named(endless: Start) -> None:
+    def picky(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError("not these")
+
+    job = endless(picky)
+    with pytest.raises(hg.UserFunctionError, match=r"map_batches\[\d\]: .*picky raised ValueError: not these"):
+        job.wait(60)
+
+
+@pytest.mark.parametrize("spark", ["local[2]"], indirect=True)
+def test_the_process_of_a_function_that_hangs_is_killed(
+    endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]
+) -> None:
+    def hangs(folder: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import os
+        import threading
+
+        open(f"{folder}/{os.getpid()}", "w").close()
+        threading.Event().wait()
+        return batch
+
+    job = endless(partial(hangs, str(tmp_path)))
+    workers = processes(tmp_path)
+    ends_in_time()
+    job.cancel()
+    with pytest.raises(hg.JobCancelled, match=r"function of map_batches\[\d\].* did not return .* process was killed"):
+        job.wait(0)
+    assert_gone(workers)
+
+
+@pytest.mark.parametrize("spark", ["local[2]"], indirect=True)
+def test_rows_come_from_and_go_to_dataframes(spark: SparkSession) -> None:
+    names = spark.createDataFrame([(0, "none"), (7, "seven")], "key long, name string")
+    env = hg.StreamEnvironment(spark, parallelism=2)
+    stream = env.from_source(hg.sources.generate(numbers(), rows=ROWS)).lookup(names, on="key")
+    counts = stream.key_by("name").aggregate(final=True, rows=hg.count()).to_dataframe()
+    expected = {"none": ROWS // KEYS, "seven": ROWS // KEYS, None: ROWS - 2 * (ROWS // KEYS)}
+    assert {row["name"]: row["rows"] for row in counts.collect()} == expected
+    assert counts.where("rows > 10000").count() == 1
