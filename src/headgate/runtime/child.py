@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import traceback
 
 from headgate.errors import HeadgateError
 from headgate.runtime import taskmanager
 
 
 def main() -> int:
-    """Exit code 0 when the job ended well, 3 when it failed (the driver has been told why)."""
+    """Exit code 0 when the job ended well, 3 when it failed (the driver has been told why), 1 for a bug of ours."""
     index, host = int(sys.argv[1]), sys.argv[2]
     pipe = sys.stdin.buffer
     size = int.from_bytes(pipe.read(8), "big")
@@ -23,6 +24,9 @@ def main() -> int:
         taskmanager.run(payload, index, host)
     except HeadgateError:
         return 3
+    except BaseException:
+        traceback.print_exc()
+        return 1
     return 0
 
 

@@ -1,8 +1,8 @@
 """What users' functions print in a TaskManager process reaches the driver, line by line, with the subtask's name.
 
-`sys.stdout` and `sys.stderr` are replaced while the TaskManager runs. Whole lines go over the control link and the driver
-prints them as `name[subtask] | line`. `logging` needs nothing more: its handlers, and its handler of last resort, write to
-`sys.stderr`. A thread TaskManager shares the user's own streams, so there prints simply appear.
+`sys.stdout` and `sys.stderr` are replaced while the TaskManager runs. Whole lines go over the control link and the
+driver prints them as `name[subtask] | line`. `logging` needs nothing more: its handlers, and its handler of last
+resort, write to `sys.stderr`. A thread TaskManager shares the user's own streams, so there prints simply appear.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Console:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take the place of the process's streams; they are back in theirs afterwards, also where a worker is reused."""
+        """Take the place of the process's streams; afterwards they are back, for whatever a reused worker does next."""
         before = sys.stdout, sys.stderr
         sys.stdout = ConsoleStream("stdout", before[0], self)
         sys.stderr = ConsoleStream("stderr", before[1], self)
@@ -117,8 +117,8 @@ class RateLimit:
 
 
 class ConsoleStream(io.TextIOBase):
-    """Stands for `sys.stdout` or `sys.stderr`. Once the job is over it passes everything on to what stands there then: a
-    logging handler that was made with it may outlive the job in a reused worker."""
+    """Stands for `sys.stdout` or `sys.stderr`. Once the job is over it passes everything on to what stands there then:
+    a logging handler that was made with it may outlive the job in a reused worker."""
 
     def __init__(self, name: str, before: TextIO, console: Console) -> None:
         self._name = name
@@ -136,7 +136,7 @@ class ConsoleStream(io.TextIOBase):
 
     def _behind(self) -> TextIO:
         current: TextIO = getattr(sys, self._name)
-        return self._before if current is self else current
+        return self._before if id(current) == id(self) else current
 
     def fileno(self) -> int:
         """Of the stream replaced: what child processes print is not ours to see."""

@@ -47,7 +47,7 @@ class JobHandle:
         if not self._master.ended.wait(timeout):
             raise TimeoutError(f"job {self._name!r} is {self.status()} after {timeout} s")
         if self._master.error is not None:
-            raise self._master.error
+            raise self._master.error.with_traceback(None)  # not those of earlier calls
         metrics = self.metrics()
         return JobResult(
             self._name,

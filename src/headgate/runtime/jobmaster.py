@@ -7,6 +7,7 @@ Everything that happens arrives as an event on one queue and is handled by one t
 from __future__ import annotations
 
 import enum
+import logging
 import os
 import queue
 import threading
@@ -14,28 +15,32 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
-
 from headgate.config import Config
-from headgate.connectors.base import Sink
-from headgate.errors import HeadgateError, JobCancelled, SinkError, TaskManagerLost, from_wire
+from headgate.errors import HeadgateError, JobCancelled, TaskManagerLost, from_wire
 from headgate.plan.execution import ExecutionPlan
-from headgate.plan.graph import Node
 from headgate.protocol.handshake import CONTROL_LINK, Credentials
-from headgate.records.arrow import plain_schema
+from headgate.runtime import console
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
+from headgate.runtime.ends import Ends
 from headgate.runtime.measures import Metrics, merge
 from headgate.transport.control_link import ControlLink, Message
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Server, listen
 
+log = logging.getLogger(__name__)
+
 #: From launch to the last registration. Slots were counted before, so this covers starting Python processes only.
 START_TIMEOUT = 60.0
 #: From the order to end to the moment when the platform is asked to use force. TaskManagers themselves give up at 2 s.
 END_TIMEOUT = 3.0
+#: How long the platform has to end what it was asked to end by force.
+FORCE_TIMEOUT = 2.0
 #: How long a lost TaskManager's own last words, or its exit code, are waited for: they say more than a closed
 #: connection.
 LAST_WORDS = 0.4
+#: How often to look whether the TaskManagers have ended, once they have been told to.
+_GANG_POLL = 0.02
+_NETWORK_TIMEOUT = 2.0
 
 
 class JobState(enum.Enum):
@@ -76,16 +81,17 @@ class JobMaster:
         self._deployment = deployment
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._members = [_Member(index) for index in range(plan.taskmanagers)]
-        self._sinks = {node.id: node for vertex in plan.job.vertices for node in vertex.nodes if node.sink is not None}
-        self._pending: dict[int, list[Any]] = {node: [] for node in self._sinks}
-        self._network = NetworkThread(f"driver-{run}")
+        self._ends = Ends(plan.job, run)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32))
-        self._gang: Gang | None = None
-        self._server: Server | None = None
-        self._deadline: float | None = None
+        self._network: NetworkThread
+        self._gang: Gang
+        self._start_by: float | None = None
         self._suspect: TaskManagerLost | None = None
+        self._decide_by: float | None = None
         self._stuck: list[str] = []
         self._decided = False
+        #: What every TaskManager is told, also one that registers only now, once it is decided what the job came to.
+        self._last_word: Message | None = None
         self._started_at = 0.0
         self.duration_s = 0.0
         self.state = JobState.CREATED
@@ -98,40 +104,28 @@ class JobMaster:
     def start(self) -> None:
         """Prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then nothing is left
         behind."""
-        prepared: list[Sink] = []
+        self._ends.prepare()
         try:
-            for vertex in self._plan.job.vertices:
-                for node in vertex.nodes:
-                    self._prepare(node, prepared)
-            sock = listen(self._config.bind_host or self._deployment.bind_hosts(), self._config.port_range)
+            self._launch()
         except BaseException:
-            for sink in prepared:
-                sink.abort()
-            raise
-        self._server = Server(self._network, sock, self._credentials, CONTROL_LINK, self._accepted)
-        self._network.start()
-        self._server.start()
-        address = (self._deployment.bind_hosts(), self._server.port)
-        spec = TaskManagerSpec(self._name, Plan(self._plan), self._config, self._credentials, address)
-        self._deadline = time.monotonic() + START_TIMEOUT
-        try:
-            self._gang = self._deployment.launch(spec, len(self._members), self._on_exit)
-        except BaseException:
-            self._network.stop(2.0)
-            for sink in prepared:
-                sink.abort()
+            self._ends.abort()
             raise
         self.thread.start()
 
-    def _prepare(self, node: Node, prepared: list[Sink]) -> None:
+    def _launch(self) -> None:
+        host = self._deployment.bind_hosts()
+        sock = listen(self._config.bind_host or host, self._config.port_range)
+        self._network = NetworkThread(f"driver-{self._run_id}")
+        server = Server(self._network, sock, self._credentials, CONTROL_LINK, self._accepted)
+        self._network.start()
+        server.start()
+        spec = TaskManagerSpec(self._name, Plan(self._plan), self._config, self._credentials, (host, server.port))
+        self._start_by = time.monotonic() + START_TIMEOUT
         try:
-            if node.source is not None:
-                node.source.prepare()
-            if node.sink is not None:
-                node.sink.prepare(f"{self._run_id}-{node.id}", node.schema)
-                prepared.append(node.sink)
-        except HeadgateError as error:
-            raise error.at(operator=node.name) from None
+            self._gang = self._deployment.launch(spec, len(self._members), self._on_exit)
+        except BaseException:
+            self._network.stop(_NETWORK_TIMEOUT)
+            raise
 
     def cancel(self) -> None:
         self._events.put(lambda: self._decide(JobCancelled(f"job {self._name!r} was cancelled")))
@@ -148,7 +142,7 @@ class JobMaster:
             sock.close()
             return
         member = self._members[index]
-        member.link = link = ControlLink(
+        link = ControlLink(
             self._network,
             sock,
             self._config.heartbeat_timeout,
@@ -156,6 +150,8 @@ class JobMaster:
             lambda reason: self._events.put(lambda: self._on_lost(member, reason)),
         )
         link.start()
+        member.link = link
+        self._events.put(lambda: self._tell_last_word(member))
 
     def _on_exit(self, index: int | None, reason: str) -> None:
         """Any thread: the platform says that TaskManagers have ended."""
@@ -166,32 +162,35 @@ class JobMaster:
     def _run(self) -> None:
         try:
             while not self._decided:
-                self._next_event(self._deadline)
-        except Exception as error:  # a bug of ours must end the job, not hang it
-            self._decide(HeadgateError(f"unexpected {type(error).__name__} in the JobMaster: {error}"))
-        try:
+                deadlines = [at for at in (self._start_by, self._decide_by) if at is not None]
+                self._next_event(min(deadlines, default=None))
+                self._look_at_deadlines(time.monotonic())
             self._end()
         finally:
             self.ended.set()
 
     def _next_event(self, deadline: float | None) -> None:
+        """Handle one event; return without one at the deadline."""
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             event = self._events.get(timeout=timeout)
         except queue.Empty:
-            self._on_deadline()
             return
-        event()
+        try:
+            event()
+        except HeadgateError as error:
+            self._decide(error)
+        except Exception as error:  # a bug of ours must end the job, not hang it
+            log.exception("error in the JobMaster")
+            self._decide(HeadgateError(f"unexpected {type(error).__name__} in the JobMaster: {error}"))
 
-    def _on_deadline(self) -> None:
-        self._deadline = None
-        if self._suspect is not None:
+    def _look_at_deadlines(self, now: float) -> None:
+        if self._decide_by is not None and now >= self._decide_by:
             self._decide(self._suspect)
-        elif self.state is JobState.CREATED:
+        elif self._start_by is not None and now >= self._start_by:
             missing = ", ".join(str(member) for member in self._members if member.address is None)
-            self._decide(
-                TaskManagerLost(f"{missing} did not register within {START_TIMEOUT:g} s on {self._deployment.name}")
-            )
+            on = self._deployment.name
+            self._decide(TaskManagerLost(f"{missing} did not register within {START_TIMEOUT:g} s on {on}"))
 
     def _on_message(self, member: _Member, message: Message, payload: bytes) -> None:
         match message["type"]:
@@ -199,7 +198,7 @@ class JobMaster:
                 member.address = str(message["host"]), int(message["port"])
                 member.pid = int(message["pid"])
                 if all(other.address is not None for other in self._members):
-                    self._deadline = None  # opening operators may take long: a lookup loads its table
+                    self._start_by = None  # opening operators may take long: a lookup loads its table
             case "ready":
                 member.ready = True
                 if all(other.ready for other in self._members):
@@ -208,6 +207,8 @@ class JobMaster:
                 member.metrics = message["metrics"]
             case "deliver":
                 self._deliver(member, message, payload)
+            case "print":
+                console.show(message)
             case "failed":
                 self._on_failed(from_wire(message["error"]))
             case "stuck":
@@ -217,75 +218,53 @@ class JobMaster:
 
     def _start_tasks(self) -> None:
         self.state = JobState.RUNNING
-        self._deadline = None
         self._started_at = time.time()
         addresses = [member.address for member in self._members]
         self._tell({"type": "start", "addresses": addresses, "started_at": self._started_at})
 
     def _deliver(self, member: _Member, message: Message, payload: bytes) -> None:
-        node = self._sinks[int(message["node"])]
-        assert node.sink is not None and member.link is not None
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), plain_schema(node.schema))
-        batch.validate(full=True)
-        try:
-            node.sink.deliver(batch)
-        except HeadgateError as error:
-            self._decide(error.at(operator=node.name))
-        member.link.send({"type": "delivered", "bytes": message["bytes"]})
+        if not self._decided:
+            self._ends.deliver(int(message["node"]), payload)
+        if member.link is not None:
+            member.link.send({"type": "delivered", "bytes": message["bytes"]})
 
     def _on_failed(self, error: HeadgateError) -> None:
         """A TaskManager failed. That it lost a peer may be the consequence of what the peer is about to say itself."""
-        if isinstance(error, TaskManagerLost):
-            self._suspect_lost(error)
-        else:
+        if not isinstance(error, TaskManagerLost):
             self._decide(error)
+        elif self._suspect is None:
+            self._suspect_lost(error)
 
     def _suspect_lost(self, error: TaskManagerLost) -> None:
-        if self._suspect is None:
-            self._suspect = error
-            self._deadline = time.monotonic() + LAST_WORDS
+        """This ended the job, unless something that says more comes at once."""
+        self._suspect = error
+        self._decide_by = time.monotonic() + LAST_WORDS
 
     def _on_lost(self, member: _Member, reason: str) -> None:
         member.gone = True
-        if not self._decided and not member.finished:
-            self._suspect = None
+        if not member.finished:
             self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"))
 
     def _exited(self, index: int | None, reason: str) -> None:
-        for member in self._members if index is None else [self._members[index]]:
-            was_connected = member.link is not None and not member.gone
-            if not was_connected:
-                member.gone = True
-            if not self._decided and index is not None:
-                self._suspect = None
-                self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason or 'it ended before the job did'}"))
-        if not self._decided and index is None:
+        if index is None:
             said = f"; {self._deployment.name} says: {reason}" if reason else ""
             lost = self._suspect.message if self._suspect is not None else "the TaskManagers ended before the job did"
-            self._suspect = None
             self._suspect_lost(TaskManagerLost(lost + said))
+            return
+        member = self._members[index]
+        self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason or 'it ended before the job did'}"))
+        if self._decided and self.error is None and reason:
+            log.error("%s did not end well: %s", member, reason)
 
     def _on_finished(self, member: _Member, message: Message) -> None:
         member.finished = True
         member.metrics = message["metrics"]
         for item in message["pending"]:
-            self._pending[int(item["node"])].append(item["pending"])
-        if all(other.finished for other in self._members):
-            self._commit()
-
-    def _commit(self) -> None:
-        for node_id, node in self._sinks.items():
-            assert node.sink is not None
-            try:
-                node.sink.commit(self._pending[node_id])
-            except HeadgateError as error:
-                self._decide(error.at(operator=node.name))
-                return
-            except Exception as error:
-                self._decide(SinkError(f"commit failed: {error}").at(operator=node.name))
-                return
-        self.duration_s = time.time() - self._started_at
-        self._decide(None)
+            self._ends.add_pending(int(item["node"]), item["pending"])
+        if not self._decided and all(other.finished for other in self._members):
+            self._ends.commit()
+            self.duration_s = time.time() - self._started_at
+            self._decide(None)
 
     # --- the end
 
@@ -300,46 +279,53 @@ class JobMaster:
             if member.link is not None and not member.gone:
                 member.link.send(message)
 
+    def _tell_last_word(self, member: _Member) -> None:
+        if self._last_word is not None and member.link is not None:
+            member.link.send(self._last_word)
+
     def _end(self) -> None:
         """Tell all TaskManagers, wait for them, use force where that does not help, and let go of everything."""
-        self._tell({"type": "close" if self.error is None else "cancel"})
+        self._last_word = {"type": "close" if self.error is None else "cancel"}
+        self._tell(self._last_word)
         deadline = time.monotonic() + END_TIMEOUT
-        while not all(member.gone for member in self._members) and time.monotonic() < deadline:
-            if all(member.link is None for member in self._members):
-                break
+        while (deaf := self._still_linked()) and time.monotonic() < deadline:
             self._next_event(deadline)
-        assert self._gang is not None
         if self.error is not None:
+            self._gang.cancel()  # also those that are still starting, and those that have lost their link
+        ended = self._await_gang(END_TIMEOUT if self.error is None else FORCE_TIMEOUT)
+        if not ended and self.error is None:
             self._gang.cancel()
-        if not self._gang.join(END_TIMEOUT):
-            self._gang.cancel()
-            self._gang.join(END_TIMEOUT)
-        self._drain_events()
-        self._network.stop(2.0)
+            self._await_gang(FORCE_TIMEOUT)
+        self._network.stop(_NETWORK_TIMEOUT)
+        self._handle_waiting_events()
         if self.error is not None:
-            self._abort()
-        self.state = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}.get(
-            type(self.error), JobState.FAILED
-        )
+            self._explain_end(self.error, deaf)
+        self.state = _STATES.get(type(self.error), JobState.FAILED)
 
-    def _drain_events(self) -> None:
-        """Last words that came while the gang was being ended."""
+    def _still_linked(self) -> list[_Member]:
+        return [member for member in self._members if member.link is not None and not member.gone]
+
+    def _await_gang(self, timeout: float) -> bool:
+        """TaskManagers that dial only now hear the last word meanwhile."""
+        deadline = time.monotonic() + timeout
+        while not (ended := self._gang.join(_GANG_POLL)) and time.monotonic() < deadline:
+            self._handle_waiting_events()
+        return ended
+
+    def _handle_waiting_events(self) -> None:
         while not self._events.empty():
             self._next_event(0.0)
 
-    def _abort(self) -> None:
-        assert self.error is not None
+    def _explain_end(self, error: HeadgateError, deaf: list[_Member]) -> None:
+        """Take back the sinks' results, and add to the error what did not end by itself."""
+        notes = []
         if self._stuck:
-            left = (
-                "its process was killed"
-                if self._gang is not None and self._gang.can_kill
-                else "its daemon thread is left running"
-            )
-            who = ", ".join(self._stuck)
-            self.error.message += f" (the user function of {who} did not return when the job ended; {left})"
-        for node in self._sinks.values():
-            try:
-                assert node.sink is not None
-                node.sink.abort()
-            except Exception as error:
-                self.error.message += f" (and sink {node.name} could not clean up: {error})"
+            left = "its process was killed" if self._gang.can_kill else "its daemon thread is left running"
+            notes.append(f"the user function of {', '.join(self._stuck)} did not return when the job ended; {left}")
+        elif deaf and self._gang.can_kill:
+            names = ", ".join(map(str, deaf))
+            notes.append(f"{names} did not end within {END_TIMEOUT:g} s and was killed")
+        error.message += "".join(f" ({note})" for note in [*notes, *self._ends.abort()])
+
+
+_STATES = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}

@@ -7,20 +7,25 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 
 from headgate.config import Config
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, HeadgateError, TaskManagerLost
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from headgate.runtime.taskmanager import TaskManager
 
 _LOOPBACK = "127.0.0.1"
+#: How long to wait for children that were killed because not all could be started.
+_KILL_TIMEOUT = 2.0
 
 
 class LocalDeployment:
     """`taskmanagers` of them, each with ceil(parallelism / taskmanagers) slots, so that every parallelism runs.
 
-    With `processes=False` functions and what they close over are the user's own objects; with True they are copies, in
-    processes that need no `__main__` guard. All sockets are on loopback.
+    With `processes=False` functions and what they close over are the user's own objects, and what they print simply
+    appears. With True they are copies, in processes that need no `__main__` guard, and what they print appears here as
+    `operator[subtask] | line`. All sockets are on loopback.
     """
 
     def __init__(self, taskmanagers: int = 1, processes: bool = False) -> None:
@@ -49,17 +54,12 @@ class _Threads:
     can_kill = False
 
     def __init__(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> None:
-        self._threads = [
-            threading.Thread(
-                target=self._run,
-                args=(spec, index, on_exit),
-                name=f"headgate-taskmanager-{spec.job}-{index}",
-                daemon=True,
-            )
-            for index in range(count)
-        ]
-        for thread in self._threads:
+        self._threads = []
+        for index in range(count):
+            name = f"headgate-taskmanager-{spec.job}-{index}"
+            thread = threading.Thread(target=self._run, args=(spec, index, on_exit), name=name, daemon=True)
             thread.start()
+            self._threads.append(thread)
 
     @staticmethod
     def _run(spec: TaskManagerSpec, index: int, on_exit: OnExit) -> None:
@@ -74,9 +74,7 @@ class _Threads:
     def cancel(self) -> None: ...
 
     def join(self, timeout: float) -> bool:
-        for thread in self._threads:
-            thread.join(timeout)
-        return not any(thread.is_alive() for thread in self._threads)
+        return _join(self._threads, timeout)
 
 
 class _Processes:
@@ -86,32 +84,41 @@ class _Processes:
 
     def __init__(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> None:
         payload = spec.pickled()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._children: list[subprocess.Popen[bytes]] = []
         self._watchers: list[threading.Thread] = []
-        for index in range(count):
-            child = subprocess.Popen(
-                [sys.executable, "-m", "headgate.runtime.child", str(index), _LOOPBACK],
-                stdin=subprocess.PIPE,
-                env=environment,
-            )
-            self._children.append(child)
-            watcher = threading.Thread(
-                target=self._watch, args=(child, payload, index, on_exit), name=f"headgate-child-{index}", daemon=True
-            )
-            self._watchers.append(watcher)
-            watcher.start()
+        try:
+            for index in range(count):
+                self._start(payload, index, on_exit)
+        except BaseException as error:  # an interrupt, too
+            self.cancel()
+            self.join(_KILL_TIMEOUT)
+            if isinstance(error, OSError):
+                raise TaskManagerLost(f"cannot start TaskManager {len(self._children)}'s process: {error}") from error
+            raise
+
+    def _start(self, payload: bytes, index: int, on_exit: OnExit) -> None:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "headgate.runtime.child", str(index), _LOOPBACK],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            process_group=0,  # Ctrl-C is the driver's to handle
+        )
+        self._children.append(child)
+        watcher = threading.Thread(
+            target=self._watch, args=(child, payload, index, on_exit), name=f"headgate-child-{index}", daemon=True
+        )
+        watcher.start()
+        self._watchers.append(watcher)
 
     @staticmethod
     def _watch(child: subprocess.Popen[bytes], payload: bytes, index: int, on_exit: OnExit) -> None:
         assert child.stdin is not None
-        try:
+        with suppress(OSError):  # it may die at once; its exit code says more
             child.stdin.write(len(payload).to_bytes(8, "big") + payload)
             child.stdin.flush()
-        except OSError:
-            pass  # it died at once; its exit code says more
         code = child.wait()
-        child.stdin.close()
+        with suppress(OSError):  # what was not written is still in the buffer
+            child.stdin.close()
         on_exit(index, _exit_reason(code, child.pid))
 
     def cancel(self) -> None:
@@ -120,9 +127,15 @@ class _Processes:
                 child.kill()
 
     def join(self, timeout: float) -> bool:
-        for watcher in self._watchers:
-            watcher.join(timeout)
-        return not any(watcher.is_alive() for watcher in self._watchers)
+        return _join(self._watchers, timeout)
+
+
+def _join(threads: list[threading.Thread], timeout: float) -> bool:
+    """Wait up to `timeout` seconds for all of them; returns whether they have ended."""
+    deadline = time.monotonic() + timeout
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 def _exit_reason(code: int, pid: int) -> str:

@@ -152,9 +152,9 @@ class InputHead:
 class Task:
     """Runs on its own thread: `run`. Everything else may be called from any thread.
 
-    `opened` is called on the task thread when all operators are open; the task then waits for `begin`, so that no row is
-    read, and no paced source falls behind, while another task still loads what it needs. `done` is called once, on the
-    task thread, with None or the error that ended the task.
+    `opened` is called on the task thread when all operators are open; the task then waits for `begin`, so that no row
+    is read, and no paced source falls behind, while another task still loads what it needs. `done` is called once, on
+    the task thread, with None or the error that ended the task.
     """
 
     def __init__(

@@ -99,7 +99,8 @@ class TaskManager:
             self._fail(error)
         except Exception as error:  # a bug of ours must end the job, not this thread alone
             text = "".join(traceback.format_exception(error)).rstrip()
-            self._fail(HeadgateError(f"unexpected {type(error).__name__} in TaskManager {self._index}: {error}\n{text}"))
+            what = f"unexpected {type(error).__name__} in TaskManager {self._index}: {error}"
+            self._fail(HeadgateError(f"{what}\n{text}"))
 
     # --- beginning
 
