@@ -166,7 +166,7 @@ class _Count(Operator):
 def consume(config: Config, sock: socket.socket) -> dict[str, Any]:
     """Take all that comes on this socket: payload bytes, and the seconds they took."""
     end = _End(config, sock)
-    gate = InputGate(end.mailbox.wake, threading.Lock)
+    gate = InputGate(end.mailbox.wake)
     link = ConsumerEnd(end.network, 0, config.segment_size, end.lost)
     channel = RemoteInputChannel(
         0,

@@ -84,9 +84,7 @@ def _watch(job: hg.JobHandle, total_rows: int, console: Console) -> hg.JobResult
                 raise
 
 
-def _report(
-    result: hg.JobResult, comparisons: dict[str, check.Comparison], totals: check.Totals
-) -> dict[str, Any]:
+def _report(result: hg.JobResult, comparisons: dict[str, check.Comparison], totals: check.Totals) -> dict[str, Any]:
     metrics = result.metrics
     report = {
         "master": MASTER,

@@ -7,6 +7,7 @@ once, since that is what returns credit.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -34,8 +35,7 @@ class InputChannel:
         """Begin to read, now that somebody listens."""
 
     def poll(self) -> tuple[Buffer | Event | None, bool]:
-        """The next buffer or event, or None; and whether more can be polled at once. Raises what made the channel fail.
-        """
+        """The next buffer or event, or None; and whether there is more. Raises what made the channel fail."""
         raise AssertionError("an input channel is local or remote")
 
     def release(self) -> None:
@@ -59,9 +59,10 @@ class LocalInputChannel(InputChannel):
         self._subpartition.attach(lambda: self._notify(self.index))
 
     def poll(self) -> tuple[Buffer | Event | None, bool]:
-        polled = self._subpartition.poll()
-        if polled is None:
+        polls = self._subpartition.poll()
+        if not polls:
             return None, False
+        polled = polls[0]
         more = polled.next_is_event is not None
         self.bytes_in += polled.buffer.size
         if polled.is_event:
@@ -122,8 +123,8 @@ class RemoteInputChannel(InputChannel):
     def take_segment(self) -> MemorySegment | None:
         return self._buffers.take()
 
-    def reserve_segment(self) -> MemorySegment | None:
-        return self._buffers.reserve()
+    def reserve_segments(self, count: int) -> list[MemorySegment]:
+        return self._buffers.reserve(count)
 
     def claim_segment(self) -> None:
         self._buffers.claim()
@@ -142,25 +143,29 @@ class RemoteInputChannel(InputChannel):
         self.bytes_in += response.size
         self.buffers_in += 1
         self._push(response, buffer)
-        self._buffers.on_backlog(response.backlog)
+
+    def on_read(self, backlog: int) -> None:
+        self._notify(self.index)
+        self._buffers.on_backlog(backlog)
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
         self._push(response, decode_event(body))
+        self._notify(self.index)
 
     def _push(self, response: BufferResponse, item: Buffer | Event) -> None:
-        if response.sequence != self._sequence:
-            raise ExchangeError(f"buffer {response.sequence} came where {self._sequence} was expected")
-        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-        if self._released:
-            if isinstance(item, Buffer):
-                item.recycle()
-            return
+        expected, self._sequence = self._sequence, (self._sequence + 1) & 0xFFFFFFFF
         self._received.append(item)
-        # The task re-queues a channel by itself while it sees more behind what it polled, so only the first
-        # needs a word;
-        # a word too many is harmless, one too few would be a stall.
-        if len(self._received) == 1:
-            self._notify(self.index)
+        if response.sequence != expected:
+            raise ExchangeError(f"buffer {response.sequence} came where {expected} was expected")
+        if self._released:  # perhaps since a moment ago: whoever sees it last gives the buffer back
+            self._drop_received()
+
+    def _drop_received(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                item = self._received.popleft()
+                if isinstance(item, Buffer):
+                    item.recycle()
 
     def on_error(self, error: HeadgateError) -> None:
         """The connection or the producer failed."""
@@ -179,10 +184,7 @@ class RemoteInputChannel(InputChannel):
 
     def release(self) -> None:
         self._released = True
-        while self._received:
-            item = self._received.popleft()
-            if isinstance(item, Buffer):
-                item.recycle()
+        self._drop_received()
         self._buffers.release()
         if self._receiver is not None:
             self._connection.cancel(self._receiver)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from headgate.exchange.channels import InputChannel
 from headgate.memory.buffer import Buffer
-from headgate.memory.lock import LockFactory
 from headgate.records.elements import Event
 
 
@@ -15,26 +14,23 @@ class InputGate:
     """Channels with data stand in one queue, once each; a poll takes one buffer of the first and, if it has more, puts
     it at the end, so none starves (`research/flink.md` 2.5).
 
-    `on_data` is called, from any thread, when the gate turns from empty to not empty.
+    `on_data` is called, from any thread, when a channel joins the queue. There is no lock: a channel is taken off the
+    queue *before* its data are looked at, so data that come after that look put it back, and a channel that two
+    threads put there at once is only looked at in vain.
     """
 
-    def __init__(self, on_data: Callable[[], None], lock_factory: LockFactory) -> None:
+    def __init__(self, on_data: Callable[[], None]) -> None:
         self._on_data = on_data
-        self._lock = lock_factory()
         self._ready: deque[int] = deque()
         self._queued: set[int] = set()
         self.channels: Sequence[InputChannel] = ()
 
     def notify(self, channel: int) -> None:
         """A channel has data."""
-        with self._lock:
-            if channel in self._queued:
-                return
+        if channel not in self._queued:
             self._queued.add(channel)
             self._ready.append(channel)
-            was_empty = len(self._ready) == 1
-        if was_empty:
-            self._on_data()
+        self._on_data()
 
     @property
     def has_data(self) -> bool:
@@ -42,20 +38,17 @@ class InputGate:
 
     def poll(self) -> tuple[int, Buffer | Event] | None:
         """One buffer or event and its channel's index; None when there is nothing."""
-        while True:
-            with self._lock:
-                if not self._ready:
-                    return None
-                channel = self._ready.popleft()
-                self._queued.discard(channel)
+        ready = self._ready
+        while ready:
+            channel = ready.popleft()
+            self._queued.discard(channel)
             item, more = self.channels[channel].poll()
-            if more:
-                with self._lock:
-                    if channel not in self._queued:
-                        self._queued.add(channel)
-                        self._ready.append(channel)
+            if more and channel not in self._queued:
+                self._queued.add(channel)
+                ready.append(channel)
             if item is not None:
                 return channel, item
+        return None
 
     def release(self) -> None:
         for channel in self.channels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
+from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
@@ -31,6 +32,7 @@ class ResultPartition:
         self.subpartitions = [PipelinedSubpartition(index, lock_factory) for index in range(subpartitions)]
         self._pool = pool
         self._cap = max_buffers_per_subpartition
+        self._segment_size = pool.segment_size
         self._on_segment_free = on_segment_free
         self._builders: list[BufferBuilder | None] = [None] * subpartitions
         self._recyclers = [self._recycler(index) for index in range(subpartitions)]
@@ -59,11 +61,17 @@ class ResultPartition:
         subpartition = self.subpartitions[index]
         while done < size:
             builder = self._builders[index]
+            if builder is None and size - done >= self._segment_size:
+                written = self._write_whole(index, data, done)
+                if not written:
+                    break
+                done += written
+                continue
             if builder is None:
                 builder = self._new_builder(index)
                 if builder is None:
                     break
-                subpartition.add(builder.create_consumer(), announce=False)
+                subpartition.add(builder.create_consumer())
             done += builder.append(data[done:] if done else data)
             if builder.is_full:
                 builder.finish()
@@ -72,17 +80,36 @@ class ResultPartition:
         self.bytes_out += done
         return done
 
-    def _new_builder(self, index: int) -> BufferBuilder | None:
-        segment = self._pool.request(index) if self._pool.outstanding(index) < self._cap else None
-        if segment is None:
+    def _write_whole(self, index: int, data: memoryview, start: int) -> int:
+        """Fill as many segments as `data` fills to the last byte and the pool gives, in one step: no one needs to watch
+        them being filled. Returns the bytes copied."""
+        size, recycler = self._segment_size, self._recyclers[index]
+        buffers = []
+        for segment in self._request(index, (len(data) - start) // size):
+            end = start + size
+            segment.view[:] = data[start:end]
+            start = end
+            buffers.append(Buffer(segment, 0, size, recycler))
+        self.subpartitions[index].add_filled(buffers)
+        self.buffers_out += len(buffers)
+        return len(buffers) * size
+
+    def _request(self, index: int, count: int) -> list[MemorySegment]:
+        """Up to `count` segments within the subpartition's cap; none only when one that comes free will be told of."""
+        pool = self._pool
+        segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index)
+        if not segments:
             # Say that a segment is wanted before the last look, or one that comes back in between would wake nobody.
             self._wanting = True
-            if self._pool.outstanding(index) < self._cap:
-                segment = self._pool.request(index)
-            if segment is None:
-                return None
-            # Still wanting, perhaps, for another subpartition; a word too many does no harm.
-        builder = BufferBuilder(segment, self._recyclers[index])
+            segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index)
+            # Still wanting, if they are enough, perhaps for another subpartition; a word too many does no harm.
+        return segments
+
+    def _new_builder(self, index: int) -> BufferBuilder | None:
+        segments = self._request(index, 1)
+        if not segments:
+            return None
+        builder = BufferBuilder(segments[0], self._recyclers[index])
         self._builders[index] = builder
         self.buffers_out += 1
         return builder
@@ -94,6 +121,7 @@ class ResultPartition:
             self.subpartitions[index].finish()
         else:
             self.subpartitions[index].add(EventConsumer(event))
+            self.subpartitions[index].announce()
 
     def _finish_builder(self, index: int) -> None:
         builder, self._builders[index] = self._builders[index], None

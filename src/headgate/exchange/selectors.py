@@ -25,8 +25,7 @@ class Forward:
 
 
 class Rebalance:
-    """Whole batches, dealt to the channels in turn; each writer starts at another one, so that small jobs use them all.
-    """
+    """Whole batches, dealt to the channels in turn; each writer starts at another one, so small jobs use them all."""
 
     def __init__(self, channels: int, start: int) -> None:
         self._channels = channels

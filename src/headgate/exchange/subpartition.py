@@ -8,7 +8,7 @@ is told only when it would otherwise not look: when it has seen the end of what 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.errors import ExchangeError
@@ -54,7 +54,7 @@ class PipelinedSubpartition:
     def __init__(self, index: int, lock_factory: LockFactory) -> None:
         self.index = index
         self._lock = lock_factory()
-        self._queue: deque[BufferConsumer | EventConsumer] = deque()
+        self._queue: deque[BufferConsumer | EventConsumer | Buffer] = deque()
         self._backlog = 0
         self._flush_requested = False
         self._sequence = 0
@@ -65,20 +65,26 @@ class PipelinedSubpartition:
 
     # --- the writer's side
 
-    def add(self, consumer: BufferConsumer | EventConsumer, *, announce: bool = True) -> None:
+    def add(self, consumer: BufferConsumer | EventConsumer) -> None:
         """Queue a buffer; all before it must be finished. A released or finished subpartition takes no more and closes
-        it. Who adds several can `announce` them together."""
+        it. `announce` tells the reader."""
         with self._lock:
-            refused = self._released or self.finished
-            if not refused:
+            if not self._released and not self.finished:
                 self._queue.append(consumer)
                 if not isinstance(consumer, EventConsumer):
                     self._backlog += 1
-            notify = self._news() if announce else None
-        if refused:
-            consumer.close()
-        if notify is not None:
-            notify()
+                return
+        consumer.close()
+
+    def add_filled(self, buffers: Sequence[Buffer]) -> None:
+        """Queue buffers that were filled before anyone could look; otherwise as `add`."""
+        with self._lock:
+            if not self._released and not self.finished:
+                self._queue.extend(buffers)
+                self._backlog += len(buffers)
+                return
+        for buffer in buffers:
+            buffer.recycle()
 
     def finish(self) -> None:
         """Queue END_OF_PARTITION, the last there is."""
@@ -96,7 +102,8 @@ class PipelinedSubpartition:
         with self._lock:
             if not self._queue or self._flush_requested:
                 return
-            self._flush_requested = len(self._queue) > 1 or self._queue[0].has_unread
+            head = self._queue[0]
+            self._flush_requested = len(self._queue) > 1 or isinstance(head, Buffer) or head.has_unread
             notify = self._news()
         if notify is not None:
             notify()
@@ -120,7 +127,7 @@ class PipelinedSubpartition:
         queue = self._queue
         if not queue:
             return 0
-        return len(queue) if queue[-1].is_finished else len(queue) - 1
+        return len(queue) if _is_finished(queue[-1]) else len(queue) - 1
 
     # --- the reader's side
 
@@ -146,43 +153,54 @@ class PipelinedSubpartition:
     def _is_available(self) -> bool:
         return self._flush_requested or self._finished_buffers() > 0
 
-    def poll(self) -> Polled | None:
-        """The next buffer, or None when there is nothing to see yet."""
+    def poll(self, limit: int = 1) -> list[Polled]:
+        """The next buffers, `limit` at most: data, or a single event; empty when there is nothing to see yet."""
+        polled: list[Polled] = []
         with self._lock:
-            queue = self._queue
-            buffer: Buffer | None = None
-            is_event = False
-            while queue:
-                head = queue[0]
-                # Finished is read first: what is built after that is then all there will ever be.
-                head_finished = head.is_finished
-                buffer = head.build()
-                is_event = isinstance(head, EventConsumer)
-                if len(queue) == 1:
-                    self._flush_requested = False
-                if head_finished:
-                    queue.popleft().close()
-                    if not is_event:
-                        self._backlog -= 1
-                if buffer.size:
+            while len(polled) < limit:
+                taken = self._take()
+                if taken is None:
                     break
-                buffer.recycle()
-                buffer = None
-                if not head_finished:
+                buffer, is_event = taken
+                next_is_event = self._next_is_event()
+                polled.append(Polled(buffer, is_event, self._reported_backlog(), self._sequence, next_is_event))
+                self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+                if next_is_event is not False:
                     break
-            if buffer is None:
-                self._reader_waits = True
+            self._reader_waits = not polled or polled[-1].next_is_event is None
+        return polled
+
+    def _take(self) -> tuple[Buffer, bool] | None:
+        """The first buffer with anything in it, and whether it is an event."""
+        queue = self._queue
+        while queue:
+            head = queue[0]
+            if len(queue) == 1:
+                self._flush_requested = False
+            if isinstance(head, Buffer):
+                queue.popleft()
+                self._backlog -= 1
+                return head, False
+            # Finished is read first: what is built after that is then all there will ever be.
+            head_finished = head.is_finished
+            buffer = head.build()
+            is_event = isinstance(head, EventConsumer)
+            if head_finished:
+                queue.popleft()
+                head.close()
+                if not is_event:
+                    self._backlog -= 1
+            if buffer.size:
+                return buffer, is_event
+            buffer.recycle()
+            if not head_finished:
                 return None
-            next_is_event = self._next_is_event()
-            self._reader_waits = next_is_event is None
-            polled = Polled(buffer, is_event, self._reported_backlog(), self._sequence, next_is_event)
-            self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-            return polled
+        return None
 
     def _reported_backlog(self) -> int:
         if not self._queue:
             return 0
-        if self._flush_requested or self.finished or self._queue[-1].is_finished:
+        if self._flush_requested or self.finished or _is_finished(self._queue[-1]):
             return self._backlog
         return self._backlog - 1
 
@@ -200,8 +218,8 @@ class PipelinedSubpartition:
             queue, self._queue = self._queue, deque()
             self._backlog = 0
             self._flush_requested = False
-        for consumer in queue:
-            consumer.close()
+        for queued in queue:
+            queued.recycle() if isinstance(queued, Buffer) else queued.close()
 
     @property
     def is_released(self) -> bool:
@@ -220,4 +238,8 @@ class PipelinedSubpartition:
         with self._lock:
             data = [consumer for consumer in self._queue if not isinstance(consumer, EventConsumer)]
             assert len(data) == self._backlog, f"backlog {self._backlog}, but {len(data)} data buffers are queued"
-            assert all(consumer.is_finished for consumer in list(self._queue)[:-1]), "only the last may be unfinished"
+            assert all(map(_is_finished, list(self._queue)[:-1])), "only the last may be unfinished"
+
+
+def _is_finished(queued: BufferConsumer | EventConsumer | Buffer) -> bool:
+    return isinstance(queued, Buffer) or queued.is_finished

@@ -29,8 +29,7 @@ class WatermarkValve:
         return self._advance()
 
     def status(self, channel: int, active: bool) -> tuple[int | None, bool | None]:
-        """A channel turned idle or active: (the task's new watermark, the task's new status), each None if unchanged.
-        """
+        """A channel turned idle or active: the task's new watermark and new status, each None if unchanged."""
         self._active[channel] = active
         self._aligned[channel] = active and self._times[channel] >= self.output
         any_active = any(self._active)

@@ -102,8 +102,7 @@ class RecordWriter:
         self.flush()
 
     def finish(self) -> None:
-        """The end: everything pending, then END_OF_DATA and END_OF_PARTITION on every channel, behind all that is due.
-        """
+        """The end: everything pending, then END_OF_DATA and END_OF_PARTITION on every channel."""
         for pending in self._pending:
             self._cut(pending)
         for channel in range(len(self._due)):

@@ -39,7 +39,10 @@ class Buffer:
     @property
     def view(self) -> memoryview:
         """The bytes, read-only and not copied; nothing may look at them after the last `recycle`."""
-        return self.segment.view[self.offset : self.offset + self.size].toreadonly()
+        view = self.segment.view
+        if self.size == len(view):
+            return view.toreadonly()
+        return view[self.offset : self.offset + self.size].toreadonly()
 
     @property
     def is_recycled(self) -> bool:

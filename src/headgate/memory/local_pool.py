@@ -24,7 +24,9 @@ Listener = Callable[[MemorySegment | None], bool]
 
 
 class GlobalPool(Protocol):
-    """What a local pool needs of the pool that all segments come from. Only `dismiss` may take the factory lock."""
+    """What a local pool needs of the pool of all segments. Only `dismiss` may take the factory lock."""
+
+    segment_size: int
 
     def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
         """A free segment. If there is none and a waiter is given, it gets one `offer` as soon as there is."""
@@ -39,9 +41,9 @@ class LocalBufferPool:
     """A changing share of the global pool. Create it with `NetworkBufferPool.create_local_pool`.
 
     `available` is read before every batch: True promises that the next `request` is met without overdraft and that no
-    subpartition has reached its cap. `on_available` is called each time it turns True, and `on_refill` when a segment has
-    come from the global pool and it does not, because of a cap: the other subpartitions can go on. The cap is soft: a
-    request for a subpartition beyond it is still met, since the record at hand has to be finished.
+    subpartition has reached its cap. `on_available` is called each time it turns True, and `on_refill` when a segment
+    has come from the global pool and it does not, because of a cap: the other subpartitions can go on. The cap is soft:
+    a request for a subpartition beyond it is still met, since the record at hand has to be finished.
     """
 
     __slots__ = (
@@ -79,6 +81,11 @@ class LocalBufferPool:
         self._destroyed = False
 
     @property
+    def segment_size(self) -> int:
+        """Bytes of each segment."""
+        return self._global.segment_size
+
+    @property
     def free(self) -> int:
         """Segments here that nobody uses."""
         return len(self._free)
@@ -112,6 +119,32 @@ class LocalBufferPool:
                     free.append(ahead)
             self.available = bool(free) and not self._capped
             return segment
+
+    def request_many(self, count: int, subpartition: int = 0) -> list[MemorySegment]:
+        """Up to `count` segments, as that many calls of `request` would give."""
+        segments: list[MemorySegment] = []
+        with self._lock:
+            free = self._free
+            while len(segments) < count:
+                segment = free.pop() if free else self._overdraw()
+                if segment is None:
+                    break
+                segments.append(segment)
+                if not free:
+                    ahead = self._fetch()
+                    if ahead is not None:
+                        free.append(ahead)
+            before = self._counts[subpartition]
+            self._counts[subpartition] = after = before + len(segments)
+            if before < self._cap <= after:
+                self._capped += 1
+            self.available = bool(free) and not self._capped
+        return segments
+
+    @property
+    def listeners(self) -> int:
+        """How many wait for a segment."""
+        return len(self._listeners)
 
     def recycle(self, segment: MemorySegment, subpartition: int = 0) -> None:
         """Take back a segment that was requested for `subpartition`. Raises ExchangeError if there is no such one."""

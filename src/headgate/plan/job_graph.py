@@ -13,8 +13,7 @@ from headgate.plan.graph import Edge, Node, Partitioning, StreamGraph
 
 @dataclass(frozen=True, slots=True)
 class JobEdge:
-    """An exchange. Rows of `source_node` leave vertex `source` and enter `target` as its input number `target_input`.
-    """
+    """An exchange: rows of `source_node` leave vertex `source` and enter `target` as input `target_input`."""
 
     id: int
     source: int

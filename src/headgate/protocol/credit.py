@@ -84,14 +84,17 @@ class BufferManager:
         """Buffers that are empty and held by this channel, those reserved for what is expected included."""
         return len(self._exclusive) + len(self._floating) + self._reserved
 
-    def reserve(self) -> MemorySegment | None:
-        """A buffer for data that are expected, in the order of `take`; None when none is free."""
+    def reserve(self, count: int) -> list[MemorySegment]:
+        """Up to `count` buffers for data that are expected, in the order of `take`."""
         with self._lock:
-            free = self._floating or self._exclusive
-            if self._released or not free:
-                return None
-            self._reserved += 1
-            return free.popleft()
+            reserved: list[MemorySegment] = []
+            while len(reserved) < count and not self._released:
+                free = self._floating or self._exclusive
+                if not free:
+                    break
+                reserved.append(free.popleft())
+            self._reserved += len(reserved)
+            return reserved
 
     def claim(self) -> None:
         """The data came: a reserved buffer is not free any more."""
@@ -128,7 +131,7 @@ class BufferManager:
         """The task has consumed a buffer of this channel; that is new credit, unless it was a floating one, which goes
         back to the gate's pool for whoever needs it most."""
         if segment.index not in self._owned:
-            self._pool.recycle(segment)
+            self._recycle_floating(segment)
             return
         surplus, first = None, False
         with self._lock:
@@ -144,6 +147,23 @@ class BufferManager:
         if surplus is not None:
             self._pool.recycle(surplus)
         if first:
+            self._on_credit()
+
+    def _recycle_floating(self, segment: MemorySegment) -> None:
+        """Back to the gate's pool; or, when no other channel waits there and this one would ask again, keep it."""
+        first = kept = False
+        with self._lock:
+            if (
+                not self._released
+                and self.free < self._required + self.initial_credit
+                and self._pool.listeners <= self._waiting
+            ):
+                kept = True
+                self._floating.append(segment)
+                first = self._add_unannounced(1)
+        if not kept:
+            self._pool.recycle(segment)
+        elif first:
             self._on_credit()
 
     def on_backlog(self, backlog: int) -> None:

@@ -63,8 +63,8 @@ class Memory(Protocol):
     def allocate(self, response: BufferResponse) -> memoryview | None:
         """A writable view of exactly `size` bytes for the payload behind this header, or None to discard it."""
 
-    def reserve(self, receiver: int) -> tuple[Reservation, memoryview] | None:
-        """A whole segment of a channel, for a frame of its that is expected; None when it has none free."""
+    def reserve(self, receiver: int, count: int) -> list[tuple[Reservation, memoryview]]:
+        """Up to `count` whole segments of a channel, for frames of its that are expected."""
 
     def claim(self, reservation: Reservation) -> None:
         """The frame has come: its payload is being read into the reserved segment."""
@@ -127,11 +127,16 @@ class ResponseDecoder:
         """Reserve for the frames that should come next."""
         receiver = self._ahead[-1][2] if self._ahead else self._last
         while len(self._ahead) < _READ_AHEAD:
-            receiver = self._followers.get(receiver, -1)
-            reserved = self._memory.reserve(receiver) if receiver >= 0 else None
-            if reserved is None:
+            follower = self._followers.get(receiver, -1)
+            if follower < 0:
                 return
-            self._ahead.append((*reserved, receiver))
+            # A channel that follows itself is alone on the connection for now.
+            wanted = _READ_AHEAD - len(self._ahead) if follower == receiver else 1
+            reserved = self._memory.reserve(follower, wanted)
+            self._ahead.extend((*each, follower) for each in reserved)
+            if len(reserved) < wanted:
+                return
+            receiver = follower
 
     def forget_ahead(self) -> None:
         """Give back what is reserved, the last first, so that all is as before."""
@@ -139,8 +144,7 @@ class ResponseDecoder:
             self._memory.give_back(self._ahead.pop()[0])
 
     def received(self, count: int) -> Iterator[Item]:
-        """Account for `count` bytes in `buffers()`. Must be run to its end before the next call. Raises ExchangeError.
-        """
+        """Account for `count` bytes in `buffers()`. Run it to its end before the next call. Raises ExchangeError."""
         in_header = self._payload is None and bool(self._staged)
         if self._payload is not None:
             direct = min(count, len(self._payload) - self._filled)

@@ -55,8 +55,7 @@ class Dialler:
         self.hello = _HELLO.pack(_MAGIC, PROTOCOL_VERSION, kind, peer, credentials.job, credentials.attempt) + nonce
 
     def prove(self, answer: bytes) -> bytes:
-        """Check the listener's proof and return ours. Raises ExchangeError when refused or when it cannot prove itself.
-        """
+        """Check the listener's proof and return ours. Raises ExchangeError when it refuses or cannot prove itself."""
         if answer[:1] != _ACCEPTED:
             raise ExchangeError(
                 f"the peer refused the connection: {answer[1:].rstrip(bytes(1)).decode(errors='replace')}"

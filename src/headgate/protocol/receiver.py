@@ -31,8 +31,8 @@ class ReceivingChannel(Protocol):
     def take_segment(self) -> MemorySegment | None:
         """Memory for a data buffer; None when the channel is released and the data are to be discarded."""
 
-    def reserve_segment(self) -> MemorySegment | None:
-        """Memory for a data buffer that is expected; it still counts as free."""
+    def reserve_segments(self, count: int) -> list[MemorySegment]:
+        """Memory for up to `count` data buffers that are expected; it still counts as free."""
 
     def claim_segment(self) -> None:
         """A reserved segment is being filled."""
@@ -43,7 +43,11 @@ class ReceivingChannel(Protocol):
     def recycle(self, segment: MemorySegment) -> None:
         """Memory from `take_segment` that was not filled after all."""
 
-    def on_buffer(self, response: BufferResponse, segment: MemorySegment) -> None: ...
+    def on_buffer(self, response: BufferResponse, segment: MemorySegment) -> None:
+        """A data buffer; `on_read` follows when all that was read together has been handed over."""
+
+    def on_read(self, backlog: int) -> None:
+        """Look at what came, and at the backlog the last buffer told of."""
 
     def on_event(self, response: BufferResponse, body: bytes) -> None: ...
 
@@ -78,6 +82,7 @@ class Receiver:
     def received(self, count: int) -> None:
         """`count` bytes came. Raises ExchangeError when the connection is of no more use."""
         self.bytes_received += count
+        backlogs: dict[int, int] = {}
         for item in self._decoder.received(count):
             if isinstance(item, ErrorResponse):
                 self._on_error(item)
@@ -90,6 +95,11 @@ class Receiver:
             elif self._filling is not None:
                 (channel, segment), self._filling = self._filling, None
                 channel.on_buffer(response, segment)
+                backlogs[response.receiver] = response.backlog
+        for receiver, backlog in backlogs.items():
+            channel_of = self._channels.get(receiver)
+            if channel_of is not None:
+                channel_of.on_read(backlog)
 
     # --- the decoder's Memory
 
@@ -105,10 +115,11 @@ class Receiver:
         self._filling = channel, segment
         return segment.view[: response.size]
 
-    def reserve(self, receiver: int) -> tuple[Reservation, memoryview] | None:
+    def reserve(self, receiver: int, count: int) -> list[tuple[Reservation, memoryview]]:
         channel = self._channels.get(receiver)
-        segment = channel.reserve_segment() if channel is not None else None
-        return ((channel, segment), segment.view) if segment is not None else None
+        if channel is None:
+            return []
+        return [((channel, segment), segment.view) for segment in channel.reserve_segments(count)]
 
     def claim(self, reservation: Reservation) -> None:
         channel, segment = cast(tuple[ReceivingChannel, MemorySegment], reservation)

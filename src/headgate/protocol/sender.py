@@ -45,7 +45,8 @@ class Polled:
 class SubpartitionView(Protocol):
     """The reading end of a subpartition."""
 
-    def poll(self) -> Polled | None: ...
+    def poll(self, limit: int) -> list[Polled]:
+        """The next buffers, `limit` at most: data, or a single event. Empty when there are none."""
 
     def is_available(self, has_credit: bool) -> bool:
         """Whether `poll` would return something that may be sent: without credit only an event may."""
@@ -140,24 +141,32 @@ class Sender:
             reader.queued = False
             if self._readers.get(reader.receiver) is not reader:
                 continue
-            polled = reader.view.poll()
-            if polled is None:
-                continue
-            if not polled.is_event:
-                reader.credit.spend()
-            buffer = polled.buffer
-            kind = EVENT_BUFFER if polled.is_event else DATA_BUFFER
-            size = buffer.size
-            pieces.append(encode_buffer_response(reader.receiver, polled.sequence, polled.backlog, kind, size))
-            if size:
-                pieces.append(buffer.view)
-            buffers.append(buffer)
-            self.buffers_sent += 1
-            self.bytes_sent += size
-            if polled.next_is_event or (polled.next_is_event is False and reader.credit.available > 0):
+            # One buffer in turn; a reader that is alone has all the turns that its credit pays for.
+            turns = 1 if ready else max(1, min(max_buffers - len(buffers), reader.credit.available))
+            polls = reader.view.poll(turns)
+            for polled in polls:
+                self._frame(reader, polled, pieces)
+                buffers.append(polled.buffer)
+            if polls and self._may_go_on(reader, polls[-1]):
                 reader.queued = True
                 ready.append(reader)
         return pieces, buffers
+
+    def _frame(self, reader: _Reader, polled: Polled, pieces: list[bytes | memoryview]) -> None:
+        if not polled.is_event:
+            reader.credit.spend()
+        buffer = polled.buffer
+        kind = EVENT_BUFFER if polled.is_event else DATA_BUFFER
+        pieces.append(encode_buffer_response(reader.receiver, polled.sequence, polled.backlog, kind, buffer.size))
+        if buffer.size:
+            pieces.append(buffer.view)
+        self.buffers_sent += 1
+        self.bytes_sent += buffer.size
+
+    @staticmethod
+    def _may_go_on(reader: _Reader, last: Polled) -> bool:
+        """Whether what is behind the last buffer may be sent: an event always, data on credit."""
+        return last.next_is_event is True or (last.next_is_event is False and reader.credit.available > 0)
 
     @property
     def has_output(self) -> bool:

@@ -9,7 +9,6 @@ are the only two.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -58,17 +57,23 @@ class SpanningDeserializer:
     def is_between_elements(self) -> bool:
         return self._body is None and not self._head
 
-    def feed(self, data: memoryview) -> Iterator[Element]:
-        """Copy out all of `data`; yields each element it completes. Must be run to its end before the next call."""
+    def feed(self, data: memoryview) -> list[Element]:
+        """Copy out all of `data`; returns the elements it completes."""
+        elements: list[Element] = []
         position, end = 0, len(data)
         while position < end:
             if self._body is None:
                 position = self._read_head(data, position)
                 if self._body is None:
-                    return
-            position = self._fill(data, position)
-            if self._filled == len(self._body):
-                yield self._complete()
+                    break
+            body, filled = self._body, self._filled
+            count = min(len(body) - filled, end - position)
+            body[filled : filled + count] = data[position : position + count] if count < end else data
+            self._filled = filled = filled + count
+            position += count
+            if filled == len(body):
+                elements.append(self._complete())
+        return elements
 
     def _read_head(self, data: memoryview, position: int) -> int:
         """Collect length, tag and, for records, the checksum; then make room for the body."""
@@ -98,14 +103,6 @@ class SpanningDeserializer:
         self._message = pa.allocate_buffer(size)
         self._body = memoryview(self._message).cast("B")
         self._filled = 0
-
-    def _fill(self, data: memoryview, position: int) -> int:
-        body = self._body
-        assert body is not None
-        count = min(len(body) - self._filled, len(data) - position)
-        body[self._filled : self._filled + count] = data[position : position + count]
-        self._filled += count
-        return position + count
 
     def _complete(self) -> Element:
         assert self._body is not None

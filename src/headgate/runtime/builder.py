@@ -271,7 +271,7 @@ class _TaskAssembly:
 
     def _gate(self, edge: JobEdge) -> InputGate:
         here, plan = self._here, self._here.plan
-        gate = InputGate(self._mailbox.wake, threading.Lock)
+        gate = InputGate(self._mailbox.wake)
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
         floating: LocalBufferPool | None = None

@@ -119,7 +119,7 @@ def joined(outputs: Sequence[Chained]) -> Chained:
 
 
 def placed(error: Exception, context: OperatorContext) -> HeadgateError:
-    """The error with its place. What is not an error of ours is a bug of ours, or of Arrow's: it keeps its traceback."""
+    """The error with its place. What is no error of ours is a bug of ours, or of Arrow's: it keeps its traceback."""
     if not isinstance(error, HeadgateError):
         text = "".join(traceback.format_exception(error)).rstrip()
         error = HeadgateError(f"unexpected {type(error).__name__}: {error}\n{text}")

@@ -1,9 +1,9 @@
-"""A task's input: from the buffers of its gates to batches worth working on, with event time merged over all channels."""
+"""A task's input: from the buffers of its gates to batches worth working on, and one event time for all channels."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -55,8 +55,8 @@ class TaskInput:
         return self._bytes + sum(deserializer.gathering for deserializer in self._deserializers)
 
     def next(self) -> pa.RecordBatch | Watermark | WatermarkStatus | None:
-        """The next thing to do, or None when nothing is there. Watermarks never overtake rows, and wait for no others than
-        those they came behind."""
+        """The next thing to do, or None when nothing is there. Watermarks never overtake rows, and wait for no others
+        than those they came behind."""
         if self._watermark is None and self._status is None:
             self._gather()
         if self._batches:
@@ -109,14 +109,12 @@ class TaskInput:
                 self._on_event(channel, item)
             else:
                 try:
-                    self._elements.extend((channel, element) for element in self._read(channel, item.view))
+                    for element in self._deserializers[channel].feed(item.view):
+                        self._elements.append((channel, element))
                 finally:
                     item.recycle()
             return True
         return False
-
-    def _read(self, channel: int, data: memoryview) -> Iterator[Element]:
-        return self._deserializers[channel].feed(data)
 
     def _on_event(self, channel: int, event: Event) -> None:
         if event is Event.END_OF_PARTITION:

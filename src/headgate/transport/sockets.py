@@ -155,8 +155,7 @@ class Server:
 
 
 class _Accept:
-    """The listening side of one handshake. Who fails it is answered with the reason, where there is one, and forgotten.
-    """
+    """The listening side of one handshake. Who fails it is told the reason, where there is one, and forgotten."""
 
     def __init__(
         self, network: NetworkThread, sock: socket.socket, credentials: Credentials, kind: int, established: Established
