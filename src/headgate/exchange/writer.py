@@ -80,7 +80,9 @@ class RecordWriter:
             if pending.bytes >= self._message_size:
                 self._cut(pending)
         if self._budget.is_exceeded:
-            self._cut(max(self._pending, key=lambda pending: pending.bytes))
+            largest = max(self._pending, key=lambda pending: pending.bytes)
+            if largest.rows:
+                self._cut(largest)
         if self._buffer_timeout == 0:
             self.flush()
         elif self._flush_at is None and self._buffer_timeout > 0:

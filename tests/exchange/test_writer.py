@@ -1,0 +1,424 @@
+"""RecordWriter: messages by size, time and event; watermarks; what is due; the budget. Emit never waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import ExchangeError
+from headgate.exchange.selectors import Broadcast, Forward, KeyGroups, Rebalance
+from headgate.records.arrow import BatchCodec
+from headgate.records.elements import Event, Watermark, WatermarkStatus
+from tests.exchange.rig import NEVER, ROW, Rig, rows
+
+MESSAGE = 10  # rows of 8 bytes in a message of 80
+END = (Event.END_OF_DATA, Event.END_OF_PARTITION)
+MakeRig = Callable[..., Rig]
+
+
+def numbers(first: int, count: int) -> tuple[int, ...]:
+    return tuple(range(first, first + count))
+
+
+@pytest.fixture
+def make() -> Iterator[MakeRig]:
+    rigs: list[Rig] = []
+
+    def make_rig(*arguments: object, **options: object) -> Rig:
+        rigs.append(Rig(*arguments, **options))  # type: ignore[arg-type]
+        return rigs[-1]
+
+    yield make_rig
+    for rig in rigs:
+        rig.close()
+
+
+# ---- by size
+
+
+def test_slices_wait_until_they_are_a_message(make: MakeRig) -> None:
+    rig = make(Forward(), segment=512)
+    rig.writer.emit(rows(0, 4))
+    rig.writer.emit(rows(4, 5))
+    assert rig.partition.bytes_out == 0 and rig.writer.pending_bytes == 9 * ROW and rig.writer.is_available
+    rig.writer.emit(rows(9, 1))
+    assert rig.partition.bytes_out > 0 and rig.writer.pending_bytes == 0
+    rig.writer.flush()
+    assert rig.read() == (numbers(0, 10),)
+
+
+def test_a_large_batch_is_cut_into_even_messages(make: MakeRig) -> None:
+    rig = make(Forward())
+    rig.writer.emit(rows(0, 35))
+    rig.writer.flush()
+    assert [len(message) for message in rig.read()] == [11, 12, 12]  # type: ignore[arg-type]
+
+
+def test_a_message_has_a_row_at_least(make: MakeRig) -> None:
+    rig = make(Forward(), message_size=1)
+    rig.writer.emit(rows(0, 3))
+    rig.writer.flush()
+    assert rig.read() == ((0,), (1,), (2,))
+
+
+def test_a_message_of_several_segments_is_read_as_one(make: MakeRig) -> None:
+    rig = make(Forward(), segment=16, message_size=800)
+    rig.writer.emit(rows(0, 100))
+    rig.writer.flush()
+    assert rig.partition.buffers_out > 50
+    assert rig.read() == (numbers(0, 100),)
+
+
+def test_each_channel_gathers_for_itself(make: MakeRig) -> None:
+    rig = make(Rebalance(2, start=0), 2)
+    rig.writer.emit(rows(0, 9))
+    rig.writer.emit(rows(100, 10))
+    rig.writer.emit(rows(9, 1))
+    rig.partition.flush(0)
+    rig.partition.flush(1)
+    assert rig.read_all() == [(numbers(0, 10),), (numbers(100, 10),)]
+    assert rig.writer.rows_out == 20
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=12),
+    st.integers(1, 3),
+    st.sampled_from([0.0, NEVER]),
+)
+def test_no_row_is_lost_doubled_or_overtaken(emits: list[tuple[int, bool]], channels: int, timeout: float) -> None:
+    rig = Rig(Rebalance(channels, start=0), channels, segment=64, segments=400, buffer_timeout=timeout)
+    wanted: list[list[int]] = [[] for _ in range(channels)]
+    first = 0
+    for turn, (count, flush) in enumerate(emits):
+        rig.writer.emit(rows(first, count))
+        wanted[turn % channels] += range(first, first + count)
+        first += count
+        if flush:
+            rig.writer.flush()
+    rig.writer.finish()
+    for seen, values in zip(rig.read_all(), wanted, strict=True):
+        assert seen[-2:] == END
+        assert [value for message in seen[:-2] for value in message] == values  # type: ignore[attr-defined]
+    rig.close()
+
+
+def test_another_schema_is_an_error_at_the_writer(make: MakeRig) -> None:
+    rig = make(Forward())
+    rig.writer.emit(pa.record_batch({"n": pa.array([1], pa.int32())}))
+    with pytest.raises(ExchangeError, match="column n: expected int64, got int32"):
+        rig.writer.flush()
+
+
+# ---- by time
+
+
+def test_the_buffer_timeout_counts_from_the_first_slice(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=0.1)
+    assert rig.writer.deadline is None
+    rig.writer.emit(rows(0, 1))
+    rig.now += 0.06
+    rig.writer.emit(rows(1, 1))
+    assert rig.writer.deadline == pytest.approx(100.1)
+    rig.writer.on_time(100.09)
+    assert rig.read() == ()
+    rig.writer.on_time(100.1)
+    assert rig.read() == (numbers(0, 2),) and rig.writer.deadline is None
+    rig.now = 200.0
+    rig.writer.emit(rows(2, 1))
+    assert rig.writer.deadline == pytest.approx(200.1)
+
+
+def test_the_timeout_also_shows_what_is_left_in_an_open_segment(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=0.1)
+    rig.writer.emit(rows(0, MESSAGE))
+    assert rig.writer.pending_bytes == 0 and rig.read() == (), "in a segment, but not to be seen"
+    assert rig.notified == [0]
+    rig.now += 0.1
+    rig.writer.on_time(rig.now)
+    assert rig.notified == [1] and rig.read() == (numbers(0, MESSAGE),)
+
+
+def test_timeout_0_sends_every_batch_at_once(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=0.0)
+    for first in range(3):
+        rig.writer.emit(rows(first, 1))
+        assert rig.writer.deadline is None and rig.read() == ((first,),)
+
+
+def test_timeout_minus_1_sends_only_what_is_full(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=NEVER)
+    rig.writer.emit(rows(0, 9))
+    assert rig.writer.deadline is None
+    rig.writer.on_time(1e9)
+    assert rig.partition.bytes_out == 0
+
+
+def test_a_flush_wastes_nothing_of_the_open_segment(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=0.0, segment=4096)
+    for first in range(5):
+        rig.writer.emit(rows(first, 1))
+        rig.read()
+    assert rig.partition.buffers_out == 1
+
+
+# ---- watermarks and statuses
+
+
+def test_a_watermark_with_nothing_before_it_goes_at_once(make: MakeRig) -> None:
+    rig = make(Forward(), 1)
+    rig.writer.emit_watermark(5)
+    assert rig.notified == [1] and rig.read() == (Watermark(5),)
+
+
+def test_alone_it_goes_at_most_once_each_interval_and_the_newest_wins(make: MakeRig) -> None:
+    rig = make(Forward(), watermark_interval=0.2)
+    rig.writer.emit_watermark(1)
+    rig.now = 100.05
+    rig.writer.emit_watermark(2)
+    rig.now = 100.1
+    rig.writer.emit_watermark(3)
+    assert rig.read() == (Watermark(1),) and rig.writer.deadline == pytest.approx(100.2)
+    rig.writer.on_time(100.19)
+    assert rig.read() == ()
+    rig.now = 100.2
+    rig.writer.on_time(rig.now)
+    assert rig.read() == (Watermark(3),) and rig.writer.deadline is None
+    rig.now = 100.4
+    rig.writer.emit_watermark(4)
+    assert rig.read() == (Watermark(4),)
+
+
+def test_behind_pending_rows_it_waits_and_never_forces_a_cut(make: MakeRig) -> None:
+    rig = make(Forward())
+    rig.writer.emit(rows(0, 4))
+    rig.writer.emit_watermark(1)
+    rig.writer.emit_watermark(2)
+    assert rig.writer.deadline is None and rig.partition.bytes_out == 0
+    rig.now += 1000
+    rig.writer.on_time(rig.now)
+    assert rig.partition.bytes_out == 0
+    rig.writer.emit(rows(4, 6))
+    rig.writer.flush()
+    assert rig.read() == (numbers(0, 10), Watermark(2))
+
+
+def test_one_that_waits_alone_lets_later_rows_pass_but_none_before_it(make: MakeRig) -> None:
+    rig = make(Forward(), watermark_interval=0.2)
+    rig.writer.emit_watermark(1)
+    rig.writer.emit_watermark(2)
+    rig.writer.emit(rows(0, 3))
+    rig.now += 0.2
+    rig.writer.on_time(rig.now)
+    assert rig.read() == (Watermark(1),), "rows came in between, so it waits for their message"
+    rig.writer.flush()
+    assert rig.read() == (numbers(0, 3), Watermark(2))
+
+
+def test_each_channel_has_its_own_turn(make: MakeRig) -> None:
+    rig = make(Rebalance(2, start=0), 2)
+    rig.writer.emit(rows(0, 1))
+    rig.writer.emit_watermark(1)
+    assert rig.read_all() == [(), (Watermark(1),)]
+    rig.writer.flush()
+    assert rig.read_all() == [((0,), Watermark(1)), ()]
+
+
+def test_a_full_budget_does_not_let_watermarks_go_too_often(make: MakeRig) -> None:
+    rig = make(Rebalance(2, start=1), 2, limit=100, message_size=80)
+    rig.writer.emit_watermark(1)
+    rig.writer.emit_watermark(2)
+    rig.budget.count().bytes = 101
+    rig.writer.emit(rows(0, MESSAGE))
+    rig.writer.flush()
+    assert rig.read(0) == (Watermark(1),)
+    assert rig.read(1) == (Watermark(1), numbers(0, MESSAGE), Watermark(2))
+
+
+def test_a_status_goes_at_once_behind_rows_and_watermark(make: MakeRig) -> None:
+    rig = make(Rebalance(2, start=0), 2)
+    rig.writer.emit(rows(0, 1))
+    rig.writer.emit_watermark(7)
+    rig.writer.emit_status(False)
+    assert rig.read_all() == [
+        ((0,), Watermark(7), WatermarkStatus(False)),
+        (Watermark(7), WatermarkStatus(False)),
+    ]
+
+
+# ---- what is due: soft back-pressure
+
+
+def test_emit_never_waits_and_what_does_not_fit_is_due(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=2, message_size=800)
+    rig.writer.emit(rows(0, 100))
+    rig.writer.emit(rows(100, 100))
+    assert rig.hard_waits == 0 and not rig.writer.is_available and not rig.writer.drain()
+    assert rig.writer.pending_bytes > 800
+
+
+def test_room_wakes_the_task_and_it_drains(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=2, message_size=800)
+    rig.writer.emit(rows(0, 100))
+    seen: tuple[object, ...] = ()
+    while not rig.writer.is_available:
+        wakes = rig.wakes
+        seen += rig.read(buffers=1)
+        assert rig.wakes == wakes + 1
+        rig.writer.drain()
+    rig.writer.flush()
+    assert seen + rig.read() == (numbers(0, 100),) and rig.writer.pending_bytes == 0
+
+
+def test_slices_that_gather_do_not_make_it_unavailable(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=2)
+    rig.writer.emit(rows(0, 9))
+    assert rig.writer.is_available and rig.writer.drain()
+
+
+def test_a_stuck_channel_does_not_hold_back_what_is_due_for_another(make: MakeRig) -> None:
+    rig = make(Rebalance(2, start=0), 2, segment=64, segments=8, cap=3, message_size=800)
+    rig.writer.emit(rows(0, 100))
+    rig.writer.emit(rows(100, 100))
+    assert not rig.writer.is_available
+    seen: tuple[object, ...] = ()
+    while not seen:
+        wakes = rig.wakes
+        seen = rig.read(1)
+        assert seen or rig.wakes > wakes, "room for channel 1 wakes though channel 0 is at its cap"
+        rig.writer.drain()
+        if rig.writer.pending_bytes and not rig.writer._due[1]:
+            rig.partition.flush(1)
+    assert seen == (numbers(100, 100),)
+    assert not rig.writer.is_available and rig.partition.subpartition(0).queue_length == 3
+
+
+def test_a_flush_while_something_is_due_happens_after_the_drain(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=2, message_size=80, buffer_timeout=0.0)
+    rig.writer.emit(rows(0, 20))
+    assert not rig.writer.is_available
+    seen: tuple[object, ...] = ()
+    while not rig.writer.drain():
+        seen += rig.read()
+    assert seen + rig.read() == (numbers(0, 10), numbers(10, 10)), "the last, open segment was shown too"
+
+
+def test_the_end_waits_behind_all_that_is_due(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=2, message_size=80)
+    rig.writer.emit(rows(0, 25))
+    rig.writer.emit_watermark(9)
+    rig.writer.finish()
+    assert not rig.writer.is_available
+    seen: tuple[object, ...] = ()
+    while not rig.writer.drain():
+        seen += rig.read()
+    assert seen + rig.read() == (numbers(0, 12), numbers(12, 13), Watermark(9), *END)
+    assert rig.writer.pending_bytes == 0
+
+
+def test_the_end_sends_the_last_rows_and_watermark_of_every_channel(make: MakeRig) -> None:
+    rig = make(Rebalance(2, start=0), 2)
+    rig.writer.emit(rows(0, 1))
+    rig.writer.emit_watermark(1)
+    rig.writer.emit_watermark(2)
+    rig.writer.finish()
+    assert rig.read_all() == [((0,), Watermark(2), *END), (Watermark(1), Watermark(2), *END)]
+    assert rig.writer.is_available
+
+
+def test_close_drops_everything(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=2)
+    rig.writer.emit(rows(0, 100))
+    rig.writer.emit(rows(100, 5))
+    rig.writer.close()
+    assert rig.writer.is_available and rig.writer.pending_bytes == rig.budget.used == 0
+
+
+# ---- the budget: hard back-pressure
+
+
+def test_beyond_the_budget_the_largest_pending_is_cut_early(make: MakeRig) -> None:
+    rig = make(Rebalance(3, start=0), 3, limit=10 * ROW, message_size=1000)
+    rig.writer.emit(rows(0, 3))
+    rig.writer.emit(rows(10, 5))
+    rig.writer.emit(rows(20, 2))
+    assert rig.partition.bytes_out == 0
+    rig.writer.emit(rows(3, 1))
+    assert rig.writer.pending_bytes == 6 * ROW and rig.hard_waits == 0
+    rig.partition.flush(1)
+    assert rig.read_all() == [(), (numbers(10, 5),), ()]
+
+
+def test_others_count_for_the_budget_too(make: MakeRig) -> None:
+    rig = make(Forward(), limit=1000)
+    rig.budget.count().bytes = 1000
+    rig.writer.emit(rows(0, 1))
+    assert rig.writer.pending_bytes == 0 and rig.partition.bytes_out > 0
+
+
+def test_the_writer_waits_hard_only_for_what_is_due_beyond_the_budget(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=4, message_size=80, limit=3000)
+    first = 0
+    while not rig.budget.is_exceeded:
+        rig.writer.emit(rows(first, 20))
+        first += 20
+    assert rig.hard_waits == 0 and first >= 60
+    rig.writer.emit(rows(first, 20))
+    assert rig.hard_waits == 1 and not rig.budget.is_exceeded
+    skipped = [value for message in rig.skipped for value in message]  # type: ignore[attr-defined]
+    assert skipped == list(range(len(skipped))) and len(skipped) >= first - 20
+
+
+def test_what_is_due_within_the_budget_is_no_reason_to_wait(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=2, limit=1 << 20)
+    for first in range(0, 200, 20):
+        rig.writer.emit(rows(first, 20))
+    assert rig.hard_waits == 0 and not rig.writer.is_available
+
+
+def test_a_batch_dealt_to_several_counts_once_and_until_its_last_slice_is_cut(make: MakeRig) -> None:
+    schema = pa.schema({"n": pa.int64()})
+    rig = make(KeyGroups(["n"], 2, 128), 2, message_size=1000, schema=schema)
+    rig.writer.emit(rows(0, 50))
+    assert all(pending.rows for pending in rig.writer._pending)
+    assert rig.writer.pending_bytes == 50 * ROW
+    rig.writer._cut(rig.writer._pending[0])
+    assert rig.writer.pending_bytes == 50 * ROW
+    rig.writer._cut(rig.writer._pending[1])
+    assert rig.writer.pending_bytes == 0
+    rig.writer.flush()
+    seen = [value for channel in rig.read_all() for message in channel for value in message]  # type: ignore[attr-defined]
+    assert sorted(seen) == list(range(50))
+
+
+# ---- broadcast
+
+
+def test_broadcast_serialises_once_for_all(make: MakeRig) -> None:
+    rig = make(Broadcast(3), 3)
+    with patch.object(BatchCodec, "encode", autospec=True, side_effect=BatchCodec.encode) as encode:
+        rig.writer.emit(rows(0, 25))
+        rig.writer.emit_watermark(5)
+        rig.writer.finish()
+    assert encode.call_count == 2
+    assert rig.read_all() == [(numbers(0, 12), numbers(12, 13), Watermark(5), *END)] * 3
+    assert rig.writer.rows_out == 25
+
+
+def test_a_slow_reader_of_a_broadcast_keeps_only_its_own_rest(make: MakeRig) -> None:
+    rig = make(Broadcast(2), 2, segment=64, segments=10, cap=4, message_size=800)
+    rig.writer.emit(rows(0, 100))
+    while rig.writer._due[0]:
+        assert rig.read(0) == ()
+        rig.writer.drain()
+    rig.partition.flush(0)
+    assert rig.read(0) == (numbers(0, 100),)
+    assert rig.writer._due_channels == {1}
+    while not rig.writer.drain():
+        rig.read(1)
+    assert rig.writer.pending_bytes == 0
