@@ -56,6 +56,7 @@ class KeyGroups:
         self._max_parallelism = max_parallelism
         groups = np.arange(max_parallelism)
         small = np.uint8 if channels <= 256 else np.uint16
+        self._all_channels = np.arange(channels, dtype=small)
         # A stable argsort of small integers is a radix sort, several times faster than one of int64.
         self._channel_of_group = subtask_of_key_group(groups, channels, max_parallelism).astype(small)
 
@@ -64,13 +65,15 @@ class KeyGroups:
             return [(0, batch)]
         hashes = key_hash([batch.column(key) for key in self._keys])
         channels = self._channel_of_group[key_groups(hashes, self._max_parallelism)]
-        counts = np.bincount(channels, minlength=self._channels)
-        if counts.max() == batch.num_rows:
-            return [(int(counts.argmax()), batch)]
-        ordered = batch.take(pa.array(np.argsort(channels, kind="stable")))
+        order = np.argsort(channels, kind="stable")
+        ends = channels.take(order).searchsorted(self._all_channels, side="right").tolist()
+        first = int(channels[order[0]])
+        if ends[first] == batch.num_rows:
+            return [(first, batch)]
+        ordered = batch.take(pa.array(order))
         selected, start = [], 0
-        for channel, count in enumerate(counts.tolist()):
-            if count:
-                selected.append((channel, ordered.slice(start, count)))
-                start += count
+        for channel, end in enumerate(ends):
+            if end > start:
+                selected.append((channel, ordered.slice(start, end - start)))
+                start = end
         return selected
