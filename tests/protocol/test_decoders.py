@@ -71,12 +71,13 @@ class Segments:
         assert response.is_event or not self.reserved, "data were allocated while segments lay reserved"
         return None if response.receiver == self.without else memoryview(bytearray(response.size))
 
-    def reserve(self, receiver: int) -> tuple[object, memoryview] | None:
+    def reserve(self, receiver: int, count: int) -> list[tuple[object, memoryview]]:
         if receiver == self.without:
-            return None
-        self.made += 1
-        self.reserved.append(self.made)
-        return self.made, memoryview(bytearray(SEGMENT))
+            return []
+        new = list(range(self.made, self.made + min(count, 3)))
+        self.made += len(new)
+        self.reserved += new
+        return [(number, memoryview(bytearray(SEGMENT))) for number in new]
 
     def claim(self, reservation: object) -> None:
         assert self.reserved.pop(0) == reservation, "not the first reserved"
