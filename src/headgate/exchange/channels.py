@@ -155,10 +155,10 @@ class RemoteInputChannel(InputChannel):
     def _push(self, response: BufferResponse, item: Buffer | Event) -> None:
         expected, self._sequence = self._sequence, (self._sequence + 1) & 0xFFFFFFFF
         self._received.append(item)
-        if response.sequence != expected:
-            raise ExchangeError(f"buffer {response.sequence} came where {expected} was expected")
         if self._released:  # perhaps since a moment ago: whoever sees it last gives the buffer back
             self._drop_received()
+        elif response.sequence != expected:
+            raise ExchangeError(f"buffer {response.sequence} came where {expected} was expected")
 
     def _drop_received(self) -> None:
         with contextlib.suppress(IndexError):

@@ -9,7 +9,9 @@ class WatermarkValve:
     """Merges the watermarks and statuses of a task's channels (Flink's StatusWatermarkValve).
 
     A channel that comes back from idleness counts again once it has reached the watermark that went out meanwhile, so
-    that the output never goes back. Methods return what has changed for the task, or None.
+    that the output never goes back. A channel at MAX_TIME has ended and does not count either, until all have ended: or
+    the task would be at the end of time as soon as those that are left are idle, and all their rows late (in Flink it
+    is). Methods return what has changed for the task, or None.
     """
 
     def __init__(self, channels: int) -> None:
@@ -32,21 +34,24 @@ class WatermarkValve:
         """A channel turned idle or active: the task's new watermark and new status, each None if unchanged."""
         self._active[channel] = active
         self._aligned[channel] = active and self._times[channel] >= self.output
-        any_active = any(self._active)
-        changed = any_active if any_active != self._output_active else None
-        self._output_active = any_active
-        return (self._advance() if any_active else None), changed
+        return self._advance(), self._new_status()
 
-    def end(self, channel: int) -> int | None:
-        """A channel has ended: it does not hold back the others, even if it was idle."""
-        self._active[channel] = self._aligned[channel] = True
-        return self.watermark(channel, MAX_TIME)
+    def end(self, channel: int) -> tuple[int | None, bool | None]:
+        """A channel has ended and holds back nobody, even if it was idle; returns what `status` does."""
+        return self.watermark(channel, MAX_TIME), self._new_status()
+
+    def _new_status(self) -> bool | None:
+        left = [active for active, time in zip(self._active, self._times, strict=True) if time < MAX_TIME]
+        if not left or any(left) == self._output_active:
+            return None
+        self._output_active = any(left)
+        return self._output_active
 
     def _advance(self) -> int | None:
-        times = [time for time, aligned in zip(self._times, self._aligned, strict=True) if aligned]
-        if not times:
+        times = [time for time, counts in zip(self._times, self._aligned, strict=True) if counts and time < MAX_TIME]
+        if not times and min(self._times) < MAX_TIME:
             return None
-        lowest = min(times)
+        lowest = min(times, default=MAX_TIME)
         if lowest <= self.output:
             return None
         self.output = lowest

@@ -119,5 +119,5 @@ class TaskInput:
     def _on_event(self, channel: int, event: Event) -> None:
         if event is Event.END_OF_PARTITION:
             self._open -= 1
-            watermark = self._valve.end(channel)
+            watermark, self._status = self._valve.end(channel)
             self._watermark = watermark if watermark is not None else self._watermark

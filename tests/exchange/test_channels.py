@@ -1,0 +1,363 @@
+"""Input channels: the local one reads its subpartition in place, the remote one under credit; leave gives all back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headgate.errors import ExchangeError, TaskManagerLost
+from headgate.exchange.channels import LocalInputChannel, RemoteInputChannel
+from headgate.exchange.gate import InputGate
+from headgate.exchange.partition import ResultPartition
+from headgate.memory.buffer import Buffer
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.messages import DATA_BUFFER, EVENT_BUFFER, BufferResponse, encode_buffer_response
+from headgate.protocol.receiver import Receiver
+from headgate.records.elements import Event, encode_event
+from tests.exchange.link import OneAtATime
+from tests.memory.conftest import CheckedLocks
+
+SIZE = 8
+
+
+# ---- local
+
+
+class Local:
+    """A producer and a consumer of one TaskManager."""
+
+    def __init__(self) -> None:
+        self.network = NetworkBufferPool(4, SIZE, CheckedLocks())
+        self.pool = self.network.create_local_pool("out", 2, 4)
+        self.partition = ResultPartition("out", 1, self.pool, 4, OneAtATime(), lambda: None)
+        self.told: list[int] = []
+        self.channel = LocalInputChannel(3, self.partition.subpartition(0), self.told.append)
+        self.channel.start()
+
+    def write(self, data: bytes) -> None:
+        assert self.partition.write(0, memoryview(data)) == len(data)
+
+    def read(self) -> list[bytes | Event]:
+        """What a gate would see that looks when told and goes on while there is more."""
+        seen: list[bytes | Event] = []
+        while self.told:
+            assert self.told.pop() == 3
+            more = True
+            while more:
+                item, more = self.channel.poll()
+                if isinstance(item, Buffer):
+                    seen.append(bytes(item.view))
+                    item.recycle()
+                elif item is not None:
+                    seen.append(item)
+        return seen
+
+
+@pytest.fixture
+def local() -> Iterator[Local]:
+    local = Local()
+    yield local
+    local.partition.release()
+    local.pool.destroy()
+    local.network.validate()
+    assert local.network.holders() == {}
+    local.network.close()
+
+
+def test_a_local_channel_hands_on_buffers_and_events_in_order(local: Local) -> None:
+    local.write(b"0123456789")
+    local.partition.write_event(0, Event.END_OF_DATA)
+    local.partition.write_event(0, Event.END_OF_PARTITION)
+    assert local.read() == [b"01234567", b"89", Event.END_OF_DATA, Event.END_OF_PARTITION]
+    assert local.channel.bytes_in == 10 + 2 * 4
+
+
+def test_a_local_channel_copies_nothing(local: Local) -> None:
+    local.write(b"01234567")
+    item, _ = local.channel.poll()
+    assert isinstance(item, Buffer) and item.segment.view.obj is not None
+    local.told.clear()
+    item.segment.view[0:1] = b"X"
+    assert bytes(item.view) == b"X1234567"
+    item.recycle()
+
+
+def test_a_local_channel_is_told_again_after_it_has_seen_all(local: Local) -> None:
+    local.write(b"01234567")
+    assert local.read() == [b"01234567"]
+    local.write(b"ab")
+    assert local.read() == []
+    local.partition.flush(0)
+    assert local.read() == [b"ab"]
+
+
+def test_a_local_channel_that_leaves_frees_the_producer(local: Local) -> None:
+    local.write(bytes(3 * SIZE))
+    local.channel.release()
+    assert local.pool.in_use == 0 and local.partition.is_consumed
+    assert local.channel.poll() == (None, False)
+    local.write(bytes(10 * SIZE))
+
+
+# ---- remote
+
+
+class Remote:
+    """One remote channel with 2 exclusive and up to 3 floating buffers, fed by hand with a producer's bytes."""
+
+    def __init__(self, exclusive: int = 2) -> None:
+        self.network = NetworkBufferPool(exclusive + 4, SIZE, CheckedLocks())
+        self.floating = self.network.create_local_pool("floating", 1, 3)
+        self.told: list[int] = []
+        self.posted: list[tuple[str, int]] = []
+        self.gate = InputGate(lambda: self.told.append(1))
+        self.channel = RemoteInputChannel(
+            0,
+            (4, 5, 6),
+            self.network.request_exclusive(exclusive, "exclusive"),
+            self.floating,
+            lambda segments: self.network.recycle_exclusive(segments, "exclusive"),
+            self.gate.notify,
+            self,
+            OneAtATime(),
+        )
+        self.gate.channels = [self.channel]
+        self.receiver = Receiver(SIZE)
+        self.number = self.receiver.request(self.channel)
+        self.sequence = 0
+
+    def credit_available(self, receiver: int) -> None:
+        self.posted.append(("credit", receiver))
+
+    def cancel(self, receiver: int) -> None:
+        self.posted.append(("cancel", receiver))
+
+    def deliver(self) -> None:
+        """What the network thread does with what was posted."""
+        for what, receiver in self.posted:
+            (self.receiver.credit_available if what == "credit" else self.receiver.cancel)(receiver)
+        self.posted.clear()
+
+    def arrive(self, data: bytes) -> None:
+        """Bytes come from the socket."""
+        while data:
+            count = 0
+            for place in self.receiver.buffers():
+                part = data[count : count + len(place)]
+                place[: len(part)] = part
+                count += len(part)
+            data = data[count:]
+            self.receiver.received(count)
+
+    def frame(self, content: bytes | Event, backlog: int = 0) -> bytes:
+        kind = DATA_BUFFER if isinstance(content, bytes) else EVENT_BUFFER
+        body = content if isinstance(content, bytes) else encode_event(content)
+        self.sequence += 1
+        return encode_buffer_response(self.number, self.sequence - 1, backlog, kind, len(body)) + body
+
+    def poll(self) -> bytes | Event | None:
+        polled = self.gate.poll()
+        if polled is None:
+            return None
+        item = polled[1]
+        if isinstance(item, Event):
+            return item
+        content = bytes(item.view)
+        item.recycle()
+        return content
+
+    def close(self) -> None:
+        self.channel.release()
+        self.deliver()
+        self.receiver.fail()
+        self.floating.destroy()
+        self.network.validate()
+        assert self.network.holders() == {}
+        self.network.close()
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Remote]]:
+    remotes: list[Remote] = []
+
+    def make_remote(**sizes: int) -> Remote:
+        remotes.append(Remote(**sizes))
+        return remotes[-1]
+
+    yield make_remote
+    for remote in remotes:
+        remote.close()
+
+
+@pytest.fixture
+def remote(make: Callable[..., Remote]) -> Remote:
+    return make()
+
+
+def test_a_remote_channel_asks_for_its_subpartition_with_its_exclusive_buffers(remote: Remote) -> None:
+    request = remote.channel.request(remote.number)
+    assert (request.edge, request.producer, request.subpartition, request.credit) == (4, 5, 6, 2)
+
+
+def test_buffers_and_events_come_in_order_and_are_counted(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"12345678") + remote.frame(b"9") + remote.frame(Event.END_OF_DATA))
+    assert remote.channel.queue_length == 3 and remote.told
+    assert [remote.poll() for _ in range(4)] == [b"12345678", b"9", Event.END_OF_DATA, None]
+    assert (remote.channel.bytes_in, remote.channel.buffers_in) == (9, 2)
+
+
+def test_the_gate_is_told_again_after_it_has_seen_all(remote: Remote) -> None:
+    for content in (b"1", b"2", Event.END_OF_DATA):
+        remote.told.clear()
+        remote.arrive(remote.frame(content))
+        assert remote.told and [remote.poll(), remote.poll()] == [content, None]
+
+
+def test_credit_comes_back_when_a_buffer_is_consumed_not_when_it_is_received(remote: Remote) -> None:
+    held = [remote.floating.request() for _ in range(3)]
+    remote.arrive(remote.frame(b"1"))
+    assert remote.posted == [] and remote.channel.take_unannounced() == 0
+    remote.poll()
+    assert remote.posted == [("credit", remote.number)] and remote.channel.take_unannounced() == 1
+    for segment in held:
+        assert segment is not None
+        remote.floating.recycle(segment)
+
+
+def test_a_floating_buffer_stands_in_for_the_one_that_is_being_consumed(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1"))
+    assert remote.channel.take_unannounced() == 1 and remote.floating.in_use == 1
+
+
+def test_a_backlog_brings_floating_buffers_and_credit_for_them(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1", backlog=2))
+    assert remote.channel.take_unannounced() == 3, "2 and the initial 2 are wanted, 1 is left"
+    assert remote.floating.in_use == 3
+
+
+def test_an_empty_buffer_is_consumed_like_any_other(remote: Remote) -> None:
+    remote.arrive(remote.frame(b""))
+    remote.channel.take_unannounced()
+    assert remote.poll() == b"" and remote.floating.in_use == 0
+
+
+@pytest.mark.parametrize(("sequence", "words"), [(1, "buffer 1 came where 0"), (7, "buffer 7 came where 0")])
+def test_a_gap_in_the_sequence_is_an_error_and_loses_no_segment(remote: Remote, sequence: int, words: str) -> None:
+    remote.sequence = sequence
+    with pytest.raises(ExchangeError, match=f"{words} was expected"):
+        remote.arrive(remote.frame(b"1"))
+
+
+def test_a_buffer_twice_is_an_error(remote: Remote) -> None:
+    frame = remote.frame(b"1")
+    remote.arrive(frame)
+    with pytest.raises(ExchangeError, match="buffer 0 came where 1 was expected"):
+        remote.arrive(frame)
+
+
+def test_an_event_counts_in_the_sequence(remote: Remote) -> None:
+    remote.arrive(remote.frame(Event.END_OF_DATA))
+    remote.sequence = 0
+    with pytest.raises(ExchangeError, match="buffer 0 came where 1 was expected"):
+        remote.arrive(remote.frame(Event.END_OF_PARTITION))
+
+
+def test_the_sequence_wraps(remote: Remote) -> None:
+    remote.channel._sequence = remote.sequence = (1 << 32) - 1
+    remote.arrive(remote.frame(b"1"))
+    remote.sequence = 0
+    remote.arrive(remote.frame(b"2"))
+    assert [remote.poll(), remote.poll()] == [b"1", b"2"]
+
+
+def test_an_unknown_event_is_corruption(remote: Remote) -> None:
+    body = b"\x00\x00\x00\x63"
+    with pytest.raises(ExchangeError, match="unknown event"):
+        remote.arrive(encode_buffer_response(remote.number, 0, 0, EVENT_BUFFER, len(body)) + body)
+
+
+def test_an_error_surfaces_behind_what_was_received(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1") + remote.frame(b"2"))
+    remote.channel.on_error(TaskManagerLost("gone"))
+    assert [remote.poll(), remote.poll()] == [b"1", b"2"]
+    with pytest.raises(TaskManagerLost, match="gone"):
+        remote.poll()
+
+
+def test_an_error_alone_wakes_the_gate(remote: Remote) -> None:
+    remote.channel.on_error(TaskManagerLost("gone"))
+    assert remote.told
+    with pytest.raises(TaskManagerLost, match="gone"):
+        remote.poll()
+
+
+def test_leave_gives_back_what_was_received_and_tells_the_producer_once(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1", backlog=5) + remote.frame(b"2"))
+    remote.channel.release()
+    assert remote.network.holders() == {"floating": remote.floating.free}
+    assert remote.posted == [("credit", 0), ("cancel", 0)] and remote.channel.queue_length == 0
+
+
+def test_a_buffer_in_the_hands_of_the_task_outlives_the_leave(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1"))
+    polled = remote.gate.poll()
+    assert polled is not None and isinstance(polled[1], Buffer)
+    remote.channel.release()
+    assert remote.network.holders()["exclusive"] == 1 and bytes(polled[1].view) == b"1"
+    polled[1].recycle()
+    assert "exclusive" not in remote.network.holders()
+
+
+def test_what_still_arrives_for_a_channel_that_left_is_dropped(remote: Remote) -> None:
+    """The leave is not yet known to the network thread: whole buffers, then an event."""
+    remote.arrive(remote.frame(b"1"))
+    remote.channel.release()
+    remote.arrive(remote.frame(b"2") + remote.frame(b"3") + remote.frame(Event.END_OF_DATA))
+    remote.deliver()
+    remote.arrive(remote.frame(b"4") + remote.frame(Event.END_OF_PARTITION))
+    assert remote.channel.queue_length == 0 and remote.channel.poll() == (None, False)
+
+
+def test_a_buffer_half_received_when_the_channel_leaves_is_dropped(remote: Remote) -> None:
+    frame = remote.frame(b"12345678")
+    remote.arrive(frame[:-3])
+    remote.channel.release()
+    remote.deliver()
+    assert remote.network.holders()["exclusive"] == 1
+    remote.arrive(frame[-3:] + remote.frame(b"next"))
+    assert "exclusive" not in remote.network.holders() and remote.channel.queue_length == 0
+
+
+def test_a_buffer_half_received_when_the_connection_ends_is_given_back(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"12345678")[:-3])
+    remote.channel.release()
+    remote.deliver()
+    remote.receiver.fail()
+    assert "exclusive" not in remote.network.holders()
+
+
+def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segment(remote: Remote) -> None:
+    """The network thread sees a channel that is not released; then the task releases it; then the buffer is queued."""
+    channel = remote.channel
+
+    class Overtaken(type(channel._received)):  # type: ignore[misc]
+        def append(self, item: Buffer | Event) -> None:
+            channel.release()
+            super().append(item)
+
+    channel._received = Overtaken()
+    segment = channel.take_segment()
+    assert segment is not None
+    channel.on_buffer(BufferResponse(0, 0, 0, False, 1), segment)
+    assert "exclusive" not in remote.network.holders()
+
+
+def test_a_channel_released_before_it_was_requested_cancels_nothing(remote: Remote) -> None:
+    floating = remote.network.create_local_pool("other", 1, 1)
+    other = RemoteInputChannel(
+        1, (0, 0, 0), [], floating, lambda segments: None, remote.gate.notify, remote, OneAtATime()
+    )
+    other.release()
+    floating.destroy()
+    assert remote.posted == []

@@ -1,0 +1,150 @@
+"""An input gate: fair over its channels, each in the queue once; who waits for it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.exchange.channels import InputChannel
+from headgate.exchange.gate import InputGate
+from headgate.memory.buffer import Buffer
+from headgate.records.elements import Event
+
+
+class Scripted(InputChannel):
+    """A channel that hands out what a test has put into it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.items: deque[Buffer | Event | ExchangeError] = deque()
+        self.released = 0
+
+    def poll(self) -> tuple[Buffer | Event | None, bool]:
+        if not self.items:
+            return None, False
+        item = self.items.popleft()
+        if isinstance(item, ExchangeError):
+            raise item
+        return item, bool(self.items)
+
+    def release(self) -> None:
+        self.released += 1
+
+
+class Gate:
+    def __init__(self, channels: int) -> None:
+        self.told = 0
+        self.gate = InputGate(self._tell)
+        self.channels = [Scripted(index) for index in range(channels)]
+        self.gate.channels = self.channels
+
+    def _tell(self) -> None:
+        self.told += 1
+
+    def put(self, channel: int, *contents: bytes) -> None:
+        self.channels[channel].items.extend(Buffer.of_bytes(content) for content in contents)
+        self.gate.notify(channel)
+
+    def poll(self) -> tuple[int, bytes] | None:
+        polled = self.gate.poll()
+        if polled is None:
+            return None
+        assert isinstance(polled[1], Buffer)
+        return polled[0], bytes(polled[1].view)
+
+
+def test_one_buffer_of_each_channel_in_turn() -> None:
+    gate = Gate(3)
+    gate.put(1, b"a", b"b", b"c")
+    gate.put(0, b"d")
+    gate.put(2, b"e", b"f")
+    polls = [gate.poll() for _ in range(7)]
+    assert polls == [(1, b"a"), (0, b"d"), (2, b"e"), (1, b"b"), (2, b"f"), (1, b"c"), None]
+
+
+def test_a_channel_that_always_has_data_starves_nobody() -> None:
+    gate = Gate(2)
+    gate.put(0, *[b"x"] * 100)
+    gate.poll()
+    gate.put(1, b"y")
+    assert (1, b"y") in [gate.poll(), gate.poll()]
+
+
+def test_a_channel_stands_in_the_queue_once() -> None:
+    gate = Gate(1)
+    gate.put(0, b"a")
+    gate.put(0, b"b")
+    gate.gate.notify(0)
+    assert [gate.poll(), gate.poll(), gate.poll()] == [(0, b"a"), (0, b"b"), None]
+    assert not gate.gate.has_data
+
+
+def test_who_waits_is_told_of_the_first_data() -> None:
+    gate = Gate(2)
+    assert gate.told == 0 and not gate.gate.has_data
+    gate.put(0, b"a")
+    assert gate.told == 1 and gate.gate.has_data
+    gate.poll()
+    gate.put(1, b"b")
+    assert gate.told == 2
+
+
+def test_a_word_too_many_is_looked_at_in_vain() -> None:
+    gate = Gate(2)
+    gate.gate.notify(0)
+    gate.put(1, b"a")
+    assert [gate.poll(), gate.poll()] == [(1, b"a"), None]
+
+
+def test_data_that_come_during_a_look_are_not_missed() -> None:
+    gate = Gate(1)
+    poll = gate.channels[0].poll
+
+    def poll_and_be_overtaken() -> tuple[Buffer | Event | None, bool]:
+        item, _ = poll()
+        gate.channels[0].poll = poll  # type: ignore[method-assign]
+        gate.put(0, b"late")
+        return item, False
+
+    gate.channels[0].poll = poll_and_be_overtaken  # type: ignore[method-assign]
+    gate.put(0, b"a")
+    assert [gate.poll(), gate.poll(), gate.poll()] == [(0, b"a"), (0, b"late"), None]
+
+
+def test_a_failed_channel_fails_the_poll_and_leaves_the_others() -> None:
+    gate = Gate(2)
+    gate.channels[0].items.append(ExchangeError("broken"))
+    gate.gate.notify(0)
+    gate.put(1, b"a")
+    with pytest.raises(ExchangeError, match="broken"):
+        gate.poll()
+    assert gate.poll() == (1, b"a")
+
+
+def test_release_releases_all_channels() -> None:
+    gate = Gate(3)
+    gate.gate.release()
+    assert [channel.released for channel in gate.channels] == [1, 1, 1]
+
+
+def test_nothing_is_missed_between_two_threads() -> None:
+    """Data are put by one thread; the other waits for the word whenever it finds nothing."""
+    word = threading.Semaphore(0)
+    gate = Gate(2)
+    gate.gate = InputGate(word.release)
+    gate.gate.channels = gate.channels
+    count = 3000
+    feeder = threading.Thread(target=lambda: [gate.put(n % 2, n.to_bytes(2, "big")) for n in range(count)])
+    feeder.start()
+    seen: list[list[int]] = [[], []]
+    while len(seen[0]) + len(seen[1]) < count:
+        polled = gate.poll()
+        if polled is not None:
+            seen[polled[0]].append(int.from_bytes(polled[1], "big"))
+        else:
+            assert word.acquire(timeout=10), "data came, and nobody said so"
+    feeder.join(10)
+    assert seen == [list(range(0, count, 2)), list(range(1, count, 2))]
