@@ -143,6 +143,11 @@ class ResponseDecoder:
         while self._ahead:
             self._memory.give_back(self._ahead.pop()[0])
 
+    def close(self) -> None:
+        """The connection is gone: let go of all memory."""
+        self.forget_ahead()
+        self._current = self._payload = None
+
     def received(self, count: int) -> Iterator[Item]:
         """Account for `count` bytes in `buffers()`. Run it to its end before the next call. Raises ExchangeError."""
         in_header = self._payload is None and bool(self._staged)

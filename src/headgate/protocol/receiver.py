@@ -166,7 +166,7 @@ class Receiver:
 
     def fail(self) -> list[ReceivingChannel]:
         """The connection is gone: the channels that still wanted something of it, to be told why."""
-        self._decoder.forget_ahead()
+        self._decoder.close()
         if self._filling is not None:
             (channel, segment), self._filling = self._filling, None
             channel.recycle(segment)
