@@ -13,8 +13,10 @@ import site
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,8 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError
 
-#: How long the JVM may take to end when this process does, seconds.
-_JVM_EXIT_TIMEOUT = 10.0
+#: How long the JVM, and then its executors, may take to end when this process does, seconds.
+_EXIT_TIMEOUT = 5.0
 
 
 def build_session(master: str, app_name: str, **conf: str) -> SparkSession:
@@ -35,11 +37,10 @@ def build_session(master: str, app_name: str, **conf: str) -> SparkSession:
     The log of the JVM, the work folder of `local-cluster` and all spill files live in one temporary folder, which is
     removed when this process ends. Raises ConfigError when the JVM does not start.
     """
-    scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
+    scratch = _scratch()
     settings = SparkConf(loadDefaults=False)
     settings.setAll(list((_settings(master, app_name, scratch) | conf).items()))
     gateway = None if SparkContext._gateway is not None else _launch(settings, master, scratch)
-    atexit.register(_clean_up, gateway, scratch)
     SparkContext(conf=settings, gateway=gateway)
     spark = SparkSession.builder.getOrCreate()
     prepare(spark)
@@ -75,6 +76,14 @@ def context_of(spark: SparkSession) -> SparkContext:
 def is_local(context: SparkContext) -> bool:
     """All executors run on this machine, so the loopback interface connects everyone."""
     return str(context.master).startswith("local")
+
+
+@cache
+def _scratch() -> Path:
+    """The folder for whatever Spark writes, the same for all sessions: they share one JVM."""
+    folder = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
+    atexit.register(_clean_up, folder)
+    return folder
 
 
 def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
@@ -119,7 +128,6 @@ def _launch(settings: SparkConf, master: str, scratch: Path) -> Any:
             return launch_gateway(settings, {"stderr": stderr})  # type: ignore[no-untyped-call]
     except Exception as error:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        shutil.rmtree(scratch, ignore_errors=True)
         raise ConfigError(f"Spark's JVM did not start; it needs Java 17 or newer. It said:\n{tail or error}") from None
 
 
@@ -127,10 +135,11 @@ def _private_home(scratch: Path) -> Path:
     """A SPARK_HOME of links with a `work` folder of our own: local-cluster writes there, site-packages may not be
     writable and should not collect executors' logs."""
     home = scratch / "home"
-    (home / "work").mkdir(parents=True)
-    for entry in Path(_find_spark_home()).iterdir():
-        if entry.name != "work":
-            (home / entry.name).symlink_to(entry)
+    if not home.is_dir():
+        (home / "work").mkdir(parents=True)
+        for entry in Path(_find_spark_home()).iterdir():
+            if entry.name != "work":
+                (home / entry.name).symlink_to(entry)
     return home
 
 
@@ -148,16 +157,18 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _clean_up(gateway: Any, scratch: Path) -> None:
-    """At exit: stop the context, let the JVM end (it does when its stdin closes), then remove what they wrote."""
-    context = SparkContext._active_spark_context
-    if context is not None:
-        context.stop()
-    if gateway is not None:
+def _clean_up(scratch: Path) -> None:
+    """At exit: stop the context, let the JVM end (it does when its stdin closes), then remove what it has written."""
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None and gateway.proc is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
         try:
-            gateway.proc.wait(_JVM_EXIT_TIMEOUT)
+            gateway.proc.wait(_EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:
             gateway.proc.kill()
-    shutil.rmtree(scratch, ignore_errors=True)
+    deadline = time.monotonic() + _EXIT_TIMEOUT
+    while scratch.exists() and time.monotonic() < deadline:  # the last executors may still write their logs
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,65 @@
+"""The main job as people run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(400)
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "TMPDIR": str(folder)}
+    command = [sys.executable, "-m", "headgate.cli", "demo", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=380, check=False)
+
+
+def test_a_year_of_flights_is_answered_as_spark_sql_does(tmp_path: Path) -> None:
+    done = run_demo("--json", "-", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    known = {
+        "master": "local-cluster[2,1,1024]",
+        "taskmanagers": 2,
+        "rows_in": 336_776,
+        "rows_out": 122_940,
+        "late_rows": 0,
+        "kept": 328_521,
+        "unknown_planes": 48_550,
+        "seats": 38_496_548,
+        "carrier_hours": 59_704,
+        "route_days": 63_236,
+        "matches": True,
+        "failures": [],
+    }
+    assert {name: report[name] for name in known} == known
+    assert report["rows_out_before_end"] >= 122_940 / 2
+    assert report["remote_bytes"] > 1_000_000
+    assert report["rows_per_s"] == pytest.approx(336_776 / report["duration_s"], rel=0.01)
+    assert "WARN" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--speedup", "0"], 2, "--speedup: '0' must be a number above 0"),
+        (["--speedup", "fast"], 2, "--speedup: 'fast' must be a number above 0"),
+        (["--json", "/no/such/report.json"], 2, "--json: '/no/such/report.json': there is no such folder"),
+        (["--velocity", "9"], 2, "unrecognized arguments: --velocity 9"),
+        (["--input", "/no/such"], 1, "/no/such/flights.csv: no such file; the folder must hold flights.csv"),
+        (["--help"], 0, ""),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
+    done = run_demo(*arguments, folder=tmp_path)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
