@@ -104,13 +104,13 @@ class Sender:
     def _open(self, request: PartitionRequest) -> None:
         if request.receiver in self._readers or len(self._readers) >= _MAX_CHANNELS:
             raise ExchangeError(f"a second request for channel {request.receiver}, or too many channels")
-        receiver = request.receiver
+        receiver, credit = request.receiver, SenderCredit(request.credit)
         try:
             view = self._open_view(request, lambda: self._on_data(receiver))
         except ExchangeError as error:
             self._control.append(encode(ErrorResponse(error.message, receiver)))
             return
-        self._readers[receiver] = reader = _Reader(receiver, view, SenderCredit(request.credit))
+        self._readers[receiver] = reader = _Reader(receiver, view, credit)
         self._enqueue(reader)
 
     def _cancel(self, receiver: int) -> None:

@@ -1,0 +1,248 @@
+"""Credit at both ends of a channel: one credit is one free buffer of the consumer, and it comes back on consumption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.memory.segment import MemorySegment
+from headgate.protocol.credit import MAX_CREDIT, BufferManager, SenderCredit
+from tests.memory.conftest import CheckedLocks
+
+
+class NoLock:
+    """One thread; taking it twice would be a deadlock with two."""
+
+    def __init__(self) -> None:
+        self.held = False
+
+    def __call__(self) -> NoLock:
+        return NoLock()
+
+    def __enter__(self) -> None:
+        assert not self.held
+        self.held = True
+
+    def __exit__(self, *_: object) -> None:
+        self.held = False
+
+
+# ---- the producer's end
+
+
+def test_the_producer_spends_one_credit_for_each_buffer_and_never_more() -> None:
+    credit = SenderCredit(1)
+    credit.add(2)
+    for _ in range(3):
+        credit.spend()
+    assert credit.available == 0
+    with pytest.raises(ExchangeError, match="without credit"):
+        credit.spend()
+    assert credit.available == 0
+
+
+@pytest.mark.parametrize("grants", [[-1], [MAX_CREDIT + 1], [MAX_CREDIT, 1]])
+def test_more_credit_than_there_can_be_buffers_is_refused(grants: list[int]) -> None:
+    credit = SenderCredit(0)
+    with pytest.raises(ExchangeError, match="impossible"):
+        for grant in grants:
+            credit.add(grant)
+
+
+# ---- the consumer's end
+
+
+class Side:
+    """Two channels over one pool of floating buffers."""
+
+    def __init__(self, exclusive: int = 2, floating: int = 3) -> None:
+        self.network = NetworkBufferPool(2 * exclusive + floating, 8, CheckedLocks())
+        self.pool = self.network.create_local_pool("floating", 1, floating)
+        self.words = [0, 0]
+        self.channels = [self._channel(index, exclusive) for index in range(2)]
+        self.one, self.other = self.channels
+        self.taken: list[tuple[BufferManager, MemorySegment]] = []
+
+    def _channel(self, index: int, exclusive: int) -> BufferManager:
+        owner = f"channel {index}"
+
+        def word() -> None:
+            self.words[index] += 1
+
+        return BufferManager(
+            self.network.request_exclusive(exclusive, owner),
+            self.pool,
+            lambda segments: self.network.recycle_exclusive(segments, owner),
+            word,
+            NoLock(),
+        )
+
+    def receive(self, channel: BufferManager, backlog: int = 0) -> MemorySegment:
+        segment = channel.take()
+        assert segment is not None
+        self.taken.append((channel, segment))
+        channel.on_backlog(backlog)
+        return segment
+
+    def consume(self) -> None:
+        channel, segment = self.taken.pop(0)
+        channel.recycle(segment)
+
+    def close(self) -> None:
+        for channel in self.channels:
+            channel.release()
+        while self.taken:
+            self.consume()
+        self.pool.destroy()
+        self.network.validate()
+        assert self.network.holders() == {}
+        self.network.close()
+
+
+@pytest.fixture
+def side() -> Iterator[Side]:
+    side = Side()
+    yield side
+    side.close()
+
+
+def test_the_initial_credit_is_the_exclusive_buffers_and_is_not_announced_again(side: Side) -> None:
+    assert side.one.initial_credit == side.one.free == 2
+    assert side.one.take_unannounced() == 0 and side.words == [0, 0]
+
+
+def test_receiving_brings_no_credit_but_for_floating_buffers(side: Side) -> None:
+    others = [side.pool.request() for _ in range(3)]
+    side.receive(side.one)
+    side.receive(side.one)
+    assert (side.one.free, side.one.take_unannounced()) == (0, 0)
+    side.consume()
+    assert (side.one.free, side.one.take_unannounced()) == (1, 1)
+    for segment in others:
+        assert segment is not None
+        side.pool.recycle(segment)
+
+
+def test_a_backlog_is_met_with_floating_buffers_as_far_as_there_are_any(side: Side) -> None:
+    side.receive(side.one, backlog=1)
+    assert (side.one.free, side.one.take_unannounced(), side.pool.in_use) == (3, 2, 2)
+    side.receive(side.one, backlog=100)
+    assert (side.one.free, side.one.take_unannounced(), side.pool.in_use) == (3, 1, 3)
+    assert side.pool.listeners == 1
+
+
+def test_a_smaller_backlog_takes_none_and_keeps_those_it_has(side: Side) -> None:
+    side.receive(side.one, backlog=2)
+    before = side.one.free
+    side.receive(side.one, backlog=0)
+    assert side.one.free == before - 1 and side.pool.in_use == 3
+
+
+def test_floating_buffers_are_filled_first(side: Side) -> None:
+    side.receive(side.one, backlog=1)
+    segment = side.receive(side.one, backlog=0)
+    assert segment.index not in side.one._owned
+
+
+def test_credit_is_announced_once_however_much_gathers(side: Side) -> None:
+    side.receive(side.one, backlog=1)
+    side.consume()
+    assert side.words[0] == 1
+    gathered = side.one.take_unannounced()
+    assert gathered >= 2
+    side.receive(side.one, backlog=2)
+    assert side.words[0] == 2
+
+
+def test_an_exclusive_buffer_that_comes_back_frees_a_floating_one_that_is_too_many(side: Side) -> None:
+    side.receive(side.one, backlog=2)
+    side.one.on_backlog(0)
+    side.one.take_unannounced()
+    free = side.one.free
+    side.consume()
+    assert side.one.free == free and side.one.take_unannounced() == 0, "one came, one went"
+    assert side.pool.in_use == 2
+
+
+def test_a_floating_buffer_goes_to_the_channel_that_waits_for_it(side: Side) -> None:
+    side.receive(side.one, backlog=1)
+    side.receive(side.one, backlog=0)
+    side.receive(side.one, backlog=0)
+    side.receive(side.other, backlog=100)
+    had = side.other.free
+    waiting = side.pool.listeners
+    assert waiting == 1
+    while side.taken and side.other.free == had:
+        side.consume()
+    assert side.other.free == had + 1 and side.words[1] == 1
+
+
+def test_a_channel_that_waits_no_longer_needs_what_it_is_offered(side: Side) -> None:
+    side.receive(side.one, backlog=100)
+    side.receive(side.other, backlog=100)
+    side.other.on_backlog(0)
+    side.consume()
+    side.one.on_backlog(0)
+    side.network.validate()
+
+
+def test_a_buffer_without_credit_is_the_producers_fault(side: Side) -> None:
+    side.one.take_unannounced()
+    taken = [side.one.take(), side.one.take()]
+    with pytest.raises(ExchangeError, match="the producer sent a buffer without credit"):
+        side.one.take()
+    for segment in taken:
+        assert segment is not None
+        side.one.recycle(segment)
+
+
+def test_reserved_buffers_still_count_as_free_and_keep_their_order(side: Side) -> None:
+    side.one.on_backlog(1)
+    free = side.one.free
+    reserved = side.one.reserve(2)
+    assert len(reserved) == 2 and side.one.free == free
+    for segment in reversed(reserved):
+        side.one.unreserve(segment)
+    assert side.one.free == free
+    again = side.one.take()
+    assert again is reserved[0]
+    side.taken.append((side.one, reserved[0]))
+    (claimed,) = side.one.reserve(1)
+    side.one.claim()
+    assert side.one.free == free - 2
+    side.taken.append((side.one, claimed))
+
+
+def test_no_more_are_reserved_than_are_free(side: Side) -> None:
+    reserved = side.one.reserve(100)
+    assert len(reserved) == 2 and side.one.reserve(1) == []
+    for segment in reversed(reserved):
+        side.one.unreserve(segment)
+
+
+def test_release_gives_everything_back_and_takes_no_more(side: Side) -> None:
+    side.receive(side.one, backlog=1)
+    reserved = side.one.reserve(2)
+    side.one.release()
+    side.one.release()
+    assert side.one.take() is None and side.one.reserve(1) == [] and side.one.take_unannounced() == 0
+    side.one.on_backlog(100)
+    assert side.pool.listeners == 0
+    for segment in reversed(reserved):
+        side.one.unreserve(segment)
+    side.consume()
+    assert side.network.holders()["channel 1"] == 2 and "channel 0" not in side.network.holders()
+    assert side.pool.in_use == 0
+
+
+def test_a_channel_that_left_declines_what_it_had_waited_for(side: Side) -> None:
+    side.receive(side.one, backlog=100)
+    side.receive(side.other, backlog=100)
+    side.other.release()
+    while side.taken:
+        side.consume()
+    side.one.release()
+    assert side.pool.in_use == 0

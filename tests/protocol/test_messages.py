@@ -1,0 +1,84 @@
+"""The frames of a data link, byte by byte."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import ExchangeError
+from headgate.protocol.messages import (
+    DATA_BUFFER,
+    FRAME,
+    MAGIC,
+    MAX_CONTROL_FRAME,
+    TO_CONSUMER,
+    TO_PRODUCER,
+    AddCredit,
+    CancelPartitionRequest,
+    CloseRequest,
+    ErrorResponse,
+    PartitionRequest,
+    ToProducer,
+    check_frame,
+    encode,
+    encode_buffer_response,
+    parse_control,
+)
+
+NUMBER = st.integers(0, (1 << 32) - 1)
+MESSAGE = st.one_of(
+    st.builds(PartitionRequest, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER),
+    st.builds(CancelPartitionRequest, NUMBER),
+    st.just(CloseRequest()),
+    st.builds(AddCredit, st.integers(1, (1 << 32) - 1), NUMBER),
+    st.builds(ErrorResponse, st.text(max_size=50), st.none() | NUMBER),
+)
+
+
+@given(MESSAGE)
+def test_every_message_comes_back_from_its_frame(message: ToProducer | ErrorResponse) -> None:
+    frame = encode(message)
+    length, magic, number = FRAME.unpack_from(frame)
+    check_frame(length, magic)
+    assert length == len(frame) and magic == MAGIC
+    accepted = TO_CONSUMER if isinstance(message, ErrorResponse) else TO_PRODUCER
+    assert parse_control(number, frame[FRAME.size :], accepted) == message
+
+
+def test_the_bytes_are_those_documented() -> None:
+    head = "0badc0ffe"[1:]
+    assert encode(AddCredit(3, 9)).hex() == "00000011" + head + "06" + "00000003" + "00000009"
+    assert encode(CloseRequest()).hex() == "00000009" + head + "05"
+    assert encode(CancelPartitionRequest(9)).hex() == "0000000d" + head + "04" + "00000009"
+    assert encode(ErrorResponse("no")).hex() == "0000000c" + head + "01" + "00" + b"no".hex()
+    assert encode(ErrorResponse("no", 9)).hex() == "00000010" + head + "01" + "01" + "00000009" + b"no".hex()
+    header = encode_buffer_response(receiver=1, sequence=2, backlog=3, data_type=DATA_BUFFER, size=5)
+    assert header.hex() == "0000001f" + head + "00" + "00000001" + "00000002" + "00000003" + "01" + "00000005"
+
+
+def test_every_message_has_a_number_of_its_own() -> None:
+    kinds = [PartitionRequest, CancelPartitionRequest, CloseRequest, AddCredit, ErrorResponse]
+    assert [kind.id for kind in kinds] == [2, 4, 5, 6, 1]
+    assert set(TO_PRODUCER).isdisjoint(TO_CONSUMER)
+
+
+@pytest.mark.parametrize("receiver", [None, 7])
+def test_a_long_error_is_cut_to_a_frame_that_is_accepted(receiver: int | None) -> None:
+    frame = encode(ErrorResponse("€" * MAX_CONTROL_FRAME, receiver))
+    assert len(frame) <= MAX_CONTROL_FRAME
+    parsed = ErrorResponse.parse(frame[FRAME.size :])
+    assert parsed.receiver == receiver and parsed.message.startswith("€€€")
+
+
+@pytest.mark.parametrize("kind", [PartitionRequest, CancelPartitionRequest, AddCredit])
+@pytest.mark.parametrize("size", [0, 1, 7, 9, 100])
+def test_a_body_of_another_length_is_corruption(kind: type[ToProducer], size: int) -> None:
+    with pytest.raises(ExchangeError, match=f"stream corrupted: {kind.__name__} with {size} bytes"):
+        parse_control(kind.id, bytes(size), TO_PRODUCER)
+
+
+@pytest.mark.parametrize("body", [b"", b"\x01", b"\x01\x00\x00"])
+def test_an_error_without_its_receiver_is_corruption(body: bytes) -> None:
+    with pytest.raises(ExchangeError, match="stream corrupted: ErrorResponse with"):
+        parse_control(ErrorResponse.id, body, TO_CONSUMER)

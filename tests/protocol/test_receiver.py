@@ -1,0 +1,251 @@
+"""The consumer's end of a connection: requests, coalesced credit, leave; where payloads go when channels have gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.memory.segment import MemorySegment
+from headgate.protocol.decoders import RequestDecoder
+from headgate.protocol.messages import (
+    DATA_BUFFER,
+    EVENT_BUFFER,
+    AddCredit,
+    BufferResponse,
+    CancelPartitionRequest,
+    CloseRequest,
+    ErrorResponse,
+    PartitionRequest,
+    ToProducer,
+    encode,
+    encode_buffer_response,
+)
+from headgate.protocol.receiver import Receiver
+
+SIZE = 16
+
+
+class Channel:
+    """A channel with `segments` segments that records what it is given."""
+
+    def __init__(self, segments: int = 4) -> None:
+        self.free = [MemorySegment(index, memoryview(bytearray(SIZE))) for index in range(segments)]
+        self.all = list(self.free)
+        self.reserved = 0
+        self.released = False
+        self.unannounced = 0
+        self.seen: list[object] = []
+
+    def request(self, receiver: int) -> PartitionRequest:
+        return PartitionRequest(1, 2, 3, receiver, len(self.free))
+
+    def take_segment(self) -> MemorySegment | None:
+        if self.released:
+            return None
+        if not self.free:
+            raise ExchangeError("without credit")
+        return self.free.pop(0)
+
+    def reserve_segments(self, count: int) -> list[MemorySegment]:
+        taken, self.free = ([], self.free) if self.released else (self.free[:count], self.free[count:])
+        self.reserved += len(taken)
+        return taken
+
+    def claim_segment(self) -> None:
+        self.reserved -= 1
+
+    def unreserve_segment(self, segment: MemorySegment) -> None:
+        self.reserved -= 1
+        self.free.insert(0, segment)
+
+    def recycle(self, segment: MemorySegment) -> None:
+        self.free.append(segment)
+
+    def on_buffer(self, response: BufferResponse, segment: MemorySegment) -> None:
+        self.seen.append((response.sequence, bytes(segment.view[: response.size])))
+        self.recycle(segment)
+
+    def on_read(self, backlog: int) -> None:
+        self.seen.append(f"backlog {backlog}")
+
+    def on_event(self, response: BufferResponse, body: bytes) -> None:
+        self.seen.append((response.sequence, "event", body))
+
+    def on_error(self, error: ExchangeError) -> None:
+        self.seen.append(error.message)
+
+    def take_unannounced(self) -> int:
+        credit, self.unannounced = self.unannounced, 0
+        return credit
+
+
+def data(receiver: int, sequence: int, content: bytes, backlog: int = 0) -> bytes:
+    return encode_buffer_response(receiver, sequence, backlog, DATA_BUFFER, len(content)) + content
+
+
+def event(receiver: int, sequence: int, body: bytes) -> bytes:
+    return encode_buffer_response(receiver, sequence, 0, EVENT_BUFFER, len(body)) + body
+
+
+class Consumer:
+    def __init__(self, channels: int = 2) -> None:
+        self.receiver = Receiver(SIZE)
+        self.channels = [Channel() for _ in range(channels)]
+        self.numbers = [self.receiver.request(channel) for channel in self.channels]
+
+    def said(self) -> list[ToProducer]:
+        return list(RequestDecoder().feed(self.receiver.data_to_send()))
+
+    def arrive(self, stream: bytes, cut: int = 1 << 20) -> None:
+        while stream:
+            count = 0
+            for place in self.receiver.buffers():
+                part = stream[count : count + min(len(place), cut - count)]
+                place[: len(part)] = part
+                count += len(part)
+            stream = stream[count:]
+            self.receiver.received(count)
+
+    def assert_whole(self) -> None:
+        """Every segment is with its channel again."""
+        for channel in self.channels:
+            assert sorted(segment.index for segment in channel.free) == [0, 1, 2, 3] and channel.reserved == 0
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return Consumer()
+
+
+def test_each_channel_asks_under_a_number_of_its_own(consumer: Consumer) -> None:
+    assert consumer.numbers == [0, 1]
+    assert consumer.said() == [PartitionRequest(1, 2, 3, 0, 4), PartitionRequest(1, 2, 3, 1, 4)]
+    assert consumer.said() == []
+
+
+@pytest.mark.parametrize("cut", [1, 3, 27, 1 << 20])
+def test_buffers_and_events_reach_their_channels(consumer: Consumer, cut: int) -> None:
+    full = bytes(range(SIZE))
+    consumer.arrive(data(0, 0, b"ab") + data(1, 0, full, 5) + event(0, 1, b"end") + data(1, 1, b""), cut)
+    assert [item for item in consumer.channels[0].seen if isinstance(item, tuple)] == [(0, b"ab"), (1, "event", b"end")]
+    assert [item for item in consumer.channels[1].seen if isinstance(item, tuple)] == [(0, full), (1, b"")]
+    consumer.receiver.fail()
+    consumer.assert_whole()
+
+
+@pytest.mark.parametrize("cut", [1, 5, SIZE, 100, 1 << 20])
+@pytest.mark.parametrize("pattern", [[0], [0, 1], [0, 0, 1], [0, 1, 1, 0, 1]])
+def test_long_streams_of_full_segments_in_any_turns(consumer: Consumer, cut: int, pattern: list[int]) -> None:
+    """Where reads fill several segments ahead, a guess that was wrong costs nothing but time."""
+    stream, wanted, sequence = b"", [[], []], [0, 0]  # type: ignore[var-annotated]
+    for turn in range(40):
+        receiver = pattern[turn % len(pattern)]
+        content = bytes([turn]) * (SIZE if turn % 11 else 3)
+        stream += data(receiver, sequence[receiver], content)
+        wanted[receiver].append((sequence[receiver], content))
+        sequence[receiver] += 1
+    consumer.arrive(stream, cut)
+    assert [[item for item in channel.seen if isinstance(item, tuple)] for channel in consumer.channels] == wanted
+    consumer.receiver.fail()
+    consumer.assert_whole()
+
+
+def test_the_newest_backlog_is_told_once_for_each_read(consumer: Consumer) -> None:
+    consumer.arrive(data(0, 0, b"a", 7) + data(0, 1, b"b", 6))
+    assert consumer.channels[0].seen == [(0, b"a"), (1, b"b"), "backlog 6"]
+
+
+def test_credit_is_read_when_it_is_sent_and_goes_out_as_one(consumer: Consumer) -> None:
+    consumer.said()
+    consumer.channels[1].unannounced = 1
+    consumer.receiver.credit_available(1)
+    consumer.channels[1].unannounced += 4
+    consumer.receiver.credit_available(1)
+    assert consumer.said() == [AddCredit(5, 1)]
+    consumer.receiver.credit_available(1)
+    assert consumer.said() == [], "there is none"
+
+
+def test_leave_is_a_cancel_and_the_last_one_closes(consumer: Consumer) -> None:
+    consumer.said()
+    consumer.channels[0].unannounced = 3
+    consumer.receiver.credit_available(0)
+    consumer.receiver.cancel(0)
+    assert consumer.said() == [CancelPartitionRequest(0)], "a channel that left announces no credit"
+    consumer.receiver.cancel(0)
+    assert consumer.said() == []
+    consumer.receiver.cancel(1)
+    assert consumer.said() == [CancelPartitionRequest(1), CloseRequest()]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1 << 20])
+def test_what_still_comes_for_a_channel_that_left_is_passed_over(consumer: Consumer, cut: int) -> None:
+    consumer.receiver.cancel(0)
+    consumer.arrive(data(0, 0, bytes(SIZE)) + event(0, 1, b"end") + data(1, 0, b"mine") + data(0, 2, b"x"), cut)
+    assert consumer.channels[0].seen == [] and (0, b"mine") in consumer.channels[1].seen
+
+
+def test_what_still_comes_for_a_channel_without_memory_is_passed_over(consumer: Consumer) -> None:
+    consumer.channels[0].released = True
+    consumer.arrive(data(0, 0, bytes(SIZE)) * 3 + data(1, 0, b"mine"), 9)
+    assert consumer.channels[0].seen == [] and (0, b"mine") in consumer.channels[1].seen
+
+
+def test_a_buffer_under_way_is_given_back_when_the_connection_fails(consumer: Consumer) -> None:
+    consumer.arrive(data(0, 0, bytes(SIZE))[:-1])
+    assert len(consumer.channels[0].free) == 3
+    assert consumer.receiver.fail() == consumer.channels
+    consumer.assert_whole()
+    assert consumer.receiver.fail() == [], "they are told once"
+
+
+def test_no_view_of_a_segment_outlives_the_connection(consumer: Consumer) -> None:
+    consumer.arrive((data(0, 0, bytes(SIZE)) + data(0, 1, bytes(SIZE)) + data(0, 2, bytes(SIZE)))[:-1])
+    consumer.receiver.fail()
+    for segment in consumer.channels[0].all:
+        segment.view.release()
+
+
+def test_a_buffer_under_way_when_its_channel_leaves_is_finished_and_given_back(consumer: Consumer) -> None:
+    frame = data(0, 0, bytes(SIZE))
+    consumer.arrive(frame[:-1])
+    consumer.receiver.cancel(0)
+    assert len(consumer.channels[0].free) == 3, "its bytes are still being read"
+    consumer.arrive(frame[-1:] + data(1, 0, b"mine"))
+    assert (0, b"mine") in consumer.channels[1].seen
+    consumer.assert_whole()
+
+
+def test_segments_reserved_for_a_channel_that_leaves_are_given_back(consumer: Consumer) -> None:
+    for sequence in range(3):
+        consumer.arrive(data(0, sequence, bytes(SIZE)))
+    consumer.receiver.buffers()
+    consumer.receiver.cancel(0)
+    consumer.assert_whole()
+
+
+def test_only_channels_that_are_left_hear_of_a_failure(consumer: Consumer) -> None:
+    consumer.receiver.cancel(0)
+    assert consumer.receiver.fail() == [consumer.channels[1]]
+
+
+def test_an_error_for_one_channel_leaves_the_others(consumer: Consumer) -> None:
+    consumer.arrive(encode(ErrorResponse("no such partition", 1)) + data(0, 0, b"a") + encode(ErrorResponse("late", 9)))
+    assert consumer.channels[1].seen == ["no such partition"] and (0, b"a") in consumer.channels[0].seen
+
+
+def test_an_error_for_no_channel_is_for_all(consumer: Consumer) -> None:
+    with pytest.raises(ExchangeError, match="the producer gave up the connection: broken"):
+        consumer.arrive(encode(ErrorResponse("broken")))
+
+
+def test_data_without_credit_end_the_connection(consumer: Consumer) -> None:
+    consumer.channels[0].free.clear()
+    with pytest.raises(ExchangeError, match="without credit"):
+        consumer.arrive(data(0, 0, b"a"))
+
+
+def test_it_counts_what_it_receives(consumer: Consumer) -> None:
+    stream = data(0, 0, b"abc") + event(1, 0, b"end")
+    consumer.arrive(stream, 4)
+    assert consumer.receiver.bytes_received == len(stream)

@@ -1,0 +1,276 @@
+"""The producer's end of a connection: whose turn it is, and what may be sent with which credit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.memory.buffer import Buffer
+from headgate.protocol.messages import (
+    BUFFER_RESPONSE,
+    EVENT_BUFFER,
+    AddCredit,
+    CancelPartitionRequest,
+    CloseRequest,
+    ErrorResponse,
+    PartitionRequest,
+    ToProducer,
+    encode,
+)
+from headgate.protocol.sender import Polled, Sender
+
+EVENT = b"event"
+
+
+class View:
+    """A subpartition of buffers that a test has put into it; EVENT is an event."""
+
+    def __init__(self) -> None:
+        self.queue: deque[bytes] = deque()
+        self.sequence = 0
+        self.released = 0
+        self.buffers: list[Buffer] = []
+
+    def is_available(self, has_credit: bool) -> bool:
+        return bool(self.queue) and (has_credit or self.queue[0] == EVENT)
+
+    def poll(self, limit: int = 1) -> list[Polled]:
+        polled: list[Polled] = []
+        while self.queue and len(polled) < limit:
+            content = self.queue.popleft()
+            following = self.queue[0] == EVENT if self.queue else None
+            backlog = sum(content != EVENT for content in self.queue)
+            self.buffers.append(Buffer.of_bytes(content))
+            polled.append(Polled(self.buffers[-1], content == EVENT, backlog, self.sequence, following))
+            self.sequence += 1
+            if following is not False:
+                break
+        return polled
+
+    def release(self) -> None:
+        self.released += 1
+
+
+class Producer:
+    """A sender with a view for each of the subpartitions 0 to 9, requested as receiver 10 to 19."""
+
+    def __init__(self) -> None:
+        self.views = [View() for _ in range(10)]
+        self.listeners: dict[int, Callable[[], None]] = {}
+        self.posted: list[int] = []
+        self.sender = Sender(self._open, self.posted.append)
+
+    def _open(self, request: PartitionRequest, listener: Callable[[], None]) -> View:
+        if request.subpartition >= len(self.views):
+            raise ExchangeError(f"there is no partition {request.subpartition} here")
+        self.listeners[request.subpartition] = listener
+        return self.views[request.subpartition]
+
+    def hear(self, *messages: ToProducer) -> None:
+        self.sender.receive(b"".join(encode(message) for message in messages))
+
+    def request(self, subpartition: int, credit: int) -> None:
+        self.hear(PartitionRequest(0, 0, subpartition, 10 + subpartition, credit))
+
+    def put(self, subpartition: int, *contents: bytes) -> None:
+        self.views[subpartition].queue.extend(contents)
+        self.sender.data_available(10 + subpartition)
+
+    def send(self, max_buffers: int = 100) -> list[tuple[int, bytes]]:
+        """(subpartition, content) of what goes next; checks that headers and contents belong together."""
+        pieces, buffers = self.sender.next_frames(max_buffers)
+        sent = []
+        rest = deque(bytes(piece) for piece in pieces)
+        for buffer in buffers:
+            length, _, _, receiver, _, _, kind, size = BUFFER_RESPONSE.unpack(rest.popleft())
+            content = rest.popleft() if size else b""
+            assert length == BUFFER_RESPONSE.size + size and content == bytes(buffer.view)
+            assert (kind == EVENT_BUFFER) == (content == EVENT)
+            sent.append((receiver - 10, content))
+            buffer.recycle()
+        assert not rest
+        return sent
+
+
+@pytest.fixture
+def producer() -> Producer:
+    return Producer()
+
+
+def test_readers_have_one_buffer_each_in_turn(producer: Producer) -> None:
+    for subpartition in range(3):
+        producer.request(subpartition, 10)
+    producer.put(0, b"a", b"b", b"c")
+    producer.put(1, b"d")
+    producer.put(2, b"e", b"f")
+    assert producer.send() == [(0, b"a"), (1, b"d"), (2, b"e"), (0, b"b"), (2, b"f"), (0, b"c")]
+    assert not producer.sender.has_output
+
+
+def test_turns_go_on_from_one_write_to_the_next(producer: Producer) -> None:
+    producer.request(0, 10)
+    producer.request(1, 10)
+    producer.put(0, b"a", b"b", b"c", b"d")
+    producer.put(1, b"x", b"y")
+    assert [producer.send(1) for _ in range(4)] == [[(0, b"a")], [(1, b"x")], [(0, b"b")], [(1, b"y")]]
+    assert producer.send(1) == [(0, b"c")] and producer.sender.has_output
+
+
+def test_a_reader_that_is_alone_has_all_turns_up_to_its_credit(producer: Producer) -> None:
+    producer.request(0, 3)
+    producer.put(0, b"a", b"b", b"c", b"d")
+    assert producer.send() == [(0, b"a"), (0, b"b"), (0, b"c")]
+    assert producer.send() == [] and not producer.sender.has_output
+
+
+def test_no_more_than_asked_for_is_sent(producer: Producer) -> None:
+    producer.request(0, 10)
+    producer.put(0, *[b"x"] * 7)
+    assert [len(producer.send(3)) for _ in range(4)] == [3, 3, 1, 0]
+
+
+def test_without_credit_no_data_are_sent(producer: Producer) -> None:
+    producer.request(0, 0)
+    producer.put(0, b"a", b"b")
+    assert producer.send() == []
+    producer.hear(AddCredit(1, 10))
+    assert producer.send() == [(0, b"a")]
+    producer.sender.data_available(10)
+    assert producer.send() == []
+    producer.hear(AddCredit(5, 10))
+    assert producer.send() == [(0, b"b")]
+
+
+def test_credit_of_one_channel_is_none_for_another(producer: Producer) -> None:
+    producer.request(0, 0)
+    producer.request(1, 5)
+    producer.put(0, b"a")
+    producer.put(1, b"b")
+    assert producer.send() == [(1, b"b")]
+
+
+def test_events_need_no_credit_and_cost_none(producer: Producer) -> None:
+    producer.request(0, 0)
+    producer.put(0, EVENT, EVENT)
+    assert producer.send() == [(0, EVENT), (0, EVENT)]
+    producer.hear(AddCredit(1, 10))
+    producer.put(0, EVENT, b"a", EVENT, b"b")
+    assert producer.send() == [(0, EVENT), (0, b"a"), (0, EVENT)]
+
+
+def test_an_event_waits_for_the_data_before_it(producer: Producer) -> None:
+    producer.request(0, 1)
+    producer.put(0, b"a", b"b", EVENT)
+    assert producer.send() == [(0, b"a")]
+    producer.hear(AddCredit(1, 10))
+    assert producer.send() == [(0, b"b"), (0, EVENT)]
+
+
+def test_the_backlog_and_the_sequence_travel_with_each_buffer(producer: Producer) -> None:
+    producer.request(0, 10)
+    producer.put(0, b"a", EVENT, b"b")
+    pieces, buffers = producer.sender.next_frames(100)
+    headers = [BUFFER_RESPONSE.unpack(bytes(piece)) for piece in pieces[::2]]
+    assert [(sequence, backlog) for _, _, _, _, sequence, backlog, _, _ in headers] == [(0, 1), (1, 1), (2, 0)]
+    for buffer in buffers:
+        buffer.recycle()
+
+
+def test_an_empty_buffer_is_a_header_alone(producer: Producer) -> None:
+    producer.request(0, 10)
+    producer.put(0, b"")
+    assert producer.send() == [(0, b"")]
+
+
+def test_contents_are_not_copied(producer: Producer) -> None:
+    producer.request(0, 10)
+    producer.put(0, b"a large content")
+    pieces, buffers = producer.sender.next_frames(100)
+    assert isinstance(pieces[1], memoryview) and pieces[1].obj is buffers[0].segment.view.obj
+    buffers[0].recycle()
+
+
+def test_what_is_there_at_the_request_is_sent_without_another_word(producer: Producer) -> None:
+    producer.views[0].queue.append(b"a")
+    producer.request(0, 1)
+    assert producer.send() == [(0, b"a")]
+
+
+def test_a_subpartition_tells_from_any_thread_by_posting_its_receiver(producer: Producer) -> None:
+    producer.request(3, 1)
+    producer.listeners[3]()
+    assert producer.posted == [13]
+
+
+def test_a_word_too_many_sends_nothing_twice(producer: Producer) -> None:
+    producer.request(0, 5)
+    producer.put(0, b"a")
+    producer.sender.data_available(10)
+    producer.hear(AddCredit(1, 10))
+    assert producer.send() == [(0, b"a")]
+    producer.sender.data_available(10)
+    producer.sender.data_available(99)
+    assert producer.send() == [] and not producer.sender.has_output
+
+
+def test_after_a_cancel_nothing_is_sent_and_the_view_is_let_go(producer: Producer) -> None:
+    producer.request(0, 5)
+    producer.request(1, 5)
+    producer.put(0, b"a")
+    producer.put(1, b"b")
+    producer.hear(CancelPartitionRequest(10))
+    assert producer.views[0].released == 1
+    assert producer.send() == [(1, b"b")]
+    producer.hear(CancelPartitionRequest(10), AddCredit(3, 10))
+    assert producer.views[0].released == 1 and producer.send() == []
+
+
+def test_a_number_may_be_used_again_after_a_cancel(producer: Producer) -> None:
+    producer.request(0, 5)
+    producer.put(0, b"old")
+    producer.hear(CancelPartitionRequest(10), PartitionRequest(0, 0, 1, 10, 5))
+    producer.views[1].queue.append(b"new")
+    producer.sender.data_available(10)
+    assert [content for _, content in producer.send()] == [b"new"]
+
+
+def test_what_is_not_there_is_answered_before_any_buffer(producer: Producer) -> None:
+    producer.request(0, 5)
+    producer.put(0, b"a")
+    producer.hear(PartitionRequest(0, 0, 99, 7, 1))
+    pieces, buffers = producer.sender.next_frames(100)
+    assert pieces[0] == encode(ErrorResponse("there is no partition 99 here", 7))
+    assert len(pieces) == 3 and len(buffers) == 1
+    buffers[0].recycle()
+
+
+def test_the_consumers_last_word_closes(producer: Producer) -> None:
+    assert not producer.sender.closed
+    producer.hear(CloseRequest())
+    assert producer.sender.closed
+
+
+def test_release_lets_go_of_every_view_once(producer: Producer) -> None:
+    producer.request(0, 5)
+    producer.request(1, 5)
+    producer.put(0, b"a")
+    producer.sender.release()
+    producer.sender.release()
+    assert [view.released for view in producer.views[:3]] == [1, 1, 0]
+    assert producer.send() == [] and not producer.sender.has_output
+
+
+def test_an_impossible_credit_opens_no_view(producer: Producer) -> None:
+    with pytest.raises(ExchangeError, match="impossible"):
+        producer.request(0, 1 << 31)
+    assert producer.listeners == {}
+
+
+def test_it_counts_what_it_sends(producer: Producer) -> None:
+    producer.request(0, 5)
+    producer.put(0, b"abc", EVENT)
+    producer.send()
+    assert (producer.sender.buffers_sent, producer.sender.bytes_sent) == (2, 3 + len(EVENT))
