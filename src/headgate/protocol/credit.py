@@ -97,9 +97,8 @@ class BufferManager:
             return reserved
 
     def claim(self) -> None:
-        """The data came: a reserved buffer is not free any more."""
-        with self._lock:
-            self._reserved -= 1
+        """The data came: a reserved buffer is not free any more. Only the network thread counts these."""
+        self._reserved -= 1
 
     def unreserve(self, segment: MemorySegment) -> None:
         """Something else came. The last reserved goes back first, so that the order is as it was."""

@@ -169,37 +169,28 @@ class ResponseDecoder:
     def _take_ahead(self, count: int) -> Generator[Item, None, tuple[int, bytes]]:
         """Go through the reserved places. Returns the bytes that are in the staging area, and those before them that
         did not match what was expected and must be parsed."""
-        slot = 0
+        size, slot = self._segment_size, 0
         while count and self._ahead:
             header = self._headers[slot]
+            if count < len(header):
+                return self._unexpected(slot, count)
             reservation, view, receiver = self._ahead[0]
-            if count < len(header) or not self._is_expected(header, receiver):
+            length, magic, message_id, to, sequence, backlog, data_type, got = BUFFER_RESPONSE.unpack(header)
+            expected = (len(header) + size, MAGIC, BUFFER_RESPONSE_ID, receiver, DATA_BUFFER, size)
+            if (length, magic, message_id, to, data_type, got) != expected:
                 return self._unexpected(slot, count)
             self._ahead.popleft()
             slot += 1
             self._memory.claim(reservation)
-            _, _, _, _, sequence, backlog, _, size = BUFFER_RESPONSE.unpack_from(header)
-            self._current = BufferResponse(receiver, sequence, backlog, False, size)
-            self._payload = view
             self._last = receiver
+            response = BufferResponse(receiver, sequence, backlog, False, size)
             count -= len(header)
-            self._filled = min(count, size)
-            count -= self._filled
-            if self._filled < size:
+            if count < size:
+                self._current, self._payload, self._filled = response, view, count
                 return 0, b""
-            yield self._complete()
+            count -= size
+            yield response, view
         return count, b""
-
-    def _is_expected(self, header: memoryview, receiver: int) -> bool:
-        length, magic, message_id, to, _, _, data_type, size = BUFFER_RESPONSE.unpack_from(header)
-        return bool(
-            magic == MAGIC
-            and message_id == BUFFER_RESPONSE_ID
-            and to == receiver
-            and data_type == DATA_BUFFER
-            and size == self._segment_size
-            and length == BUFFER_RESPONSE.size + size
-        )
 
     def _unexpected(self, slot: int, count: int) -> tuple[int, bytes]:
         """Collect `count` bytes from the places from `slot` on, in order, and give the reserved ones back."""
