@@ -1,0 +1,335 @@
+"""A task's input: batches joined up to a message's size, one event time, all gates in turn, and the end."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import ExchangeError
+from headgate.exchange.channels import InputChannel
+from headgate.exchange.gate import InputGate
+from headgate.memory.buffer import Buffer
+from headgate.memory.segment import MemorySegment
+from headgate.records.arrow import BatchCodec
+from headgate.records.elements import MAX_TIME, Event, Watermark, WatermarkStatus
+from headgate.records.spanning import Element, serialize
+from headgate.runtime.input import TaskInput
+
+SCHEMA = pa.schema({"n": pa.int64()})
+CODEC = BatchCodec(SCHEMA)
+ROW = 8
+END = (Event.END_OF_DATA, Event.END_OF_PARTITION)
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64())], schema=SCHEMA)
+
+
+class Channel(InputChannel):
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.items: deque[Buffer | Event | ExchangeError] = deque()
+
+    def poll(self) -> tuple[Buffer | Event | None, bool]:
+        if not self.items:
+            return None, False
+        item = self.items.popleft()
+        if isinstance(item, ExchangeError):
+            raise item
+        return item, bool(self.items)
+
+
+class Fed:
+    """An input of several gates, fed by hand; every buffer must be given back."""
+
+    def __init__(self, *channels: int, message_size: int = 1 << 20) -> None:
+        self.out = 0
+        self.gates = []
+        for count in channels:
+            gate = InputGate(lambda: None)
+            gate.channels = [Channel(index) for index in range(count)]
+            self.gates.append(gate)
+        self.input = TaskInput(self.gates, [CODEC] * len(channels), message_size)
+
+    def feed(self, gate: int, channel: int, *elements: Element | Event, cut: int = 1 << 20) -> None:
+        """Elements in buffers of `cut` bytes, events in between."""
+        stream = b""
+        for element in elements:
+            if isinstance(element, Event):
+                self._buffers(gate, channel, stream, cut)
+                self._put(gate, channel, element)
+                stream = b""
+            else:
+                stream += b"".join(map(bytes, serialize(element, CODEC)))
+        self._buffers(gate, channel, stream, cut)
+
+    def _buffers(self, gate: int, channel: int, stream: bytes, cut: int) -> None:
+        for at in range(0, len(stream), cut):
+            part = stream[at : at + cut]
+            self.out += 1
+            self._put(gate, channel, Buffer(MemorySegment(0, memoryview(part)), 0, len(part), self._back))
+
+    def _back(self, segment: MemorySegment) -> None:
+        self.out -= 1
+
+    def _put(self, gate: int, channel: int, item: Buffer | Event) -> None:
+        fed = self.gates[gate].channels[channel]
+        assert isinstance(fed, Channel)
+        fed.items.append(item)
+        self.gates[gate].notify(channel)
+
+    def next(self) -> object:
+        """The next thing to do; a batch as the tuple of its values."""
+        element = self.input.next()
+        return tuple(element.column(0).to_pylist()) if isinstance(element, pa.RecordBatch) else element
+
+    def all(self) -> list[object]:
+        """All there is to do now."""
+        done = []
+        while (element := self.next()) is not None:
+            done.append(element)
+        return done
+
+
+# ---- rows
+
+
+def test_small_batches_that_are_there_together_are_joined() -> None:
+    fed = Fed(2)
+    fed.feed(0, 0, rows(1), rows(2, 3))
+    fed.feed(0, 1, rows(10))
+    assert fed.all() == [(1, 2, 3, 10)] and fed.input.rows_in == 4 and fed.out == 0
+
+
+def test_they_are_joined_up_to_about_a_message() -> None:
+    fed = Fed(1, message_size=3 * ROW)
+    fed.feed(0, 0, *[rows(n) for n in range(8)])
+    assert fed.all() == [(0, 1, 2), (3, 4, 5), (6, 7)]
+
+
+def test_a_batch_of_a_message_is_handed_on_as_it_is() -> None:
+    fed = Fed(1, message_size=2 * ROW)
+    fed.feed(0, 0, rows(1, 2), rows(3, 4))
+    assert fed.all() == [(1, 2), (3, 4)]
+
+
+def test_nothing_is_waited_for() -> None:
+    fed = Fed(1)
+    assert fed.next() is None
+    fed.feed(0, 0, rows(1))
+    assert fed.next() == (1,) and fed.next() is None
+
+
+def test_no_more_is_taken_from_the_channels_than_asked_for() -> None:
+    fed = Fed(1, message_size=ROW)
+    for n in range(3):
+        fed.feed(0, 0, rows(n))
+    assert fed.next() == (0,) and fed.out == 2, "credit of the others has not come back"
+
+
+def test_an_element_over_many_buffers_comes_when_it_is_whole() -> None:
+    fed = Fed(1)
+    fed.feed(0, 0, rows(*range(50)), cut=7)
+    last = fed.gates[0].channels[0].items.pop()  # type: ignore[attr-defined]
+    assert fed.next() is None and fed.out == 1
+    message = CODEC.encode(rows(*range(50)))[1].size
+    assert fed.input.gathering == message
+    fed._put(0, 0, last)
+    assert fed.next() == tuple(range(50)) and fed.input.gathering == 0 and fed.out == 0
+
+
+def test_batches_about_to_be_joined_count_as_gathering() -> None:
+    fed = Fed(1)
+    fed.feed(0, 0, rows(1, 2, 3))
+    fed.input._gather()
+    assert fed.input.gathering == 3 * ROW
+    fed.next()
+    assert fed.input.gathering == 0
+
+
+def test_damage_gives_the_buffer_back_all_the_same() -> None:
+    fed = Fed(1)
+    fed._buffers(0, 0, b"\xff" * 20, 20)
+    with pytest.raises(ExchangeError, match="stream corrupted"):
+        fed.next()
+    assert fed.out == 0
+
+
+def test_a_failed_channel_fails_the_input() -> None:
+    fed = Fed(1)
+    fed.feed(0, 0, rows(1))
+    fed.gates[0].channels[0].items.append(ExchangeError("broken"))  # type: ignore[attr-defined]
+    with pytest.raises(ExchangeError, match="broken"):
+        fed.all()
+
+
+# ---- gates
+
+
+def test_the_gates_of_a_union_have_a_buffer_each_in_turn() -> None:
+    fed = Fed(1, 1, message_size=ROW)
+    for n in range(3):
+        fed.feed(0, 0, rows(n))
+        fed.feed(1, 0, rows(10 + n))
+    assert fed.all() == [(0,), (10,), (1,), (11,), (2,), (12,)]
+
+
+def test_an_empty_gate_costs_the_others_nothing() -> None:
+    fed = Fed(1, 2, 1, message_size=ROW)
+    for n in range(3):
+        fed.feed(1, 1, rows(n))
+    assert fed.all() == [(0,), (1,), (2,)]
+
+
+def test_each_channel_of_each_gate_gathers_for_itself() -> None:
+    fed = Fed(2, 2)
+    values = 0
+    for gate in range(2):
+        for channel in range(2):
+            fed.feed(gate, channel, rows(values), cut=5)
+            values += 1
+    assert fed.next() is not None
+    assert fed.input.rows_in == 4 and fed.input.gathering == 0
+
+
+# ---- event time
+
+
+def test_a_watermark_follows_the_rows_before_it() -> None:
+    fed = Fed(1)
+    fed.feed(0, 0, rows(1), Watermark(5))
+    assert fed.all() == [(1,), Watermark(5)]
+
+
+def test_of_several_watermarks_the_last_counts() -> None:
+    fed = Fed(1)
+    fed.feed(0, 0, rows(1), Watermark(5), rows(2), Watermark(6))
+    assert fed.all() == [(1, 2), Watermark(6)]
+
+
+def test_a_watermark_does_not_wait_for_rows_of_later_messages() -> None:
+    fed = Fed(1, message_size=2 * ROW)
+    fed.feed(0, 0, rows(1), Watermark(5), rows(2), rows(3))
+    assert fed.all() == [(1, 2), Watermark(5), (3,)]
+
+
+def test_the_slowest_channel_of_all_gates_makes_the_watermark() -> None:
+    fed = Fed(2, 1)
+    fed.feed(0, 0, Watermark(5))
+    fed.feed(0, 1, Watermark(7))
+    assert fed.all() == []
+    fed.feed(1, 0, Watermark(6))
+    assert fed.all() == [Watermark(5)]
+
+
+def test_a_status_comes_after_the_rows_and_the_watermark_before_it() -> None:
+    fed = Fed(1)
+    fed.feed(0, 0, rows(1), Watermark(5), WatermarkStatus(False), WatermarkStatus(True), rows(2))
+    assert fed.all() == [(1,), Watermark(5), WatermarkStatus(False), WatermarkStatus(True), (2,)]
+
+
+def test_an_idle_channel_lets_the_others_go_on() -> None:
+    fed = Fed(2)
+    fed.feed(0, 0, Watermark(5))
+    fed.feed(0, 1, WatermarkStatus(False))
+    assert fed.all() == [Watermark(5)]
+
+
+# ---- the end
+
+
+def test_the_end_is_when_all_channels_have_ended_and_all_is_handed_out() -> None:
+    fed = Fed(1, 1)
+    fed.feed(0, 0, rows(1), *END)
+    assert fed.all() == [(1,)] and not fed.input.is_finished
+    fed.feed(1, 0, rows(2), Watermark(MAX_TIME), *END)
+    assert not fed.input.is_finished
+    assert fed.next() == (2,) and not fed.input.is_finished
+    assert fed.next() == Watermark(MAX_TIME) and fed.input.is_finished and fed.next() is None
+
+
+def test_the_end_of_data_alone_is_not_the_end() -> None:
+    fed = Fed(1)
+    fed.feed(0, 0, Event.END_OF_DATA)
+    assert fed.all() == [] and not fed.input.is_finished
+    fed.feed(0, 0, Event.END_OF_PARTITION)
+    assert fed.all() == [Watermark(MAX_TIME)] and fed.input.is_finished
+
+
+def test_a_channel_that_has_ended_holds_nobody() -> None:
+    fed = Fed(2)
+    fed.feed(0, 0, Watermark(5))
+    fed.feed(0, 1, *END)
+    assert fed.all() == [Watermark(5)]
+
+
+def test_when_only_idle_channels_are_left_the_task_is_idle_and_keeps_its_time() -> None:
+    fed = Fed(2)
+    fed.feed(0, 0, Watermark(5), WatermarkStatus(False))
+    fed.feed(0, 1, Watermark(5), *END)
+    assert fed.all() == [Watermark(5), WatermarkStatus(False)]
+    fed.feed(0, 0, WatermarkStatus(True), rows(1), Watermark(6))
+    assert fed.all() == [WatermarkStatus(True), (1,), Watermark(6)]
+
+
+# ---- all together
+
+ELEMENT = st.one_of(
+    st.lists(st.integers(0, 9), min_size=1, max_size=5).map(lambda values: rows(*values)),
+    st.just("watermark"),
+    st.booleans().map(WatermarkStatus),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.lists(ELEMENT, max_size=6), min_size=2, max_size=4),
+    st.integers(1, 100),
+    st.sampled_from([3 * ROW, 1 << 20]),
+    st.lists(st.integers(0, 3), max_size=30),
+)
+def test_rows_keep_their_order_and_no_watermark_overtakes_them(
+    channels: list[list[object]], cut: int, message_size: int, turns: list[int]
+) -> None:
+    """Watermarks count the rows before them on their channel, so the task's says how many rows must have come."""
+    fed = Fed(1, len(channels) - 1, message_size=message_size)
+    streams: list[list[Element | Event]] = []
+    for number, script in enumerate(channels):
+        stream, count = [], 0
+        for element in script:
+            if isinstance(element, pa.RecordBatch):
+                stream.append(rows(*(1000 * number + count + at for at in range(element.num_rows))))
+                count += element.num_rows
+            else:
+                stream.append(Watermark(count) if element == "watermark" else element)  # type: ignore[arg-type]
+        streams.append([*stream, *END])
+    never_idle = all(not isinstance(element, WatermarkStatus) for script in channels for element in script)
+    seen: list[list[int]] = [[] for _ in channels]
+    last = -1
+
+    def look() -> None:
+        nonlocal last
+        for element in fed.all():
+            if isinstance(element, Watermark):
+                assert element.time > last
+                last = element.time
+                if never_idle and element.time < MAX_TIME:
+                    assert all(len(values) >= min(element.time, total(number)) for number, values in enumerate(seen))
+            elif isinstance(element, tuple):
+                for value in element:
+                    seen[value // 1000].append(value % 1000)
+
+    def total(number: int) -> int:
+        return sum(element.num_rows for element in channels[number] if isinstance(element, pa.RecordBatch))
+
+    for turn in [*turns, *sorted(list(range(4)) * 10)]:
+        number = turn % len(streams)
+        if streams[number]:
+            fed.feed(min(number, 1), max(0, number - 1), streams[number].pop(0), cut=cut)
+            look()
+    assert seen == [list(range(total(number))) for number in range(len(channels))]
+    assert fed.input.is_finished and fed.out == 0 and last == MAX_TIME
