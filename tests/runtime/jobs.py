@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 
 import headgate as hg
@@ -65,9 +66,9 @@ def eventually(what: Callable[[], Any], timeout: float = 30.0) -> Any:
 
 
 def wait_until_running(job: hg.JobHandle, rows: int = 1) -> None:
-    """Every source has read rows, and something has come through the exchange."""
-    eventually(lambda: job.status() != "RUNNING" or job.metrics()["rows_in"] >= rows)
-    assert job.status() == "RUNNING", job.wait()
+    """The sources have read so many rows."""
+    eventually(lambda: job.status() not in ("CREATED", "RUNNING") or job.metrics()["rows_in"] >= rows)
+    assert job.status() == "RUNNING", error_of(job)
 
 
 @contextmanager
@@ -89,3 +90,14 @@ def error_of(job: hg.JobHandle) -> hg.HeadgateError:
 
 def files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def pids() -> dict[int, int]:
+    """Processes of TaskManagers by index."""
+    found = {}
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            command = child.cmdline()
+            if "headgate.runtime.child" in command:
+                found[int(command[command.index("headgate.runtime.child") + 1])] = child.pid
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.jobmaster import JobMaster, JobState
+from headgate.runtime.where import current_operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,10 @@ class JobHandle:
         )
 
     def cancel(self) -> None:
-        """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing."""
+        """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing. Within a function
+        of a job, which cannot wait for its own end, it returns at once."""
         self._master.cancel()
-        if threading.current_thread() is not self._master.thread:
+        if current_operator() is None:
             self._master.ended.wait()
 
     def metrics(self) -> dict[str, Any]:

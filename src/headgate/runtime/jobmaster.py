@@ -51,6 +51,15 @@ class JobState(enum.Enum):
     CANCELLED = "CANCELLED"
 
 
+class _Evidence(enum.Enum):
+    """Who says that a TaskManager is lost, in the order of what they know about the reason."""
+
+    NONE = 0
+    PEER = 1  # a TaskManager whose data link was cut
+    LINK = 2  # the driver's own link
+    EXIT = 3  # the platform
+
+
 class _Member:
     """One TaskManager as the driver sees it."""
 
@@ -87,6 +96,7 @@ class JobMaster:
         self._gang: Gang
         self._start_by: float | None = None
         self._suspect: TaskManagerLost | None = None
+        self._evidence = _Evidence.NONE
         self._decide_by: float | None = None
         self._stuck: list[str] = []
         self._decided = False
@@ -230,29 +240,31 @@ class JobMaster:
 
     def _on_failed(self, error: HeadgateError) -> None:
         """A TaskManager failed. That it lost a peer may be the consequence of what the peer is about to say itself."""
-        if not isinstance(error, TaskManagerLost):
+        if isinstance(error, TaskManagerLost):
+            self._suspect_lost(error, _Evidence.PEER)
+        else:
             self._decide(error)
-        elif self._suspect is None:
-            self._suspect_lost(error)
 
-    def _suspect_lost(self, error: TaskManagerLost) -> None:
+    def _suspect_lost(self, error: TaskManagerLost, evidence: _Evidence) -> None:
         """This ended the job, unless something that says more comes at once."""
-        self._suspect = error
-        self._decide_by = time.monotonic() + LAST_WORDS
+        if evidence.value > self._evidence.value:
+            self._suspect, self._evidence = error, evidence
+            self._decide_by = time.monotonic() + LAST_WORDS
 
     def _on_lost(self, member: _Member, reason: str) -> None:
         member.gone = True
         if not member.finished:
-            self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"))
+            self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _Evidence.LINK)
 
     def _exited(self, index: int | None, reason: str) -> None:
         if index is None:
             said = f"; {self._deployment.name} says: {reason}" if reason else ""
             lost = self._suspect.message if self._suspect is not None else "the TaskManagers ended before the job did"
-            self._suspect_lost(TaskManagerLost(lost + said))
+            self._suspect_lost(TaskManagerLost(lost + said), _Evidence.EXIT)
             return
         member = self._members[index]
-        self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason or 'it ended before the job did'}"))
+        lost = f"{member} was lost: {reason or 'it ended before the job did'}"
+        self._suspect_lost(TaskManagerLost(lost), _Evidence.EXIT)
         if self._decided and self.error is None and reason:
             log.error("%s did not end well: %s", member, reason)
 

@@ -1,0 +1,232 @@
+"""TaskManagers as processes: killed, stopped, orphaned, and plans that cannot get there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from tests.runtime.jobs import (
+    END,
+    NUMBERS,
+    counted,
+    endless,
+    environment,
+    error_of,
+    eventually,
+    files_below,
+    keyed,
+    pids,
+    wait_until_running,
+    within,
+)
+
+
+def start(**options: Any) -> hg.JobHandle:
+    env = environment(processes=True, **options)
+    keyed(endless(env)).sink_to(hg.sinks.null())
+    return env.execute_async("job")
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_killed_process_is_named(index: int) -> None:
+    job = start()
+    wait_until_running(job)
+    pid = pids()[index]
+    with within(END):
+        os.kill(pid, signal.SIGKILL)
+        error = error_of(job)
+    assert type(error) is hg.TaskManagerLost
+    where = f"TaskManager {index} (process {pid} on 127.0.0.1)"
+    assert error.message == f"{where} was lost: process {pid} was killed by SIGKILL"
+    assert (error.job, job.status()) == ("job", "FAILED")
+
+
+def test_one_of_three_processes_is_killed(tmp_path: Path) -> None:
+    """Two peers see it; the error is still about the one that was killed. Nothing is left in the sink's folder."""
+    env = environment(processes=True, taskmanagers=3, parallelism=3)
+    keyed(endless(env)).sink_to(hg.sinks.for_each_batch(lambda batch, info: None))
+    endless(env, rate=10_000).sink_to(hg.sinks.csv(tmp_path / "out"))
+    with pytest.raises(hg.PlanError, match="has no end"):
+        env.execute("files of a source without end")
+
+    env = environment(processes=True, taskmanagers=3, parallelism=3)
+    keyed(counted(env, rows=1 << 40)).sink_to(hg.sinks.parquet(tmp_path / "out"))
+    job = env.execute_async()
+    wait_until_running(job)
+    pid = pids()[1]
+    with within(END):
+        os.kill(pid, signal.SIGKILL)
+        error = error_of(job)
+    assert type(error) is hg.TaskManagerLost
+    assert f"TaskManager 1 (process {pid}" in error.message and "SIGKILL" in error.message
+    assert files_below(tmp_path) == []
+
+
+def test_a_process_that_is_terminated_or_leaves() -> None:
+    job = start()
+    wait_until_running(job)
+    with within(END):
+        os.kill(pids()[0], signal.SIGTERM)
+        error = error_of(job)
+    assert type(error) is hg.TaskManagerLost and "SIGTERM" in error.message
+
+    def leave(batch: pa.RecordBatch) -> pa.RecordBatch:
+        os._exit(7)
+
+    env = environment(processes=True, taskmanagers=1)
+    endless(env).map_batches(leave, schema=NUMBERS).sink_to(hg.sinks.null())
+    error = error_of(env.execute_async())
+    assert type(error) is hg.TaskManagerLost and "ended with exit code 7" in error.message
+
+
+def test_a_stopped_process_is_missed() -> None:
+    job = start(heartbeat_timeout=1.0)
+    wait_until_running(job)
+    pid = pids()[1]
+    with within(1.0 + END):
+        os.kill(pid, signal.SIGSTOP)
+        error = error_of(job)
+    assert type(error) is hg.TaskManagerLost
+    assert error.message == f"TaskManager 1 (process {pid} on 127.0.0.1) was lost: no heartbeat for 1 s"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_killed_before_it_registers(number: signal.Signals) -> None:
+    job = start()
+    pid = eventually(lambda: pids().get(1))
+    with within(END):
+        os.kill(pid, number)
+        error = error_of(job)
+    assert type(error) is hg.TaskManagerLost
+    assert error.message == f"TaskManager 1 was lost: process {pid} was killed by {number.name}"
+
+
+def test_a_large_plan_for_a_process_that_dies_at_once() -> None:
+    """The pipe breaks while the plan is being written to it."""
+    ballast = os.urandom(4 << 20)
+    env = environment(processes=True, taskmanagers=1)
+    endless(env).map_batches(lambda batch: batch if ballast else None, schema=NUMBERS).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    pid = eventually(lambda: pids().get(0))
+    with within(END):
+        os.kill(pid, signal.SIGKILL)
+        error = error_of(job)
+    assert type(error) is hg.TaskManagerLost and "SIGKILL" in error.message
+
+
+DRIVER = """
+import sys
+import pyarrow as pa
+import headgate as hg
+
+env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmanagers=2, processes=True))
+rows = hg.sources.generate(lambda start, n: pa.record_batch({"n": pa.array(range(start, start + n), pa.int64())}))
+seen = []
+
+def tell(batch):
+    if not seen:
+        print("running")
+        seen.append(True)
+    return batch
+
+env.from_source(rows).map_batches(tell, schema=pa.schema({"n": pa.int64()})).key_by("n").aggregate(
+    rows=hg.count()
+).sink_to(hg.sinks.null())
+env.execute()
+"""
+
+
+@pytest.fixture
+def driver() -> Any:
+    """A program of its own with two TaskManager processes, running."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = subprocess.Popen(
+        [sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ, process_group=0
+    )
+    assert program.stdout is not None and program.stderr is not None
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.wait()
+        program.stdout.close()
+        program.stderr.close()
+
+
+def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> None:
+    assert driver.stdout is not None and driver.stdout.readline().endswith(b" | running\n")
+    children = psutil.Process(driver.pid).children()
+    assert len(children) == 2
+    driver.kill()
+    _, left = psutil.wait_procs(children, timeout=END)
+    assert left == []
+
+
+def test_an_interrupt_from_the_terminal(driver: subprocess.Popen[bytes]) -> None:
+    """Ctrl-C goes to the driver's process group. The driver cancels the job; the only traceback is its own."""
+    assert driver.stdout is not None and driver.stdout.readline().endswith(b" | running\n")
+    children = psutil.Process(driver.pid).children()
+    with within(END):
+        os.killpg(driver.pid, signal.SIGINT)
+        _, words = driver.communicate(timeout=30)
+    assert not any(child.is_running() for child in children)
+    assert words.decode().count("Traceback") == 1 and words.decode().rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_function_that_cannot_travel() -> None:
+    lock = threading.Lock()
+
+    def locked(batch: pa.RecordBatch) -> pa.RecordBatch:
+        with lock:
+            return batch
+
+    env = environment(processes=True)
+    endless(env).map_batches(locked, schema=NUMBERS).name("guard").sink_to(hg.sinks.null())
+    with pytest.raises(hg.PlanError) as caught:
+        env.execute("job")
+    assert (caught.value.job, caught.value.operator) == ("job", "guard")
+    assert caught.value.message.startswith("it cannot be sent to another process: cannot pickle '_thread.lock' object;")
+    assert pids() == {}
+
+
+class Unwelcome:
+    """Can be sent, and cannot be received."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return __import__, ("no_such_module",)
+
+
+def test_a_function_that_cannot_be_loaded() -> None:
+    unwelcome = Unwelcome()
+    env = environment(processes=True)
+    endless(env).map_batches(lambda batch: unwelcome and batch, schema=NUMBERS).sink_to(hg.sinks.null())
+    error = error_of(env.execute_async())
+    assert type(error) is hg.PlanError
+    assert "No module named 'no_such_module'" in error.message and "must be installed there" in error.message
+
+
+def test_processes_need_no_main_guard(tmp_path: Path) -> None:
+    """A plain script, its function defined in `__main__`."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pyarrow as pa\n"
+        "import headgate as hg\n"
+        "def double(batch):\n"
+        "    return pa.record_batch({'n': pa.array([2 * n for n in batch['n'].to_pylist()])})\n"
+        "env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True))\n"
+        "rows = env.from_source(hg.sources.iterable([[{'n': 1}], [{'n': 2}]]))\n"
+        "print(sorted(rows.map_batches(double, schema=rows.schema).collect()['n'].to_pylist()))\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, env=environ, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("[2, 4]\n", "", 0)
