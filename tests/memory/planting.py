@@ -21,7 +21,7 @@ from headgate.errors import HeadgateError
 
 #: The same examples in every run, and no shrinking: a planted bug only has to be found.
 HUNT = settings(
-    max_examples=400,
+    max_examples=1000,
     stateful_step_count=40,
     derandomize=True,
     database=None,
@@ -49,7 +49,7 @@ class PlantedBug:
         assert source.count(self.right) == 1, f"{self.name}: {self.right!r} is not once in {place}; adapt the bug"
         made: dict[str, Any] = {}
         code = compile(source.replace(self.right, self.wrong), f"<{self.name}>", "exec")
-        exec(code, function.__globals__, made)
+        exec(code, getattr(function, "__func__", function).__globals__, made)
         setattr(self.owner, self.method, made[self.method])
         try:
             yield

@@ -1,0 +1,447 @@
+"""Two ends of a data link and a wire you hold: real pools, partition, sender, receiver, channels and gate, no sockets.
+
+Nothing moves by itself. Bytes cross in cuts of any size, and what threads would tell each other waits in a queue until
+it is delivered. The link counts what it sees on the wire and checks the laws of credit after each step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from headgate.errors import ExchangeError
+from headgate.exchange.channels import RemoteInputChannel
+from headgate.exchange.gate import InputGate
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.subpartition import PipelinedSubpartition
+from headgate.memory.buffer import Buffer
+from headgate.memory.buffer_builder import BufferConsumer
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.memory.segment import MemorySegment
+from headgate.protocol.credit import BufferManager
+from headgate.protocol.decoders import RequestDecoder
+from headgate.protocol.messages import BUFFER_RESPONSE, EVENT_BUFFER, AddCredit, PartitionRequest
+from headgate.protocol.receiver import Receiver
+from headgate.protocol.sender import Sender
+from headgate.records.elements import Event
+from tests.memory.conftest import CheckedLocks
+
+SEGMENT = 16
+#: What a channel carries, one number each: a byte is itself, then these.
+END_OF_DATA, END_OF_PARTITION = 256, 257
+ALL = 1 << 20
+
+
+class OneAtATime:
+    """Locks of which a thread never holds two: so none can wait for another, and none is held during a callback."""
+
+    def __init__(self) -> None:
+        self.held = False
+
+    def __call__(self) -> OneAtATime:
+        return self
+
+    def __enter__(self) -> None:
+        assert not self.held, "a lock was taken while another was held"
+        self.held = True
+
+    def __exit__(self, *_: object) -> None:
+        self.held = False
+
+
+class WatchedChannel(RemoteInputChannel):
+    """A remote channel that counts the buffers it fills and checks that it takes as many as its backlog calls for."""
+
+    taken = 0
+    backlog = 0
+    released = False
+
+    @property
+    def credits(self) -> BufferManager:
+        return self._buffers
+
+    @property
+    def floating(self) -> int:
+        return len(self._buffers._floating)
+
+    def take_segment(self) -> MemorySegment | None:
+        segment = super().take_segment()
+        self.taken += segment is not None
+        return segment
+
+    def claim_segment(self) -> None:
+        super().claim_segment()
+        self.taken += 1
+
+    def on_read(self, backlog: int) -> None:
+        before = self.floating
+        super().on_read(backlog)
+        self.backlog = backlog
+        if self.floating > before:
+            self.assert_not_greedy()
+        assert self.released or not self.is_missing_what_is_free, "2.5: a floating buffer is free, and is not taken"
+
+    @property
+    def wanted(self) -> int:
+        return self.backlog + self.credits.initial_credit
+
+    @property
+    def is_missing_what_is_free(self) -> bool:
+        return self.credits.free < self.wanted and self.credits._pool.free > 0
+
+    def assert_not_greedy(self) -> None:
+        assert self.credits.free <= self.wanted, f"2.6 c: has {self.credits.free} free buffers, wanted {self.wanted}"
+
+
+class Link:
+    """`channels` channels from one partition to one gate; 2.5 and 2.6 are sections of the rules of Flink's protocol."""
+
+    def __init__(self, channels: int, exclusive: int, floating: int, extra: int, cap: int, overdraft: int) -> None:
+        self.count = channels
+        self.cap = cap
+        one = OneAtATime()
+        # The producer's end.
+        self.producer_memory = NetworkBufferPool(channels + 1 + extra + overdraft, SEGMENT, CheckedLocks())
+        self.pool = self.producer_memory.create_local_pool(
+            "partition", channels + 1, channels + 1 + extra, max_overdraft=overdraft, subpartitions=channels
+        )
+        self.partition = ResultPartition("partition", channels, self.pool, cap, one, self._on_segment_free)
+        self.sender = Sender(self._open_view, self._post_data)
+        self.pieces: list[bytes | memoryview] = []
+        self.sending: list[Buffer] = []
+        # The wire, and what threads have yet to hear.
+        self.to_consumer, self.to_producer = bytearray(), bytearray()
+        self.data_posts: deque[int] = deque()
+        self.credit_posts: deque[int] = deque()
+        self.cancel_posts: deque[int] = deque()
+        # The consumer's end.
+        self.consumer_memory = NetworkBufferPool(channels * exclusive + floating, SEGMENT, CheckedLocks())
+        self.floating = self.consumer_memory.create_local_pool("gate", 1, floating)
+        self.receiver = Receiver(SEGMENT)
+        self.gate = InputGate(lambda: None)
+        self.channels = [self._channel(index, exclusive, one) for index in range(channels)]
+        self.gate.channels = self.channels
+        self.held: deque[Buffer] = deque()
+        # The books, per channel.
+        self.granted = [exclusive] * channels
+        self.delivered = [0] * channels
+        self.spent = [0] * channels
+        self.sequence = [0] * channels
+        self.written: list[list[int]] = [[] for _ in range(channels)]
+        self.visible = [0] * channels
+        self.sent = [0] * channels
+        self.read: list[list[int]] = [[] for _ in range(channels)]
+        self.ended = [False] * channels
+        self.wakes = 0
+        self.short: dict[int, int] = {}  # channels whose last write fell short, and the wakes until then
+        self._granting, self._delivering = RequestDecoder(), RequestDecoder()
+        for channel in self.channels:
+            assert self.receiver.request(channel) == channel.index
+
+    def _channel(self, index: int, exclusive: int, one: OneAtATime) -> WatchedChannel:
+        owner = f"channel {index}"
+        return WatchedChannel(
+            index,
+            (0, 0, index),
+            self.consumer_memory.request_exclusive(exclusive, owner),
+            self.floating,
+            lambda segments: self.consumer_memory.recycle_exclusive(segments, owner),
+            self.gate.notify,
+            self,
+            one,
+        )
+
+    # ---- what threads tell each other
+
+    def _on_segment_free(self) -> None:
+        self.wakes += 1
+
+    def _post_data(self, receiver: int) -> None:
+        self.data_posts.append(receiver)
+
+    def credit_available(self, receiver: int) -> None:
+        self.credit_posts.append(receiver)
+
+    def cancel(self, receiver: int) -> None:
+        self.cancel_posts.append(receiver)
+
+    def deliver_posts(self) -> None:
+        while self.data_posts:
+            self.sender.data_available(self.data_posts.popleft())
+        while self.credit_posts:
+            self.receiver.credit_available(self.credit_posts.popleft())
+        while self.cancel_posts:
+            self.receiver.cancel(self.cancel_posts.popleft())
+
+    # ---- the producer's task
+
+    def write(self, channel: int, count: int) -> int:
+        """Write up to `count` numbered bytes; returns how many found room."""
+        tokens = self.written[channel]
+        data = bytes((len(tokens) + i) * 7 + channel & 0xFF for i in range(count))
+        done = self.partition.write(channel, memoryview(data))
+        self.short.pop(channel, None)
+        if done < count:
+            self.short[channel] = self.wakes
+        tokens.extend(data[:done])
+        builder = self.partition._builders[channel]
+        self.visible[channel] = max(self.visible[channel], len(tokens) - (builder.size if builder else 0))
+        return done
+
+    def flush(self, channel: int) -> None:
+        self.partition.flush(channel)
+        self.visible[channel] = len(self.written[channel])
+
+    def write_event(self, channel: int) -> None:
+        self.partition.write_event(channel, Event.END_OF_DATA)
+        self.written[channel].append(END_OF_DATA)
+        self.visible[channel] = len(self.written[channel])
+
+    def end(self, channel: int) -> None:
+        self.partition.write_event(channel, Event.END_OF_PARTITION)
+        self.written[channel].append(END_OF_PARTITION)
+        self.visible[channel] = len(self.written[channel])
+        self.ended[channel] = True
+
+    # ---- the network threads
+
+    def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
+        if request.subpartition >= self.count:
+            raise ExchangeError(f"no subpartition {request.subpartition}")
+        subpartition = self.partition.subpartition(request.subpartition)
+        subpartition.attach(notify)
+        return subpartition
+
+    def produce(self, max_buffers: int) -> None:
+        """Let the sender choose what goes next, once the last is wholly written."""
+        if self.pieces:
+            return
+        self.pieces, self.sending = self.sender.next_frames(max_buffers)
+        for piece in self.pieces:
+            if isinstance(piece, bytes):
+                self._count_sent(piece)
+
+    def _count_sent(self, header: bytes) -> None:
+        _, _, _, receiver, sequence, _, kind, size = BUFFER_RESPONSE.unpack(header)
+        assert sequence == self.sequence[receiver], "2.6 e: sequence numbers are dense"
+        self.sequence[receiver] += 1
+        if kind == EVENT_BUFFER:
+            self.sent[receiver] += 1
+            return
+        self.sent[receiver] += size
+        self.spent[receiver] += 1
+        assert self.spent[receiver] <= self.delivered[receiver], "2.6 b: data were sent without credit"
+
+    def write_socket(self, count: int) -> None:
+        """Put `count` bytes of what is being sent on the wire; what is wholly written is recycled."""
+        while count and self.pieces:
+            piece = self.pieces[0]
+            self.to_consumer += piece[:count]
+            if len(piece) > count:
+                self.pieces[0] = memoryview(piece)[count:]
+                return
+            count -= len(piece)
+            del self.pieces[0]
+        if not self.pieces:
+            for buffer in self.sending:
+                buffer.recycle()
+            self.sending = []
+
+    def receive(self, count: int) -> None:
+        """Read up to `count` bytes from the wire as one call of the socket would."""
+        chunk = bytes(self.to_consumer[:count])
+        done = 0
+        for place in self.receiver.buffers():
+            part = chunk[done : done + len(place)]
+            place[: len(part)] = part
+            done += len(part)
+        del self.to_consumer[:done]
+        if done:
+            self.receiver.received(done)
+
+    def send_control(self) -> None:
+        data = self.receiver.data_to_send()
+        for message in self._granting.feed(data):
+            if isinstance(message, AddCredit):
+                self.granted[message.receiver] += message.credit
+        self.to_producer += data
+
+    def receive_control(self, count: int) -> None:
+        chunk = bytes(self.to_producer[:count])
+        del self.to_producer[:count]
+        for message in self._delivering.feed(chunk):
+            if isinstance(message, AddCredit | PartitionRequest):
+                self.delivered[message.receiver] += message.credit
+        self.sender.receive(chunk)
+
+    # ---- the consumer's task
+
+    def consume(self) -> bool:
+        """Take one buffer or event; the buffer stays held until `recycle`. False when there is none."""
+        polled = self.gate.poll()
+        if polled is None:
+            return False
+        channel, item = polled
+        if isinstance(item, Buffer):
+            self.read[channel].extend(item.view)
+            self.held.append(item)
+        else:
+            self.read[channel].append(END_OF_DATA if item is Event.END_OF_DATA else END_OF_PARTITION)
+        got = self.read[channel]
+        assert got == self.written[channel][: len(got)], "lost, doubled or reordered"
+        return True
+
+    def recycle(self, which: int) -> None:
+        """Finish one of the buffers that were consumed."""
+        self.held.rotate(-(which % len(self.held)))
+        before = [channel.floating for channel in self.channels]
+        self.held.popleft().recycle()
+        for channel, floating in zip(self.channels, before, strict=True):
+            if channel.floating > floating:
+                channel.assert_not_greedy()
+
+    def release(self, channel: int) -> None:
+        """The consumer takes leave of a channel, whatever is still to come."""
+        self.channels[channel].released = True
+        self.channels[channel].release()
+
+    # ---- laws
+
+    def check(self) -> None:
+        """What holds after every step."""
+        self.producer_memory.validate()
+        self.consumer_memory.validate()
+        for subpartition in self.partition.subpartitions:
+            subpartition.validate()
+        for index, wakes in self.short.items():
+            has_room = self.pool.free > 0 and self.pool.outstanding(index) < self.cap
+            assert self.wakes > wakes or not has_room, "a writer that fell short was not told of room"
+        ready = list(self.sender._ready)
+        assert len({id(reader) for reader in ready}) == len(ready), "2.6 f: a reader is queued twice"
+        readers = self.sender._readers
+        assert all(reader.queued == (reader in ready) for reader in readers.values()), (
+            "2.6 f: queued, but not in the queue"
+        )
+        for channel in self.channels:
+            index = channel.index
+            if index in readers:
+                credit = readers[index].credit.available
+                assert credit == self.delivered[index] - self.spent[index], "the producer miscounts its credit"
+            if not channel.released:
+                credit = self.granted[index] + channel.credits.unannounced - channel.taken
+                assert credit == channel.credits.free, (
+                    f"2.6 a: {credit} credits for {channel.credits.free} free buffers"
+                )
+
+    def settle_producer(self) -> None:
+        """Put on the wire what credit allows."""
+        self.receive_control(ALL)
+        self.deliver_posts()
+        self.write_socket(ALL)
+        self.produce(4)
+        self.write_socket(ALL)
+
+    def settle(self) -> None:
+        """Move all that moves while the tasks stand still, and check that it stops only where it must."""
+        for _ in range(1000):
+            self.deliver_posts()
+            self.send_control()
+            self.receive_control(ALL)
+            self.produce(4)
+            self.write_socket(ALL)
+            self.receive(ALL)
+            self.check()
+            posts = self.data_posts or self.credit_posts or self.cancel_posts
+            if not (posts or self.pieces or self.to_consumer or self.to_producer or self.sender.has_output):
+                break
+        else:
+            raise AssertionError("the link never comes to rest")
+        for channel in self.channels:
+            if not channel.released:
+                self._check_at_rest(channel)
+
+    def _check_at_rest(self, channel: WatchedChannel) -> None:
+        index, credits = channel.index, channel.credits
+        assert not credits.unannounced, "credit was never announced"
+        waits = self.visible[index] > self.sent[index]
+        has_credit = self.delivered[index] > self.spent[index]
+        assert not (waits and has_credit), "stuck: there are data and credit"
+        if waits:
+            assert self.written[index][self.sent[index]] < END_OF_DATA or self._is_behind_read_buffer(index), (
+                "stuck: events need no credit"
+            )
+        assert not channel.is_missing_what_is_free, (
+            "2.5: a floating buffer is free, and a channel with backlog lacks it"
+        )
+        assert self.gate.has_data or not channel.queue_length, "the gate does not know of data"
+
+    def _is_behind_read_buffer(self, index: int) -> bool:
+        """An event behind a buffer whose bytes have all been sent is not yet at the head of its queue."""
+        queue = self.partition.subpartition(index)._queue
+        return bool(queue) and isinstance(queue[0], BufferConsumer) and not queue[0].has_unread
+
+    # ---- the end
+
+    def run_to_the_end(self, more: int) -> None:
+        """Every producer writes `more` bytes and ends; a consumer that goes on consuming must make that possible."""
+        left = [0 if ended else more for ended in self.ended]
+        for _ in range(200 + 20 * more * self.count):
+            for index in range(self.count):
+                if not self.ended[index]:
+                    left[index] -= self.write(index, left[index])
+                    if not left[index]:
+                        self.write_event(index)
+                        self.end(index)
+            self.settle()
+            while self.consume():
+                pass
+            for channel in self.channels:
+                if not channel.released and self.read[channel.index][-1:] == [END_OF_PARTITION]:
+                    self.release(channel.index)
+            while self.held:
+                self.recycle(0)
+            if all(self.ended) and all(channel.released for channel in self.channels):
+                break
+        else:
+            raise AssertionError(f"stuck: wrote {list(map(len, self.written))}, read {list(map(len, self.read))}")
+        self.settle()
+        assert self.sender.closed and self.partition.is_consumed, "the consumer's leave did not arrive"
+
+    def cut(self, count: int) -> None:
+        """The connection breaks after `count` more bytes: both ends let go of it, and every channel hears why."""
+        for index in range(self.count):
+            if not self.ended[index]:
+                self.write(index, 2 * SEGMENT)
+        self.settle_producer()
+        self.receive(count)
+        for channel in self.receiver.fail():
+            channel.on_error(ExchangeError("cut"))
+        open_views = list(self.sender._readers)
+        self.sender.release()
+        assert all(self.partition.subpartition(index).is_released for index in open_views), "still open for nobody"
+        self.pieces = []
+        self.write_socket(0)
+        hopeful = [channel for channel in self.channels if not channel.released]
+        assert not hopeful or self._hears_of_the_cut(), "nobody heard that the connection is gone"
+        for channel in hopeful:
+            self.release(channel.index)
+        while self.held:
+            self.recycle(0)
+
+    def _hears_of_the_cut(self) -> bool:
+        try:
+            while self.consume():
+                pass
+        except ExchangeError as error:
+            return error.message == "cut"
+        return False
+
+    def close(self) -> None:
+        """All memory must be back, at both ends."""
+        self.partition.release()
+        self.pool.destroy()
+        self.floating.destroy()
+        for memory in (self.producer_memory, self.consumer_memory):
+            memory.validate()
+            assert memory.holders() == {}, f"not returned: {memory.holders()}"
+            memory.close()

@@ -1,0 +1,177 @@
+"""Credit, buffers and wire under random interleaving, and the planted bugs that this finds (docs/planted-bugs.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from headgate.exchange.channels import RemoteInputChannel as Channel
+from headgate.exchange.gate import InputGate as Gate
+from headgate.exchange.partition import ResultPartition as Partition
+from headgate.exchange.subpartition import PipelinedSubpartition as Subpartition
+from headgate.protocol.credit import BufferManager as Buffers
+from headgate.protocol.credit import SenderCredit
+from headgate.protocol.decoders import RequestDecoder as Requests
+from headgate.protocol.decoders import ResponseDecoder as Responses
+from headgate.protocol.receiver import Receiver
+from headgate.protocol.sender import Sender
+from tests.exchange.credit_machine import CreditMachine
+from tests.memory.planting import HUNT, PlantedBug, assert_caught
+
+LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
+
+BUGS = [
+    # Credit at the producer.
+    PlantedBug("spent credit is not taken off", SenderCredit, "spend", "self.available -= 1", "pass"),
+    PlantedBug("new credit replaces what was left", SenderCredit, "add", "self.available += credit",
+               "self.available = credit"),
+    PlantedBug("events spend credit", Sender, "_frame", "if not polled.is_event:", "if True:"),
+    PlantedBug("a reader without credit stays in the queue", Sender, "_may_go_on",
+               " and reader.credit.available > 0", ""),
+    PlantedBug("a reader that is alone takes more turns than its credit pays for", Sender, "next_frames",
+               "min(max_buffers - len(buffers), reader.credit.available)", "max_buffers - len(buffers)"),
+    PlantedBug("an event behind the last credit waits for more", Sender, "_may_go_on",
+               "last.next_is_event is True or", "False or"),
+    PlantedBug("an event at the head of the queue needs credit", Subpartition, "is_available",
+               "return bool(self._queue) and isinstance(self._queue[0], EventConsumer)", "return False"),
+    PlantedBug("data need no credit", Subpartition, "is_available", "if has_credit:", "if True:"),
+    PlantedBug("a reader is queued twice", Sender, "_enqueue", "not reader.queued and ", ""),
+    PlantedBug("new credit does not put a reader into the queue", Sender, "_handle", "self._enqueue(reader)", "pass"),
+    PlantedBug("new data do not put a reader into the queue", Sender, "data_available",
+               "self._enqueue(reader)", "pass"),
+    PlantedBug("a cancelled reader keeps its subpartition", Sender, "_cancel", "reader.view.release()", "pass"),
+    PlantedBug("a lost connection keeps the subpartitions", Sender, "release", "reader.view.release()", "pass"),
+    # Credit at the consumer.
+    PlantedBug("a consumed exclusive buffer is no new credit", Buffers, "recycle",
+               "first = self._add_unannounced(1)", "first = False"),
+    PlantedBug("a buffer that returned a floating one is credit too", Buffers, "recycle",
+               "surplus = self._floating.popleft()", "surplus = self._floating.popleft(); self._add_unannounced(1)"),
+    PlantedBug("a consumed floating buffer is lost", Buffers, "_recycle_floating",
+               "self._pool.recycle(segment)", "pass"),
+    PlantedBug("a floating buffer that is kept is no credit", Buffers, "_recycle_floating",
+               "first = self._add_unannounced(1)", "first = False"),
+    PlantedBug("a floating buffer is kept without need", Buffers, "_recycle_floating",
+               "and self.free < self._required + self.initial_credit", ""),
+    PlantedBug("a floating buffer is kept after the release", Buffers, "_recycle_floating",
+               "not self._released", "True"),
+    PlantedBug("a floating buffer is kept and returned", Buffers, "_recycle_floating", "kept = True", "kept = False"),
+    PlantedBug("a surplus floating buffer is lost", Buffers, "recycle", "self._pool.recycle(surplus)", "pass"),
+    PlantedBug("a consumed buffer tells nobody of its credit", Buffers, "recycle", "self._on_credit()", "pass"),
+    PlantedBug("credit is announced twice", Buffers, "take_unannounced", "self.unannounced, 0",
+               "self.unannounced, self.unannounced"),
+    PlantedBug("credit behind unannounced credit is lost", Buffers, "_add_unannounced",
+               "self.unannounced + credit", "max(self.unannounced, credit)"),
+    PlantedBug("the backlog is not heeded", Buffers, "on_backlog", "self._required = backlog", "pass"),
+    PlantedBug("the backlog is not reported", Channel, "on_read",
+               "self._buffers.on_backlog(backlog)", "pass"),
+    PlantedBug("a floating buffer is no credit", Buffers, "_request_floating", "credit += 1", "pass"),
+    PlantedBug("one floating buffer too many is taken", Buffers, "_request_floating",
+               "self.free < wanted", "self.free <= wanted"),
+    PlantedBug("floating buffers are not waited for", Buffers, "_request_floating",
+               "elif self._pool.add_listener(self._offered):", "elif True:"),
+    PlantedBug("a channel waits for good after its first offer", Buffers, "_offered", "self._waiting = False", "pass"),
+    PlantedBug("an offered buffer is no credit", Buffers, "_offered",
+               "first = self._add_unannounced(1)", "first = False"),
+    PlantedBug("an offered buffer is lost", Buffers, "_offered", "self._floating.append(segment)", "pass"),
+    PlantedBug("an offered buffer is taken without need", Buffers, "_offered",
+               " or self.free >= self._required + self.initial_credit", ""),
+    PlantedBug("a released channel takes what it is offered", Buffers, "_offered", " or self._released", ""),
+    PlantedBug("a released channel keeps its exclusive buffers", Buffers, "release",
+               "self._give_back(exclusive)", "pass"),
+    PlantedBug("a released channel keeps its floating buffers", Buffers, "release",
+               "self._pool.recycle(segment)", "pass"),
+    PlantedBug("a buffer that comes back after the release is kept", Buffers, "recycle", "released = self._released",
+               "released = False"),
+    PlantedBug("a released channel goes on filling buffers", Buffers, "take", "if self._released:", "if False:"),
+    PlantedBug("a reserved buffer that was filled still counts as free", Buffers, "claim",
+               "self._reserved -= 1", "pass"),
+    PlantedBug("a reserved buffer is lost when something else comes", Buffers, "unreserve",
+               "(self._exclusive if is_exclusive else self._floating).appendleft(segment)", "pass"),
+    # The consumer's end of the connection.
+    PlantedBug("the notice of new credit is lost", Receiver, "credit_available",
+               "self._credited.append(receiver)", "pass"),
+    PlantedBug("requests and credit are sent again", Receiver, "data_to_send", "self._outgoing.clear()", "pass"),
+    PlantedBug("a channel leaves without a word", Receiver, "cancel",
+               "self._outgoing.append(encode(CancelPartitionRequest(receiver)))", "pass"),
+    PlantedBug("the last channel leaves the connection open", Receiver, "cancel",
+               "self._outgoing.append(encode(CloseRequest()))", "pass"),
+    PlantedBug("a cut connection keeps the buffer it was filling", Receiver, "fail",
+               "channel.recycle(segment)", "pass"),
+    PlantedBug("a cut connection keeps a view of the memory it was filling", Receiver, "fail",
+               "self._decoder.close()", "self._decoder.forget_ahead()"),
+    # Frames.
+    PlantedBug("the head of a cut request is lost", Requests, "feed", "self._rest = data[position:]",
+               'self._rest = b""'),
+    PlantedBug("the head of a cut frame is lost", Responses, "_parse",
+               'self._staged = data[position:] if self._payload is None else b""', 'self._staged = b""'),
+    PlantedBug("a cut payload starts anew", Responses, "buffers", "self._payload[self._filled :]", "self._payload"),
+    PlantedBug("a payload cut twice is miscounted", Responses, "received", "self._filled += direct",
+               "self._filled = direct"),
+    PlantedBug("bytes behind a payload are lost", Responses, "received",
+               "rest += bytes(self._staging[:count])", "pass"),
+    PlantedBug("a frame for another channel is taken for the expected one", Responses, "_take_ahead",
+               "magic, message_id, to, data_type, got) !=", "magic, message_id, receiver, data_type, got) !="),
+    PlantedBug("a small frame is taken for the full one that was expected", Responses, "_take_ahead",
+               "if (length, magic, message_id, to, data_type, got) != expected:", "if to != receiver:"),
+    PlantedBug("bytes read ahead to the wrong place are lost", Responses, "_unexpected",
+               "pieces.append(bytes(place[:count]))", 'pieces.append(b"")'),
+    PlantedBug("reserved buffers are not given back", Responses, "forget_ahead",
+               "self._memory.give_back(self._ahead.pop()[0])", "self._ahead.pop()"),
+    # The queue between task and sender.
+    PlantedBug("sequence numbers stand still", Subpartition, "poll",
+               "self._sequence = (self._sequence + 1) & 0xFFFFFFFF", "pass"),
+    PlantedBug("a buffer that was sent stays in the backlog", Subpartition, "_take",
+               "if not is_event:", "if False:"),
+    PlantedBug("more is polled than was asked for", Subpartition, "poll",
+               "len(polled) < limit", "len(polled) <= limit"),
+    PlantedBug("a reader that waits is taken for one that looks", Subpartition, "poll",
+               "self._reader_waits = not polled or polled[-1].next_is_event is None",
+               "self._reader_waits = not polled"),
+    PlantedBug("a reader is told only once", Subpartition, "poll",
+               "self._reader_waits = not polled or polled[-1].next_is_event is None", "pass"),
+    PlantedBug("an unfinished buffer is closed when it is sent", Subpartition, "_take",
+               "if head_finished:", "if True:"),
+    PlantedBug("a flush ends at the first buffer", Subpartition, "_take", "if len(queue) == 1:", "if True:"),
+    PlantedBug("a flush tells nobody", Subpartition, "flush", "self._news()", "None"),
+    PlantedBug("a full buffer tells nobody", Partition, "write", "subpartition.announce()", "pass"),
+    PlantedBug("an event tells nobody", Partition, "write_event", "self.subpartitions[index].announce()", "pass"),
+    PlantedBug("the end tells nobody", Subpartition, "finish", "notify = self._news()", "notify = None"),
+    PlantedBug("filled buffers are not counted in the backlog", Subpartition, "add_filled",
+               "self._backlog += len(buffers)", "pass"),
+    PlantedBug("filled buffers are lost when nobody wants them", Subpartition, "add_filled",
+               "buffer.recycle()", "pass"),
+    PlantedBug("every whole segment gets the same bytes", Partition, "_write_whole", "start = end", "pass"),
+    PlantedBug("a writer that fell short is not woken", Partition, "_request", "self._wanting = True", "pass"),
+    PlantedBug("a released queue keeps its buffers", Subpartition, "release",
+               "queued.recycle() if isinstance(queued, Buffer) else queued.close()", "pass"),
+    PlantedBug("an event leaves its builder open", Partition, "write_event", "self._finish_builder(index)", "pass"),
+    # The queue between receiver and task.
+    PlantedBug("data tell the gate nothing", Channel, "on_read", "self._notify(self.index)", "pass"),
+    PlantedBug("an event tells the gate nothing", Channel, "on_event", "self._notify(self.index)", "pass"),
+    PlantedBug("a released channel minds the numbers of what it discards", Channel, "_push",
+               "elif response.sequence", "if response.sequence"),
+    PlantedBug("a channel that has more says it has not", Channel, "poll", "bool(self._received) or ", ""),
+    PlantedBug("a gate forgets channels that have more", Gate, "poll", "if more and", "if False and"),
+    PlantedBug("a gate looks at the data before it takes the channel off", Gate, "poll",
+               "self._queued.discard(channel)", "pass"),
+    PlantedBug("a released channel keeps what it received", Channel, "_drop_received", "item.recycle()", "pass"),
+    PlantedBug("a channel does not hear that the connection is gone", Channel, "on_error",
+               "self._error = error", "pass"),
+]  # fmt: skip
+
+
+def test_links_under_random_interleaving() -> None:
+    run_state_machine_as_test(CreditMachine, settings=settings(HUNT, max_examples=300, stateful_step_count=40))
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
+    assert_caught(bug, CreditMachine)
+
+
+def test_the_list_of_planted_bugs_is_complete() -> None:
+    listed = LIST.read_text()
+    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []
