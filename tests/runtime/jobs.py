@@ -17,7 +17,9 @@ import headgate as hg
 END = 5.0
 
 
-def environment(processes: bool = False, taskmanagers: int = 2, parallelism: int = 2, **options: Any) -> hg.StreamEnvironment:
+def environment(
+    processes: bool = False, taskmanagers: int = 2, parallelism: int = 2, **options: Any
+) -> hg.StreamEnvironment:
     return hg.StreamEnvironment(
         parallelism=parallelism,
         config=hg.Config(paranoid=True, **options),

@@ -228,5 +228,6 @@ def test_processes_need_no_main_guard(tmp_path: Path) -> None:
         "print(sorted(rows.map_batches(double, schema=rows.schema).collect()['n'].to_pylist()))\n"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, env=environ, check=False)
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("[2, 4]\n", "", 0)

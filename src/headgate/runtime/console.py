@@ -153,7 +153,9 @@ class ConsoleStream(io.TextIOBase):
 
 def show(message: Mapping[str, Any]) -> None:
     """On the driver: print the lines of a message. A driver whose own output is closed goes on without."""
-    stream: TextIO = sys.stderr if message["stream"] == "stderr" else sys.stdout
+    stream: TextIO | None = sys.stderr if message["stream"] == "stderr" else sys.stdout
+    if stream is None:
+        return
     text = "".join(f"{message['task']} | {line}\n" for line in message["lines"])
     try:
         try:

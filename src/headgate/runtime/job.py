@@ -60,8 +60,8 @@ class JobHandle:
         )
 
     def cancel(self) -> None:
-        """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing. Within a function
-        of a job, which cannot wait for its own end, it returns at once."""
+        """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing. Within a
+        function of a job, which cannot wait for its own end, it returns at once."""
         self._master.cancel()
         if current_operator() is None:
             self._master.ended.wait()

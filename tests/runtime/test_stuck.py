@@ -1,0 +1,161 @@
+"""A user's function that does not return: named, killed with its process, or left behind in its daemon thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import headgate as hg
+from tests.conftest import WatchedPool
+from tests.runtime.jobs import END, NUMBERS, endless, environment, error_of, eventually, keyed, pids, within
+
+
+class Trap:
+    """Holds every function that steps into it until the test is over."""
+
+    def __init__(self) -> None:
+        self.opens = threading.Event()
+        self.entered = threading.Event()
+
+    def enter(self) -> None:
+        self.entered.set()
+        self.opens.wait(60)
+
+
+@pytest.fixture
+def trap() -> Iterator[Trap]:
+    """What it holds may go on at the end of the test, and then has to end by itself."""
+    trap = Trap()
+    yield trap
+    trap.opens.set()
+    eventually(lambda: not [thread for thread in threading.enumerate() if "headgate" in thread.name])
+    WatchedPool.alive.clear()  # the memory of a task that was left behind goes with its last reference
+
+
+LEFT = "did not return when the job ended; its daemon thread is left running)"
+KILLED = "did not return when the job ended; its process was killed)"
+
+
+def test_a_map_function_in_a_thread(trap: Trap) -> None:
+    def hang(batch: pa.RecordBatch) -> pa.RecordBatch:
+        trap.enter()
+        return batch
+
+    env = environment()
+    source = endless(env).set_parallelism(1)
+    source.map_batches(hang, schema=NUMBERS).name("hang").sink_to(hg.sinks.null())
+    job = env.execute_async()
+    assert trap.entered.wait(30)
+    with within(END):
+        job.cancel()
+    assert job.status() == "CANCELLED"
+    with pytest.raises(hg.JobCancelled) as caught:
+        job.wait()
+    assert caught.value.message.startswith("job 'job' was cancelled (the user function of hang[")
+    assert caught.value.message.endswith(LEFT)
+
+
+def test_another_functions_error_stays_the_error(trap: Trap) -> None:
+    """One subtask fails while another never returns: the first is why, the second is told beside it."""
+
+    def hang_or_fail(batch: pa.RecordBatch, info: Any) -> None:
+        if info.subtask == 0:
+            trap.enter()
+        elif trap.entered.is_set():
+            raise ValueError("no")
+
+    env = environment()
+    endless(env).sink_to(hg.sinks.for_each_batch(hang_or_fail))
+    with within(END):
+        error = error_of(env.execute_async())
+    assert type(error) is hg.UserFunctionError
+    assert (error.operator, error.subtask) == ("for_each_batch", 1)
+    assert error.message.endswith(f"(the user function of for_each_batch[0] {LEFT}")
+
+
+def test_an_iterator_in_a_thread(trap: Trap) -> None:
+    """It runs on a thread of its own, so the task ends, but it does not."""
+
+    def batches(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"n": pa.array([1], pa.int64())})
+        trap.enter()
+
+    env = environment()
+    source = hg.sources.iterable(batches, schema=NUMBERS, bounded=False)
+    keyed(env.from_source(source).name("tape").set_parallelism(1)).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    assert trap.entered.wait(30)
+    with within(END):
+        job.cancel()
+    with pytest.raises(hg.JobCancelled) as caught:
+        job.wait()
+    assert caught.value.message.endswith(f"(the user function of tape[0] {LEFT}")
+
+
+def test_a_filter_in_a_process(tmp_path: Path) -> None:
+    """The process is killed: nothing of it is left."""
+    marker = tmp_path / "entered"
+
+    def hang(batch: pa.RecordBatch) -> Any:
+        marker.touch()
+        while True:
+            threading.Event().wait(1)
+
+    env = environment(processes=True)
+    endless(env).filter(hang).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    eventually(marker.exists)
+    with within(END):
+        job.cancel()
+    with pytest.raises(hg.JobCancelled) as caught:
+        job.wait()
+    assert "(the user function of filter[" in caught.value.message and caught.value.message.endswith(KILLED)
+    assert pids() == {}
+
+
+def test_a_function_that_holds_the_interpreter_lock(tmp_path: Path) -> None:
+    """Such a process cannot even say so; the driver kills it."""
+    marker = tmp_path / "entered"
+
+    def hold(batch: pa.RecordBatch) -> Any:
+        import ctypes
+
+        marker.touch()
+        ctypes.PyDLL(None).sleep(600)
+
+    env = environment(processes=True, taskmanagers=1)
+    endless(env).map_batches(hold, schema=NUMBERS).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    eventually(marker.exists)
+    with within(END):
+        job.cancel()
+    with pytest.raises(hg.JobCancelled) as caught:
+        job.wait()
+    assert "TaskManager 0 (process" in caught.value.message
+    assert caught.value.message.endswith("did not end within 3 s and was killed)")
+    assert pids() == {}
+
+
+def test_a_busy_function_that_does_return(processes: bool) -> None:
+    """Batches of a tenth of a second are no reason to kill or to complain."""
+
+    def burn(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for _ in range(20):
+            pc.sum(pa.array(range(20_000)))
+        return batch
+
+    env = environment(processes)
+    endless(env).map_batches(burn, schema=NUMBERS).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    eventually(lambda: job.status() != "CREATED" and job.metrics()["rows_in"])
+    with within(END):
+        job.cancel()
+    with pytest.raises(hg.JobCancelled) as caught:
+        job.wait()
+    assert caught.value.message == "job 'job' was cancelled"
