@@ -37,17 +37,26 @@ class Owner:
     waiting: deque[int] = field(default_factory=deque)
     registered: int = 0
     available: bool = True
+    had_free: bool = True
     notified: int = 0
+    refilled: int = 0
+    acted: bool = False
     destroyed: bool = False
 
     def __post_init__(self) -> None:
         self.pool.on_available = self.on_available
-        self.available = self.pool.available
+        self.pool.on_refill = self.on_refill
+        self.available, self.had_free = self.pool.available, self.pool.free > 0
 
     def on_available(self) -> None:
         self.locks.assert_free()
         assert self.pool.available, "told of availability that is not there"
         self.notified += 1
+
+    def on_refill(self) -> None:
+        self.locks.assert_free()
+        assert self.pool.free, "told of a segment that is not there"
+        self.refilled += 1
 
     def listen(self, wanted: int) -> None:
         """Wait for `wanted` segments, one registration after the other; 0: decline the first."""
@@ -147,6 +156,7 @@ class PoolMachine(RuleBasedStateMachine):
         promised, free, over = pool.available, pool.free, pool.requested - pool.size
         globally_free = self.network.free_segments
         subpartition %= owner.subpartitions
+        owner.acted = True
         segment = pool.request(subpartition)
         if segment is not None:
             owner.used.append((segment, subpartition))
@@ -160,6 +170,20 @@ class PoolMachine(RuleBasedStateMachine):
             assert segment is None, "gave more than the share and the overdraft"
         return segment
 
+    @precondition(lambda self: self.live)
+    @rule(which=INDEX, subpartition=SMALL, count=st.integers(0, 6))
+    def request_many(self, which: int, subpartition: int, count: int) -> None:
+        owner = self.live[which % len(self.live)]
+        pool, subpartition = owner.pool, subpartition % owner.subpartitions
+        owner.acted = True
+        segments = pool.request_many(count, subpartition)
+        assert len(segments) <= count, "gave more than was asked for"
+        owner.used += [(segment, subpartition) for segment in segments]
+        if len(segments) < count:
+            over = pool.requested - pool.size
+            may_overdraw = 0 <= over < owner.overdraft and self.network.free_segments
+            assert not pool.free and not may_overdraw, "gave less than there was"
+
     @precondition(lambda self: any(owner.used for owner in self.owners))
     @rule(which=INDEX, index=INDEX, times=st.integers(1, 4))
     def recycle(self, which: int, index: int, times: int) -> None:
@@ -170,6 +194,7 @@ class PoolMachine(RuleBasedStateMachine):
                 self._recycle(owner, index)
 
     def _recycle(self, owner: Owner, index: int) -> None:
+        owner.acted = True
         segment, subpartition = owner.used.pop(index % len(owner.used))
         before, surplus = owner.pool.requested, owner.pool.requested > owner.pool.size
         owner.pool.recycle(segment, subpartition)
@@ -222,7 +247,11 @@ class PoolMachine(RuleBasedStateMachine):
         available = pool.free > 0 and max(counts) < owner.cap
         assert pool.available == available, f"available should be {available}"
         assert owner.notified or owner.available or not available, "nobody was told of the availability"
-        owner.available, owner.notified = available, 0
+        told = owner.acted or owner.had_free or owner.notified or owner.refilled
+        assert told or not pool.free, "nobody was told of the segment that came"
+        owner.available, owner.had_free = available, pool.free > 0
+        owner.notified = owner.refilled = 0
+        owner.acted = False
         assert not (owner.waiting and pool.free), "a listener waits though a segment is free"
         hungry = not pool.free and pool.requested < pool.size
         assert not (hungry and self.network.free_segments), "entitled to a segment that is there, and has none"

@@ -99,6 +99,30 @@ def test_two_subpartitions_at_their_cap_must_both_come_down(locks: CheckedLocks)
     assert pool.available
 
 
+def test_several_at_once_are_what_that_many_requests_give(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(10, 512, locks)
+    pool = network.create_local_pool("out", 2, 4, subpartitions=2, max_per_subpartition=3, max_overdraft=1)
+    assert len(pool.request_many(2, 1)) == 2
+    assert (pool.outstanding(1), pool.free, pool.available) == (2, 1, True)
+    assert len(pool.request_many(9, 1)) == 3
+    assert (pool.outstanding(1), pool.requested, pool.available) == (5, 5, False)
+    assert pool.request_many(1) == []
+    network.validate()
+
+
+def test_a_segment_from_the_global_pool_is_told_of_though_a_cap_keeps_the_pool_unavailable(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(3, 512, locks)
+    greedy = network.create_local_pool("greedy", 1, 2)
+    borrowed = take(greedy, 2)
+    pool = network.create_local_pool("out", 2, 2, subpartitions=2, max_per_subpartition=1)
+    owner, refills = Owner(pool, locks), []
+    pool.on_refill = lambda: refills.append(pool.free)
+    take(pool, 1, subpartition=1)
+    greedy.recycle(borrowed[0])
+    assert (refills, pool.available, owner.calls) == ([1], False, 0)
+    network.validate()
+
+
 def test_one_return_too_many_is_refused(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
     pool = network.create_local_pool("out[3]", 2, 4, subpartitions=2)

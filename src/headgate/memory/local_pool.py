@@ -48,8 +48,7 @@ class LocalBufferPool:
 
     __slots__ = (
         "_cap", "_capped", "_counts", "_destroyed", "_free", "_global", "_listeners", "_lock", "_max_overdraft",
-        "_waiting", "available", "claim", "on_available", "on_refill", "owner", "requested",
-        "size",
+        "_waiting", "available", "claim", "on_available", "on_refill", "owner", "requested", "size",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +122,8 @@ class LocalBufferPool:
     def request_many(self, count: int, subpartition: int = 0) -> list[MemorySegment]:
         """Up to `count` segments, as that many calls of `request` would give."""
         segments: list[MemorySegment] = []
+        if count <= 0:
+            return segments
         with self._lock:
             free = self._free
             while len(segments) < count:
