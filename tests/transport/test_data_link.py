@@ -1,0 +1,382 @@
+"""Two network threads and a real connection: rows from a writer to a task's input, and every way in which it breaks."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.exchange.channels import RemoteInputChannel
+from headgate.exchange.gate import InputGate
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingBudget
+from headgate.exchange.selectors import Rebalance
+from headgate.exchange.subpartition import PipelinedSubpartition
+from headgate.exchange.writer import RecordWriter
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.handshake import DATA_LINK, Credentials
+from headgate.protocol.messages import ErrorResponse, PartitionRequest, encode
+from headgate.records.arrow import BatchCodec
+from headgate.records.elements import MAX_TIME, Watermark
+from headgate.runtime.input import TaskInput
+from headgate.runtime.mailbox import Mailbox
+from headgate.transport.data_link import ConsumerEnd, ProducerEnd
+from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import Dial, Server, listen
+from tests.transport.conftest import PATIENCE, MakeNetwork, on
+
+CREDENTIALS = Credentials(b"j" * 16, 1, b"secret")
+SCHEMA = pa.schema({"n": pa.int64()})
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(range(first, first + count), pa.int64())], schema=SCHEMA)
+
+
+class Producer:
+    """A writer over `channels` subpartitions, and the end of the link that sends them."""
+
+    def __init__(self, network: NetworkThread, wake: Callable[[], None], channels: int, segment: int) -> None:
+        self.network = network
+        self.memory = NetworkBufferPool(channels + 4, segment, threading.Lock)
+        self.pool = self.memory.create_local_pool("out", channels + 1, channels + 4, subpartitions=channels)
+        self.partition = ResultPartition("out", channels, self.pool, 3, threading.Lock, wake)
+        self.writer = RecordWriter(
+            self.partition,
+            Rebalance(channels, 0),
+            BatchCodec(SCHEMA),
+            PendingBudget(),
+            message_size=200,
+            buffer_timeout=0.0,
+            watermark_interval=0.0,
+            clock=time.monotonic,
+            wait_hard=lambda writer: None,
+        )
+        self.lost: list[str] = []
+        self.ends: queue.SimpleQueue[ProducerEnd] = queue.SimpleQueue()
+        self.server = Server(network, listen("127.0.0.1", None), CREDENTIALS, DATA_LINK, self._accepted)
+        self.server.start()
+
+    def _accepted(self, sock: socket.socket, peer: int) -> None:
+        end = ProducerEnd(self.network, sock, peer, self._open_view, self.lost.append)
+        end.start()
+        self.ends.put(end)
+
+    def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> PipelinedSubpartition:
+        if request.subpartition >= len(self.partition.subpartitions):
+            raise ExchangeError(f"there is no subpartition {request.subpartition} here")
+        subpartition = self.partition.subpartition(request.subpartition)
+        subpartition.attach(listener)
+        return subpartition
+
+    def close(self) -> None:
+        on(self.network, self.server.close)
+        while not self.ends.empty():
+            on(self.network, self.ends.get().close)
+        self.writer.close()
+        self.partition.release()
+        self.pool.destroy()
+        self.memory.validate()
+        assert self.memory.holders() == {}
+        self.memory.close()
+
+
+class Consumer:
+    """A gate of `channels` remote channels, and the end of the link that receives for them."""
+
+    def __init__(
+        self, network: NetworkThread, wake: Callable[[], None], channels: list[int], segment: int, exclusive: int
+    ) -> None:
+        self.network = network
+        self.memory = NetworkBufferPool(len(channels) * exclusive + 2, segment, threading.Lock)
+        self.floating = self.memory.create_local_pool("floating", 1, 2)
+        self.lost: list[str] = []
+        self.lost_once = threading.Event()
+        self.end = ConsumerEnd(network, 0, segment, self._on_lost)
+        self.gate = InputGate(wake)
+        self.channels = [self._channel(number, subpartition, exclusive) for number, subpartition in enumerate(channels)]
+        self.gate.channels = self.channels
+        self.input = TaskInput([self.gate], [BatchCodec(SCHEMA)], 1000)
+
+    def _channel(self, number: int, subpartition: int, exclusive: int) -> RemoteInputChannel:
+        owner = f"channel {number}"
+        channel = RemoteInputChannel(
+            number,
+            (0, 0, subpartition),
+            self.memory.request_exclusive(exclusive, owner),
+            self.floating,
+            lambda segments: self.memory.recycle_exclusive(segments, owner),
+            self.gate.notify,
+            self.end,
+            threading.Lock,
+        )
+        self.end.request(channel)
+        return channel
+
+    def _on_lost(self, reason: str) -> None:
+        self.lost.append(reason)
+        self.lost_once.set()
+
+    def dial(self, port: int) -> None:
+        dial = Dial(self.network, ("127.0.0.1", port), CREDENTIALS, DATA_LINK, 1, self.end.established, self.end.fail)
+        self.network.post(dial.start)
+
+    def close(self) -> None:
+        on(self.network, self.end.close)
+        self.gate.release()
+        on(self.network, lambda: None)
+        self.floating.destroy()
+        self.memory.validate()
+        assert self.memory.holders() == {}
+        self.memory.close()
+
+
+class Pair:
+    """Both ends; the test's own thread is the task of either."""
+
+    def __init__(self, network_of: MakeNetwork, channels: int, wanted: list[int], segment: int, exclusive: int) -> None:
+        self.mailbox = Mailbox()
+        self.producer = Producer(network_of("producer"), self.mailbox.wake, channels, segment)
+        self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive)
+        self.values: list[int] = []
+        self.watermarks: list[int] = []
+
+    def connect(self) -> ProducerEnd:
+        self.consumer.dial(self.producer.server.port)
+        return self.producer.ends.get(timeout=PATIENCE)
+
+    def write(self) -> bool:
+        """Whether the writer may take a batch."""
+        return self.producer.writer.is_available or self.producer.writer.drain()
+
+    def read(self) -> bool:
+        element = self.consumer.input.next()
+        if isinstance(element, pa.RecordBatch):
+            self.values += element.column(0).to_pylist()
+        elif isinstance(element, Watermark):
+            self.watermarks.append(element.time)
+        return element is not None
+
+    def wait(self) -> None:
+        assert self.mailbox.wait(PATIENCE), "stuck: nobody is woken"
+
+    def run_to_the_end(self, batches: list[pa.RecordBatch]) -> None:
+        left = list(batches)
+        while not self.consumer.input.is_finished:
+            moved = self.read()
+            if left and self.write():
+                self.producer.writer.emit(left.pop(0))
+                if not left:
+                    self.producer.writer.finish()
+                moved = True
+            elif not self.producer.writer.is_available:
+                self.producer.writer.drain()
+            if not moved and not self.consumer.input.is_finished:
+                self.wait()
+
+    def read_values(self, count: int) -> None:
+        while len(self.values) < count:
+            if not self.read():
+                self.producer.writer.drain()
+                self.wait()
+
+    def leave(self) -> None:
+        self.consumer.gate.release()
+        deadline = time.monotonic() + PATIENCE
+        while not self.producer.partition.is_consumed:
+            on(self.producer.network, lambda: None)
+            assert time.monotonic() < deadline, "the leave did not arrive"
+
+    def close(self) -> None:
+        self.consumer.close()
+        self.producer.close()
+
+
+MakePair = Callable[..., Pair]
+
+
+@pytest.fixture
+def make(network_of: MakeNetwork) -> Iterator[MakePair]:
+    pairs: list[Pair] = []
+
+    def make_pair(channels: int = 1, wanted: list[int] | None = None, segment: int = 64, exclusive: int = 1) -> Pair:
+        pairs.append(
+            Pair(network_of, channels, list(range(channels)) if wanted is None else wanted, segment, exclusive)
+        )
+        return pairs[-1]
+
+    yield make_pair
+    for pair in pairs:
+        pair.close()
+
+
+@pytest.mark.parametrize(
+    ("channels", "segment", "exclusive"), [(1, 32, 1), (1, 512, 2), (3, 64, 1), (3, 512, 3), (8, 128, 2)]
+)
+def test_all_rows_cross_in_order_with_few_segments(make: MakePair, channels: int, segment: int, exclusive: int) -> None:
+    pair = make(channels, segment=segment, exclusive=exclusive)
+    pair.connect()
+    pair.run_to_the_end([rows(100 * turn, 100) for turn in range(2 * channels)])
+    assert sorted(pair.values) == list(range(200 * channels))
+    assert pair.watermarks[-1:] == [MAX_TIME]
+    for channel in range(channels):
+        own = [value for value in pair.values if value // 100 % channels == channel]
+        assert own == sorted(own)
+    pair.leave()
+    assert pair.consumer.lost == pair.producer.lost == []
+
+
+def test_rows_written_before_the_connection_is_made_wait_for_it(make: MakePair) -> None:
+    pair = make(segment=512)
+    pair.producer.writer.emit(rows(0, 10))
+    pair.connect()
+    pair.read_values(10)
+    assert pair.values == list(range(10))
+
+
+def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> None:
+    """Channel 0's buffers are taken and kept; channel 1 goes on over the same connection."""
+    pair = make(2, segment=128, exclusive=2)
+    pair.connect()
+    writer, gate = pair.producer.writer, pair.consumer.gate
+    kept, seen = [], 0
+    writer.emit(rows(0, 2000))
+    while seen < 50:
+        if writer._due[1]:
+            writer.drain()
+        else:
+            writer._selector._next = 1  # type: ignore[attr-defined]
+            writer.emit(rows(0, 20))
+        polled = gate.poll()
+        if polled is None:
+            pair.wait()
+        elif polled[0] == 0:
+            kept.append(polled[1])
+        else:
+            seen += 1
+            polled[1].recycle()  # type: ignore[union-attr]
+    assert writer._due[0] and not writer.is_available
+    assert 1 <= len(kept) <= 2 + 2, "no more than its exclusive and all floating buffers"
+    for buffer in kept:
+        buffer.recycle()  # type: ignore[union-attr]
+
+
+def test_a_subpartition_that_is_not_there_fails_its_channel_alone(make: MakePair) -> None:
+    pair = make(1, wanted=[0, 7], segment=512)
+    pair.connect()
+    pair.producer.writer.emit(rows(0, 10))
+    with pytest.raises(ExchangeError, match="there is no subpartition 7 here"):
+        while True:
+            if not pair.read():
+                pair.wait()
+    pair.read_values(10)
+    assert pair.consumer.lost == []
+
+
+def test_one_channel_may_leave_and_the_others_go_on(make: MakePair) -> None:
+    pair = make(2, segment=64)
+    pair.connect()
+    for turn in range(4):
+        pair.producer.writer.emit(rows(100 * turn, 50))
+    pair.read_values(1)
+    pair.consumer.channels[0].release()
+    own = [value for value in range(400) if value // 100 % 2 == 1 and value % 100 < 50]
+    while [value for value in pair.values if value // 100 % 2 == 1] != own:
+        if not pair.read():
+            pair.producer.writer.drain()
+            pair.wait()
+    while not pair.producer.writer.drain():
+        pair.wait()
+    assert pair.producer.partition.subpartition(0).is_released
+    assert pair.consumer.lost == pair.producer.lost == []
+
+
+def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back(make: MakePair) -> None:
+    pair = make(2, segment=64)
+    end = pair.connect()
+    pair.producer.writer.emit(rows(0, 100))
+    pair.read_values(1)
+    on(pair.producer.network, end.close)
+    assert pair.consumer.lost_once.wait(PATIENCE)
+    on(pair.consumer.network, lambda: None)
+    assert len(pair.consumer.lost) == 1 and pair.producer.lost == []
+    assert pair.producer.partition.is_consumed, "nobody will ask for the rest"
+
+
+def test_a_connection_cut_by_the_consumer_is_told_once_and_frees_the_producer(make: MakePair) -> None:
+    pair = make(2, segment=64)
+    pair.connect()
+    pair.producer.writer.emit(rows(0, 100))
+    pair.read_values(1)
+    on(pair.consumer.network, pair.consumer.end.close)
+    deadline = time.monotonic() + PATIENCE
+    while not pair.producer.lost:
+        on(pair.producer.network, lambda: None)
+        assert time.monotonic() < deadline
+    assert len(pair.producer.lost) == 1 and pair.consumer.lost == []
+    assert pair.producer.partition.is_consumed
+    while not pair.producer.writer.drain():
+        pair.wait()
+
+
+def test_after_a_proper_leave_the_end_of_the_connection_is_no_loss(make: MakePair) -> None:
+    pair = make(segment=512)
+    end = pair.connect()
+    pair.run_to_the_end([rows(0, 10)])
+    pair.leave()
+    on(pair.consumer.network, pair.consumer.end.close)
+    deadline = time.monotonic() + PATIENCE
+    while end._open:
+        on(pair.producer.network, lambda: None)
+        assert time.monotonic() < deadline
+    assert pair.consumer.lost == pair.producer.lost == []
+
+
+def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair) -> None:
+    pair = make()
+    with listen("127.0.0.1", None) as closed:
+        port = closed.getsockname()[1]
+    pair.consumer.dial(port)
+    assert pair.consumer.lost_once.wait(PATIENCE)
+    assert pair.consumer.lost == [f"127.0.0.1:{port}: [Errno 111] Connection refused"]
+
+
+def test_a_consumer_that_breaks_the_protocol_is_told_and_closed(make: MakePair) -> None:
+    pair = make()
+    came: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+    address = ("127.0.0.1", pair.producer.server.port)
+    network = pair.consumer.network
+    network.post(Dial(network, address, CREDENTIALS, DATA_LINK, 1, came.put, came.put).start)
+    sock = came.get(timeout=PATIENCE)
+    assert isinstance(sock, socket.socket)
+    sock.settimeout(PATIENCE)
+    sock.sendall(b"\0\0\0\x09GARBAGE!!")
+    said = b""
+    while part := sock.recv(1000):
+        said += part
+    sock.close()
+    assert said == encode(ErrorResponse("stream corrupted: magic number 0x47415242 instead of 0xbadc0ffe"))
+    on(pair.producer.network, lambda: None)
+    assert pair.producer.lost == ["stream corrupted: magic number 0x47415242 instead of 0xbadc0ffe"]
+
+
+def test_a_producer_that_breaks_the_protocol_is_lost_with_the_reason(make: MakePair) -> None:
+    pair = make()
+    end = pair.connect()
+    on(pair.producer.network, lambda: end._socket.send(encode(ErrorResponse("out of order"))))
+    assert pair.consumer.lost_once.wait(PATIENCE)
+    assert pair.consumer.lost == ["the producer gave up the connection: out of order"]
+
+
+def test_both_ends_count_what_crossed(make: MakePair) -> None:
+    pair = make(segment=512)
+    end = pair.connect()
+    pair.run_to_the_end([rows(0, 500)])
+    payload = pair.producer.partition.bytes_out + 2 * 4  # and two events
+    assert end.bytes_sent == payload and pair.consumer.end.bytes_received > payload

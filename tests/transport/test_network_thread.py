@@ -1,0 +1,191 @@
+"""The network thread: work in order, coalesced wakes, timers, and an end that leaves nothing open."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+
+import psutil
+import pytest
+
+from headgate.transport.network_thread import NetworkThread
+from tests.transport.conftest import PATIENCE, MakeNetwork, on
+
+
+class Reader:
+    """A link that reads what comes and counts how often it was called."""
+
+    def __init__(self, network: NetworkThread, sock: socket.socket) -> None:
+        self.network, self.sock = network, sock
+        self.received = b""
+        self.marks = 0
+        self.marked = threading.Event()
+        self.read = threading.Event()
+        network.post(lambda: network.register(sock, selectors.EVENT_READ, self))
+
+    def on_ready(self, mask: int) -> None:
+        assert mask == selectors.EVENT_READ
+        self.received += self.sock.recv(100)
+        self.read.set()
+
+    def on_marked(self) -> None:
+        self.marks += 1
+        self.marked.set()
+
+
+def test_work_runs_on_the_thread_in_the_order_posted(network: NetworkThread) -> None:
+    ran: list[tuple[int, str]] = []
+    for number in range(100):
+        network.post(lambda number=number: ran.append((number, threading.current_thread().name)))  # type: ignore[misc]
+    on(network, lambda: None)
+    assert ran == [(number, "headgate-test") for number in range(100)]
+
+
+def test_work_of_several_threads_keeps_the_order_of_each(network: NetworkThread) -> None:
+    ran: list[list[int]] = [[], []]
+
+    def post(which: int) -> None:
+        for number in range(500):
+            network.post(lambda number=number: ran[which].append(number))  # type: ignore[misc]
+
+    threads = [threading.Thread(target=post, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    on(network, lambda: None)
+    assert ran == [list(range(500))] * 2
+
+
+def test_work_may_post_work(network: NetworkThread) -> None:
+    ran: list[str] = []
+    done = threading.Event()
+    network.post(lambda: network.post(lambda: (ran.append("second"), done.set())))  # type: ignore[arg-type, return-value]
+    assert done.wait(PATIENCE) and ran == ["second"]
+
+
+def test_wakes_are_coalesced_while_the_thread_is_busy(network: NetworkThread) -> None:
+    busy, go_on, sent = threading.Event(), threading.Event(), []
+    network.post(lambda: (busy.set(), go_on.wait(PATIENCE)))  # type: ignore[arg-type, return-value]
+    assert busy.wait(PATIENCE)
+
+    class Counting:
+        def send(self, data: bytes) -> int:
+            sent.append(data)
+            return out.send(data)
+
+        def close(self) -> None:
+            out.close()
+
+    out = network._wake_out
+    network._wake_out = Counting()  # type: ignore[assignment]
+    ran: list[int] = []
+    for number in range(1000):
+        network.post(lambda number=number: ran.append(number))  # type: ignore[misc]
+    go_on.set()
+    on(network, lambda: None)
+    assert len(sent) <= 3 and ran == list(range(1000))
+
+
+def test_no_wake_is_missed(network: NetworkThread) -> None:
+    """The thread goes to sleep after each; the next must wake it."""
+    for _ in range(500):
+        on(network, lambda: None)
+
+
+def test_a_marked_link_is_called(network: NetworkThread) -> None:
+    ours, theirs = socket.socketpair()
+    link = Reader(network, ours)
+    network.mark(link)
+    assert link.marked.wait(PATIENCE) and link.marks == 1
+    theirs.close()
+    on(network, lambda: network.unregister(ours))
+    ours.close()
+
+
+def test_a_registered_socket_is_read_until_it_is_unregistered(network: NetworkThread) -> None:
+    ours, theirs = socket.socketpair()
+    link = Reader(network, ours)
+    theirs.send(b"hello")
+    assert link.read.wait(PATIENCE) and link.received == b"hello"
+    on(network, lambda: network.unregister(ours))
+    theirs.send(b"unheard")
+    on(network, lambda: None)
+    assert link.received == b"hello"
+    ours.close()
+    theirs.close()
+
+
+def test_timers_run_in_the_order_of_their_times(network: NetworkThread) -> None:
+    ran: list[str] = []
+    done = threading.Event()
+
+    def set_timers() -> None:
+        network.call_later(0.02, lambda: (ran.append("late"), done.set()))  # type: ignore[arg-type, return-value]
+        network.call_later(0.0, lambda: ran.append("first"))
+        network.call_later(0.01, lambda: ran.append("early"))
+        network.call_later(-1.0, lambda: ran.append("overdue"))
+
+    on(network, set_timers)
+    assert done.wait(PATIENCE)
+    assert ran == ["overdue", "first", "early", "late"]
+
+
+def test_timers_of_one_time_run_in_the_order_set(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    monkeypatch.setattr("headgate.transport.network_thread.time.monotonic", lambda: 50.0)
+    for number in range(20):
+        network.call_later(0.0, lambda number=number: ran.append(number))  # type: ignore[misc]
+    on(network, lambda: None)
+    on(network, lambda: None)
+    monkeypatch.undo()
+    assert ran == list(range(20))
+
+
+def test_an_error_of_one_link_does_not_silence_the_others(
+    network: NetworkThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    network.post(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    assert on(network, lambda: 7) == 7
+    assert [record.getMessage() for record in caplog.records] == ["error on the network thread"]
+    assert caplog.records[0].exc_info is not None
+    caplog.clear()
+
+
+def test_stop_comes_after_the_work_posted_so_far(network_of: MakeNetwork) -> None:
+    network, ran = network_of("stopping"), list[int]()
+    for number in range(10):
+        network.post(lambda number=number: ran.append(number))  # type: ignore[misc]
+    network.stop(PATIENCE)
+    assert ran == list(range(10)) and not network._thread.is_alive()
+
+
+def test_stop_on_the_thread_itself_does_not_wait_for_itself(network_of: MakeNetwork) -> None:
+    network = network_of("stopping")
+    network.post(lambda: network.stop(PATIENCE))
+    network._thread.join(PATIENCE)
+    assert not network._thread.is_alive()
+
+
+def test_stop_closes_what_is_registered_and_leaves_no_descriptor() -> None:
+    before = psutil.Process().num_fds()
+    network = NetworkThread("stopping")
+    network.start()
+    pairs = [socket.socketpair() for _ in range(5)]
+    for ours, _ in pairs:
+        Reader(network, ours)
+    on(network, lambda: None)
+    network.stop(PATIENCE)
+    for _, theirs in pairs:
+        assert theirs.recv(1) == b"", "the other end learns of it"
+        theirs.close()
+    assert psutil.Process().num_fds() == before
+
+
+def test_after_the_end_words_go_nowhere(network_of: MakeNetwork) -> None:
+    network = network_of("stopping")
+    network.stop(PATIENCE)
+    network.post(lambda: None)
+    network.call_later(0.0, lambda: None)
+    network.stop(PATIENCE)

@@ -1,0 +1,208 @@
+"""How links begin: listening, dialling, the handshake over real sockets, and every way in which it fails."""
+
+from __future__ import annotations
+
+import queue
+import socket
+
+import pytest
+
+from headgate.errors import ExchangeError
+from headgate.protocol.handshake import ANSWER_BYTES, CONTROL_LINK, DATA_LINK, HELLO_BYTES, Credentials, Dialler
+from headgate.transport import sockets
+from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import Dial, Server, listen
+from tests.transport.conftest import PATIENCE, on
+
+OURS = Credentials(b"j" * 16, 1, b"secret")
+
+
+class Door:
+    """A server, and the sockets and peers that came in."""
+
+    def __init__(self, network: NetworkThread, credentials: Credentials = OURS) -> None:
+        self.network = network
+        self.came: queue.SimpleQueue[tuple[socket.socket, int]] = queue.SimpleQueue()
+        self.server = Server(
+            network, listen("127.0.0.1", None), credentials, DATA_LINK, lambda sock, peer: self.came.put((sock, peer))
+        )
+        self.server.start()
+
+    def close(self) -> None:
+        on(self.network, self.server.close)
+        while not self.came.empty():
+            self.came.get()[0].close()
+
+
+@pytest.fixture
+def door(network: NetworkThread):  # type: ignore[no-untyped-def]
+    door = Door(network)
+    yield door
+    door.close()
+
+
+def dial(
+    network: NetworkThread, address: tuple[str, int], credentials: Credentials = OURS, kind: int = DATA_LINK
+) -> socket.socket | str:
+    """The socket of a link, or why there is none."""
+    outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+    network.post(Dial(network, address, credentials, kind, 7, outcome.put, outcome.put).start)
+    return outcome.get(timeout=PATIENCE)
+
+
+def test_listen_takes_the_first_free_port_of_a_range() -> None:
+    with listen("127.0.0.1", None) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ExchangeError, match=r"cannot listen on 127.0.0.1: .*; check bind_host and port_range"):
+            listen("127.0.0.1", (port, port))
+        assert not taken.getblocking()
+    with listen("127.0.0.1", (port, port)) as again:
+        assert again.getsockname()[1] == port
+
+
+def test_listen_on_a_host_that_is_not_ours_names_the_option() -> None:
+    with pytest.raises(ExchangeError, match=r"cannot listen on 192.0.2.1: .*check bind_host"):
+        listen("192.0.2.1", None)
+
+
+def test_peers_that_share_the_secret_get_a_socket_each(network: NetworkThread, door: Door) -> None:
+    ours = dial(network, ("127.0.0.1", door.server.port))
+    theirs, peer = door.came.get(timeout=PATIENCE)
+    assert isinstance(ours, socket.socket) and peer == 7
+    for sock in (ours, theirs):
+        assert not sock.getblocking() and sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    ours.setblocking(True)
+    ours.settimeout(PATIENCE)
+    theirs.send(b"first bytes of the link")
+    assert ours.recv(100) == b"first bytes of the link"
+    ours.close()
+    theirs.close()
+
+
+def test_nobody_there_is_told_with_the_address(network: NetworkThread) -> None:
+    with listen("127.0.0.1", None) as closed:
+        port = closed.getsockname()[1]
+    assert dial(network, ("127.0.0.1", port)) == f"127.0.0.1:{port}: [Errno 111] Connection refused"
+
+
+def test_an_address_that_cannot_be_reached_is_told(network: NetworkThread) -> None:
+    reason = dial(network, ("255.255.255.255", 9))
+    assert isinstance(reason, str) and reason.startswith("255.255.255.255:9: [Errno ")
+
+
+@pytest.mark.parametrize(
+    ("credentials", "kind", "reason"),
+    [
+        (Credentials(b"k" * 16, 1, b"secret"), DATA_LINK, "the peer refused the connection: another job"),
+        (Credentials(b"j" * 16, 2, b"secret"), DATA_LINK, "the peer refused the connection: attempt 2, here 1"),
+        (OURS, CONTROL_LINK, "the peer refused the connection: wrong kind of link"),
+        (Credentials(b"j" * 16, 1, b"guess"), DATA_LINK, "the peer does not know this job's secret"),
+    ],
+)
+def test_a_refusal_reaches_the_dialler_and_nobody_comes_in(
+    network: NetworkThread, door: Door, credentials: Credentials, kind: int, reason: str
+) -> None:
+    port = door.server.port
+    assert dial(network, ("127.0.0.1", port), credentials, kind) == f"127.0.0.1:{port}: {reason}"
+    assert door.came.empty()
+    ours = dial(network, ("127.0.0.1", port))
+    assert isinstance(ours, socket.socket), "the door still works"
+    ours.close()
+    door.came.get(timeout=PATIENCE)[0].close()
+
+
+def stranger(door: Door) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", door.server.port), PATIENCE)
+    sock.settimeout(PATIENCE)
+    return sock
+
+
+def test_a_stranger_is_told_that_this_is_no_place_for_it_and_is_closed(door: Door) -> None:
+    with stranger(door) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n".ljust(HELLO_BYTES, b" "))
+        answer = b""
+        while part := sock.recv(1000):
+            answer += part
+        assert answer.rstrip(b"\0") == b"\0this is not a Headgate link" and len(answer) == ANSWER_BYTES
+    assert door.came.empty()
+
+
+def test_who_cannot_prove_itself_is_closed_without_a_word(door: Door) -> None:
+    with stranger(door) as sock:
+        sock.sendall(Dialler(OURS, DATA_LINK, 7, bytes(32)).hello)
+        assert len(sock.recv(ANSWER_BYTES, socket.MSG_WAITALL)) == ANSWER_BYTES
+        sock.sendall(b"x" * 32)
+        assert sock.recv(1) == b""
+    assert door.came.empty()
+
+
+def test_a_handshake_byte_by_byte_succeeds(door: Door) -> None:
+    with stranger(door) as sock:
+        dialler = Dialler(OURS, DATA_LINK, 7, bytes(32))
+        for at in range(HELLO_BYTES):
+            sock.sendall(dialler.hello[at : at + 1])
+            on(door.network, lambda: None)
+        proof = dialler.prove(sock.recv(ANSWER_BYTES, socket.MSG_WAITALL))
+        for at in range(len(proof)):
+            sock.sendall(proof[at : at + 1])
+            on(door.network, lambda: None)
+        accepted, peer = door.came.get(timeout=PATIENCE)
+        assert peer == 7
+        accepted.close()
+
+
+def test_what_follows_the_proof_is_left_for_the_link(door: Door) -> None:
+    with stranger(door) as sock:
+        dialler = Dialler(OURS, DATA_LINK, 7, bytes(32))
+        sock.sendall(dialler.hello)
+        sock.sendall(dialler.prove(sock.recv(ANSWER_BYTES, socket.MSG_WAITALL)) + b"first request")
+        accepted, _ = door.came.get(timeout=PATIENCE)
+        accepted.settimeout(PATIENCE)
+        assert accepted.recv(100) == b"first request"
+        accepted.close()
+
+
+def test_a_peer_that_goes_away_during_the_handshake_is_told(network: NetworkThread) -> None:
+    with listen("127.0.0.1", None) as silent:
+        silent.setblocking(True)
+        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+        address = silent.getsockname()
+        network.post(Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+        accepted, _ = silent.accept()
+        accepted.recv(HELLO_BYTES, socket.MSG_WAITALL)
+        accepted.close()
+        reason = outcome.get(timeout=PATIENCE)
+    assert reason == f"127.0.0.1:{address[1]}: the peer closed the connection during the handshake"
+
+
+def test_silence_ends_both_sides_of_a_handshake(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "HANDSHAKE_TIMEOUT", 0.01)
+    door = Door(network)
+    with stranger(door) as sock:
+        assert sock.recv(1) == b"", "who says nothing is closed"
+    door.close()
+    with listen("127.0.0.1", None) as silent:
+        address = silent.getsockname()
+        assert dial(network, address) == f"127.0.0.1:{address[1]}: no answer in time"
+
+
+def test_the_deadline_does_not_hit_a_link_that_was_made(
+    network: NetworkThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later: list[object] = []
+    monkeypatch.setattr(network, "call_later", lambda delay, work: later.append(work))
+    door = Door(network)
+    ours = dial(network, ("127.0.0.1", door.server.port))
+    theirs, _ = door.came.get(timeout=PATIENCE)
+    assert isinstance(ours, socket.socket) and len(later) == 2
+    for work in later:
+        on(network, work)  # type: ignore[arg-type]
+    assert ours.fileno() > 0 and theirs.fileno() > 0
+    ours.close()
+    theirs.close()
+    door.close()
+
+
+def test_a_server_that_was_never_started_can_be_closed(network: NetworkThread) -> None:
+    server = Server(network, listen("127.0.0.1", None), OURS, DATA_LINK, lambda sock, peer: None)
+    on(network, server.close)
