@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ExchangeError
@@ -194,6 +194,7 @@ def test_a_slice_recycled_twice_does_not_take_the_reference_of_another(home: Hom
     assert home.has_it
 
 
+@settings(deadline=None, derandomize=True)
 @given(
     steps=st.lists(st.one_of(st.binary(max_size=6), st.sampled_from(["build", "finish", "recycle"])), max_size=30),
     readers=st.integers(1, 3),

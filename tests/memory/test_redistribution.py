@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.memory.redistribution import Claim, shares
@@ -39,6 +39,7 @@ def _claims(draw: st.DrawFn) -> Claim:
     return Claim(required, required + draw(st.integers(0, 30)), draw(st.integers(1, 40)))
 
 
+@settings(deadline=None, derandomize=True)
 @given(spare=st.integers(0, 200), claims=st.lists(_claims(), max_size=8))
 def test_every_share_is_legal_and_nothing_is_withheld(spare: int, claims: list[Claim]) -> None:
     sizes = shares(spare, claims)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ExchangeError
@@ -116,6 +116,7 @@ def frames(responses: list[tuple[int, bytes, bool] | ErrorResponse]) -> bytes:
     return data
 
 
+@settings(deadline=None, derandomize=True)
 @given(messages=st.lists(REQUESTS, max_size=6), cuts=CUTS)
 @example([PartitionRequest(1, 2, 3, 4, 5), AddCredit(1, 4), CancelPartitionRequest(4), CloseRequest()], [1])
 def test_requests_survive_every_cut(messages: list[ToProducer], cuts: list[int]) -> None:
@@ -129,6 +130,7 @@ def test_requests_survive_every_cut(messages: list[ToProducer], cuts: list[int])
     assert seen == messages
 
 
+@settings(deadline=None, derandomize=True)
 @given(responses=st.lists(RESPONSES, max_size=12), cuts=CUTS, without=st.integers(-1, 3))
 @example([(0, b"a" * SEGMENT, False)] * 12, [1], -1)
 @example([(0, b"a" * SEGMENT, False), (1, b"b" * SEGMENT, False)] * 8, [10_000], -1)
@@ -198,6 +200,7 @@ def open_view(request: PartitionRequest, notify: Callable[[], None]) -> Subparti
     return NoView()
 
 
+@settings(deadline=None, derandomize=True)
 @given(messages=st.lists(REQUESTS, max_size=5), damage=DAMAGE, noise=NOISE, cut=st.integers(1, 60))
 def test_a_producer_survives_any_bytes(
     messages: list[ToProducer], damage: list[tuple[int, int]], noise: bytes, cut: int
@@ -215,6 +218,7 @@ def test_a_producer_survives_any_bytes(
     sender.release()
 
 
+@settings(deadline=None, derandomize=True)
 @given(responses=st.lists(RESPONSES, max_size=8), damage=DAMAGE, noise=NOISE, cuts=CUTS)
 def test_a_consumer_survives_any_bytes(
     responses: list[tuple[int, bytes, bool] | ErrorResponse],
@@ -233,6 +237,7 @@ def test_a_consumer_survives_any_bytes(
     assert memory.reserved == []
 
 
+@settings(deadline=None, derandomize=True)
 @given(body=st.binary(max_size=12), tag=st.integers(0, 255))
 def test_events_and_elements_survive_any_bytes(body: bytes, tag: int) -> None:
     for decode in (lambda: decode_event(body), lambda: decode_element(tag, body)):
@@ -330,6 +335,7 @@ def test_a_link_of_another_kind_is_refused() -> None:
         shake(OURS, kind=DATA_LINK + 1)
 
 
+@settings(deadline=None, derandomize=True)
 @given(hello=st.binary(min_size=HELLO_BYTES, max_size=HELLO_BYTES), damage=DAMAGE, valid=st.booleans())
 def test_a_listener_survives_any_hello(hello: bytes, damage: list[tuple[int, int]], valid: bool) -> None:
     if valid:
@@ -340,6 +346,7 @@ def test_a_listener_survives_any_hello(hello: bytes, damage: list[tuple[int, int
         listener.check(b"x" * PROOF_BYTES)
 
 
+@settings(deadline=None, derandomize=True)
 @given(answer=st.binary(min_size=ANSWER_BYTES, max_size=ANSWER_BYTES))
 def test_a_dialler_believes_no_made_up_answer(answer: bytes) -> None:
     with pytest.raises(ExchangeError):
