@@ -62,12 +62,14 @@ class SourceHead:
         self._idle = False
         self.rows = 0
         self.ended_at: float | None = None
+        self.on_backpressure(True)  # it cannot read yet, so its idle clock stands
 
     def step(self) -> float:
         try:
             reader = self._reader
             if reader is None:
                 reader = self._reader = self._open_reader()
+                self.on_backpressure(False)
             batch = reader.read()
             if batch is None:
                 if reader.finished:

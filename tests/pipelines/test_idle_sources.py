@@ -1,0 +1,83 @@
+"""An idle source does not hold back event time; one that is only held back is not idle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+import headgate as hg
+
+SCHEMA = pa.schema({"key": pa.string(), "ts": pa.timestamp("us")})
+BATCHES, BATCH = 40, 50
+IDLE_TIMEOUT = 0.25
+SECOND = 1_000_000
+
+#: So little memory that a stall at once reaches the source.
+TIGHT = hg.Config(
+    segment_size=512, message_size=512, buffers_per_channel=1, floating_buffers_per_gate=1, buffer_timeout=0
+)
+
+
+def rows(key: str, first: int) -> pa.RecordBatch:
+    times = [(first + number) * SECOND // 10 for number in range(BATCH)]
+    return pa.RecordBatch.from_arrays([pa.array([key] * BATCH), pa.array(times, pa.timestamp("us"))], schema=SCHEMA)
+
+
+class StallOnce:
+    """Holds its task up once, for ten times the idle timeout."""
+
+    def __init__(self) -> None:
+        self.stalled = False
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.stalled:
+            self.stalled = True
+            threading.Event().wait(10 * IDLE_TIMEOUT)
+        return batch
+
+
+def stream(env: hg.StreamEnvironment, key: str, start: int, more: Iterator[None] | None = None) -> hg.DataStream:
+    def batches(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        for number in range(BATCHES):
+            yield rows(key, start + number * BATCH)
+        if more is not None:
+            yield from (rows(key, start) for _ in more)
+
+    source = hg.sources.iterable(batches, schema=SCHEMA, bounded=False)
+    return env.from_source(source, watermark=hg.Watermark("ts", idle_timeout=IDLE_TIMEOUT))
+
+
+def test_a_source_held_back_for_ten_times_its_idle_timeout_loses_no_row() -> None:
+    env = hg.StreamEnvironment(config=TIGHT)
+    slow = stream(env, "slow", 0).map_batches(StallOnce(), schema=SCHEMA).disable_chaining()
+    ahead = stream(env, "ahead", 1_000_000)
+    collected = hg.sinks.collect()
+    slow.union(ahead).key_by("key").window(hg.tumble("1 s")).aggregate(rows=hg.count()).sink_to(collected)
+    result = env.execute("held back")
+    assert result.late_rows == 0
+    assert sum(collected.to_table()["rows"].to_pylist()) == 2 * BATCHES * BATCH
+
+
+def test_an_idle_source_does_not_hold_back_the_others() -> None:
+    """The quiet source ends only after a window of the busy one was seen, which its idleness alone allows."""
+    seen = threading.Event()
+
+    def quiet(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        seen.wait(20)
+        yield rows("quiet", 0)
+
+    env = hg.StreamEnvironment()
+    source = hg.sources.iterable(quiet, schema=SCHEMA, bounded=False)
+    idle = env.from_source(source, watermark=hg.Watermark("ts", idle_timeout=IDLE_TIMEOUT))
+    windows = idle.union(stream(env, "busy", 0)).key_by("key").window(hg.tumble("1 s")).aggregate(rows=hg.count())
+    fired_before_the_end: list[bool] = []
+
+    def look(batch: pa.RecordBatch, info: object) -> None:
+        fired_before_the_end.append(not seen.is_set())
+        seen.set()
+
+    windows.sink_to(hg.sinks.for_each_batch(look))
+    env.execute("idle")
+    assert fired_before_the_end[0]
