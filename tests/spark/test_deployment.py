@@ -103,8 +103,8 @@ def test_workers_are_left_empty(spark: SparkSession) -> None:
 
     env = hg.StreamEnvironment(spark, parallelism=2)
     stream = env.from_source(hg.sources.generate(numbers(), rows=ROWS))
-    pids = stream.map_batches(whereabouts(), schema=pa.schema({"pid":
-    pa.int64()})).collect()["pid"].unique().to_pylist()
+    stream = stream.map_batches(whereabouts(), schema=pa.schema({"pid": pa.int64()}))
+    pids = stream.collect()["pid"].unique().to_pylist()
     left = spark.range(0, 2, 1, 2).mapInArrow(look, "pid long, thread string", barrier=True).collect()
     assert {row.pid for row in left} == set(pids), "Spark took other workers"
     assert {row.thread for row in left} == {"MainThread"}

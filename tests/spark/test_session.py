@@ -11,7 +11,7 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.spark.deployment import SparkDeployment
-from headgate.spark.session import build_session
+from headgate.spark.session import build_session, prepare
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -40,7 +40,7 @@ def test_a_session_we_build_is_silent_and_leaves_nothing(tmp_path: Path) -> None
         """
 from headgate.spark.dataframe import spill
 from headgate.spark.gang import SparkGang, barrier_tasks
-from headgate.spark.session import build_session
+from headgate.spark.session import build_session, prepare
 import queue
 
 spark = build_session("local-cluster[2,1,1024]", "quiet")
@@ -99,7 +99,7 @@ def test_a_java_that_does_not_start_is_explained(tmp_path: Path) -> None:
     java.chmod(0o755)
     script = """
 from headgate.errors import ConfigError
-from headgate.spark.session import build_session
+from headgate.spark.session import build_session, prepare
 try:
     build_session("local[1]", "broken")
 except ConfigError as error:
@@ -128,6 +128,15 @@ def test_sessions_without_a_context_are_refused() -> None:
     stopped: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
     with pytest.raises(ConfigError, match="has been stopped; build a new one"):
         SparkDeployment(stopped)
+
+
+def test_an_interpreter_that_the_user_names_for_a_cluster_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    for master, expected in {"spark://host:7077": "/opt/python", "local-cluster[2,1,1024]": sys.executable}.items():
+        context = SimpleNamespace(_jsc=object(), master=master, pythonExec="/opt/python", environment={})
+        session: Any = SimpleNamespace(sparkContext=context)
+        prepare(session)
+        assert context.pythonExec == expected
 
 
 def test_a_second_session_can_follow_the_first() -> None:

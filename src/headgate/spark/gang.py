@@ -6,7 +6,6 @@ here: a barrier result stage never is, and what to do about a loss is for the ru
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pyspark import InheritableThread, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.runtime.deployment import OnExit
+from headgate.spark.failures import explain
 
 #: What a task does: `(payload, index, host)`, host being the address to bind for the other TaskManagers.
 TaskMain = Callable[[bytes, int, str], None]
@@ -93,31 +93,3 @@ def barrier_tasks(spark: SparkSession, main: TaskMain, payload: bytes, count: in
         yield pa.RecordBatch.from_pydict({"id": pa.array([index], pa.int64())})
 
     return spark.range(0, count, 1, count).mapInArrow(run, "id long", barrier=True)
-
-
-_FAILED_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
-_EXECUTOR_LOST = re.compile(r"ExecutorLostFailure .*?Reason: (.+)")
-_TRACEBACK = re.compile(r"(Traceback \(most recent call last\):\n.*?)(?=\n SQLSTATE|\n\tat )", re.S)
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-_EXCEPTION = re.compile(r"^(?:: )?[\w.$]+(?:Exception|Error): (.+)", re.M)
-
-
-def explain(error: str) -> tuple[int | None, str]:
-    """The failed task's index, if Spark names one, and the essence of its many lines."""
-    task = _FAILED_TASK.search(error)
-    index = int(task[1]) if task else None
-    if lost := _EXECUTOR_LOST.search(error):
-        return index, f"its Spark executor was lost: {lost[1]}"
-    if "Python worker exited unexpectedly" in error:
-        return index, "its Python worker process died (killed, or out of memory)"
-    if missing := _NO_MODULE.search(error):
-        return index, (
-            f"the executors' Python has no module {missing[1]!r}; install the same packages there as here, "
-            "or set PYSPARK_PYTHON to an interpreter that has them"
-        )
-    if traceback := _TRACEBACK.search(error):
-        return index, f"its Python worker raised an error\n{traceback[1]}"
-    if "SPARK_JOB_CANCELLED" in error:
-        return index, "its Spark job was cancelled"
-    reasons = _EXCEPTION.findall(error)
-    return index, f"Spark: {reasons[1 if index is not None and len(reasons) > 1 else 0] if reasons else error.strip()}"

@@ -96,10 +96,10 @@ def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.local.dir": str(scratch / "local"),
     }
     if _on_loopback(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings["spark.local.dir"] = str(scratch / "local")
     root = _package_root()
     if root is not None:
         settings["spark.executorEnv.PYTHONPATH"] = root
