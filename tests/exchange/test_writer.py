@@ -229,6 +229,20 @@ def test_each_channel_has_its_own_turn(make: MakeRig) -> None:
     assert rig.read_all() == [((0,), Watermark(1)), ()]
 
 
+def test_the_first_watermark_that_may_go_makes_the_deadline(make: MakeRig) -> None:
+    rig = make(Rebalance(2, start=0), 2, watermark_interval=0.2)
+    rig.writer.emit(rows(0, 1))
+    rig.writer.emit_watermark(1)
+    rig.now = 100.1
+    rig.writer.flush()
+    rig.writer.emit_watermark(2)
+    assert rig.writer.deadline == pytest.approx(100.2), "channel 1 sent its last at 100.0, channel 0 at 100.1"
+    rig.now = 100.2
+    rig.writer.on_time(rig.now)
+    assert rig.read_all() == [((0,), Watermark(1)), (Watermark(1), Watermark(2))]
+    assert rig.writer.deadline == pytest.approx(100.3)
+
+
 def test_a_full_budget_does_not_let_watermarks_go_too_often(make: MakeRig) -> None:
     rig = make(Rebalance(2, start=1), 2, limit=100, message_size=80)
     rig.writer.emit_watermark(1)

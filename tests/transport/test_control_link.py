@@ -139,6 +139,34 @@ def test_the_end_of_the_peer_is_told_once(raw: Callable[..., tuple[End, socket.s
     assert end.lost.empty()
 
 
+class Narrow:
+    """A socket that takes ten bytes at a time, and the network thread that it is registered with."""
+
+    def __init__(self) -> None:
+        self.said = b""
+        self.is_closed = False
+
+    def send(self, piece: bytes | memoryview) -> int:
+        self.said += bytes(piece[:10])
+        return len(piece[:10])
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def mark(self, link: ControlLink) -> None: ...
+
+    def unregister(self, sock: object) -> None: ...
+
+
+def test_what_does_not_fit_before_the_close_is_cut_off_and_nothing_follows_the_gap() -> None:
+    narrow = Narrow()
+    link = ControlLink(narrow, narrow, LONG, lambda message, payload: None, lambda reason: None)  # type: ignore[arg-type]
+    link.send({"type": "long"}, b"a payload of some length")
+    link.send({"type": "next"})
+    link.close()
+    assert narrow.is_closed and narrow.said == frame(b'{"type": "long"}', b"a payload of some length")[:10]
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

@@ -42,11 +42,11 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 class Producer:
     """A writer over `channels` subpartitions, and the end of the link that sends them."""
 
-    def __init__(self, network: NetworkThread, wake: Callable[[], None], channels: int, segment: int) -> None:
+    def __init__(self, network: NetworkThread, wake: Callable[[], None], channels: int, segment: int, cap: int) -> None:
         self.network = network
-        self.memory = NetworkBufferPool(channels + 4, segment, threading.Lock)
-        self.pool = self.memory.create_local_pool("out", channels + 1, channels + 4, subpartitions=channels)
-        self.partition = ResultPartition("out", channels, self.pool, 3, threading.Lock, wake)
+        self.memory = NetworkBufferPool(channels + cap + 1, segment, threading.Lock)
+        self.pool = self.memory.create_local_pool("out", channels + 1, channels + cap + 1, subpartitions=channels)
+        self.partition = ResultPartition("out", channels, self.pool, cap, threading.Lock, wake)
         self.writer = RecordWriter(
             self.partition,
             Rebalance(channels, 0),
@@ -140,9 +140,11 @@ class Consumer:
 class Pair:
     """Both ends; the test's own thread is the task of either."""
 
-    def __init__(self, network_of: MakeNetwork, channels: int, wanted: list[int], segment: int, exclusive: int) -> None:
+    def __init__(
+        self, network_of: MakeNetwork, channels: int, wanted: list[int], segment: int, exclusive: int, cap: int
+    ) -> None:
         self.mailbox = Mailbox()
-        self.producer = Producer(network_of("producer"), self.mailbox.wake, channels, segment)
+        self.producer = Producer(network_of("producer"), self.mailbox.wake, channels, segment, cap)
         self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive)
         self.values: list[int] = []
         self.watermarks: list[int] = []
@@ -205,10 +207,11 @@ MakePair = Callable[..., Pair]
 def make(network_of: MakeNetwork) -> Iterator[MakePair]:
     pairs: list[Pair] = []
 
-    def make_pair(channels: int = 1, wanted: list[int] | None = None, segment: int = 64, exclusive: int = 1) -> Pair:
-        pairs.append(
-            Pair(network_of, channels, list(range(channels)) if wanted is None else wanted, segment, exclusive)
-        )
+    def make_pair(
+        channels: int = 1, wanted: list[int] | None = None, segment: int = 64, exclusive: int = 1, cap: int = 3
+    ) -> Pair:
+        wanted = list(range(channels)) if wanted is None else wanted
+        pairs.append(Pair(network_of, channels, wanted, segment, exclusive, cap))
         return pairs[-1]
 
     yield make_pair
@@ -265,6 +268,25 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
     assert 1 <= len(kept) <= 2 + 2, "no more than its exclusive and all floating buffers"
     for buffer in kept:
         buffer.recycle()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("segment", [64, 32 << 10])
+def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment: int) -> None:
+    """More buffers than one turn of the network thread sends, and (the larger ones) more bytes than the sockets hold
+    while nobody reads them."""
+    count = 200
+    pair = make(segment=segment, exclusive=count, cap=count)
+    end = pair.connect()
+    go_on = threading.Event()
+    pair.consumer.network.post(lambda: bool(go_on.wait(PATIENCE)))  # type: ignore[arg-type, return-value]
+    assert pair.producer.partition.write(0, memoryview(bytes(count * segment))) == count * segment
+    deadline = time.monotonic() + PATIENCE
+    while segment > 64 and not on(pair.producer.network, lambda: end._wants_write):
+        assert time.monotonic() < deadline, "the sockets take everything"
+    go_on.set()
+    while pair.consumer.channels[0].queue_length < count:
+        on(pair.consumer.network, lambda: None)
+        assert time.monotonic() < deadline, f"stuck at {pair.consumer.channels[0].queue_length} of {count}"
 
 
 def test_a_subpartition_that_is_not_there_fails_its_channel_alone(make: MakePair) -> None:
