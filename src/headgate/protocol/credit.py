@@ -156,6 +156,7 @@ class BufferManager:
                 not self._released
                 and self.free < self._required + self.initial_credit
                 and self._pool.listeners <= self._waiting
+                and self._pool.requested <= self._pool.size
             ):
                 kept = True
                 self._floating.append(segment)

@@ -237,14 +237,15 @@ class ResponseDecoder:
             raise ExchangeError(f"stream corrupted: a buffer of {size} bytes, type {data_type}, in a frame of {length}")
         self._current = BufferResponse(receiver, sequence, backlog, data_type == EVENT_BUFFER, size)
         self._is_streaming = size == self._segment_size
-        self._followers[self._last] = receiver
-        self._last = receiver
         self.forget_ahead()
         place = self._memory.allocate(self._current)
         if place is None:
             if len(self._discard) < size:
                 self._discard = memoryview(bytearray(self._segment_size))
             place = self._discard[:size]
+        else:  # of channels that are known: a peer must not make this table grow
+            self._followers[self._last] = receiver
+            self._last = receiver
         self._payload = place
         self._filled = 0
 
