@@ -270,11 +270,10 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
         buffer.recycle()  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("segment", [64, 32 << 10])
-def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment: int) -> None:
-    """More buffers than one turn of the network thread sends, and (the larger ones) more bytes than the sockets hold
-    while nobody reads them."""
-    count = 200
+@pytest.mark.parametrize(("segment", "count"), [(64, 1000), (32 << 10, 200)])
+def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment: int, count: int) -> None:
+    """More buffers than a few turns of the network thread send; then more bytes than the sockets hold while nobody
+    reads them."""
     pair = make(segment=segment, exclusive=count, cap=count)
     end = pair.connect()
     go_on = threading.Event()
