@@ -12,7 +12,7 @@ from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.messages import DATA_BUFFER, EVENT_BUFFER, BufferResponse, encode_buffer_response
+from headgate.protocol.messages import DATA_BUFFER, EVENT_BUFFER, encode_buffer_response
 from headgate.protocol.receiver import Receiver
 from headgate.records.elements import Event, encode_event
 from tests.exchange.link import OneAtATime
@@ -349,7 +349,7 @@ def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segmen
     channel._received = Overtaken()
     segment = channel.take_segment()
     assert segment is not None
-    channel.on_buffer(BufferResponse(0, 0, 0, False, 1), segment)
+    channel.on_segment(0, segment, 1)
     assert "exclusive" not in remote.network.holders()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import example, given, settings
@@ -59,13 +60,21 @@ RESPONSES = st.one_of(
 CUTS = st.lists(st.integers(1, 90), min_size=1, max_size=8)
 
 
+@dataclass(eq=False)
+class Place:
+    """A reserved segment."""
+
+    receiver: int
+    view: memoryview
+
+
 class Segments:
     """Memory for the decoder; each reservation must be claimed or given back, and some receivers have none."""
 
     def __init__(self, without: int = -1) -> None:
         self.without = without
-        self.reserved: list[int] = []
-        self.made = 0
+        self.reserved: list[Place] = []
+        self.items: list[tuple[BufferResponse, bytes] | ErrorResponse] = []
 
     def allocate(self, response: BufferResponse) -> memoryview | None:
         assert response.is_event or not self.reserved, "data were allocated while segments lay reserved"
@@ -74,21 +83,27 @@ class Segments:
     def reserve(self, receiver: int, count: int) -> list[tuple[object, memoryview]]:
         if receiver == self.without:
             return []
-        new = list(range(self.made, self.made + min(count, 3)))
-        self.made += len(new)
+        new = [Place(receiver, memoryview(bytearray(SEGMENT))) for _ in range(min(count, 3))]
         self.reserved += new
-        return [(number, memoryview(bytearray(SEGMENT))) for number in new]
+        return [(place, place.view) for place in new]
 
     def claim(self, reservation: object) -> None:
-        assert self.reserved.pop(0) == reservation, "not the first reserved"
+        assert self.reserved.pop(0) is reservation, "not the first reserved"
+
+    def filled(self, reservation: object, sequence: int, backlog: int) -> None:
+        place = self.reserved.pop(0)
+        assert place is reservation, "not the first reserved"
+        self.items.append((BufferResponse(place.receiver, sequence, backlog, False, SEGMENT), bytes(place.view)))
 
     def give_back(self, reservation: object) -> None:
-        assert self.reserved.pop() == reservation, "not the last reserved"
+        assert self.reserved.pop() is reservation, "not the last reserved"
 
 
 def read(decoder: ResponseDecoder, data: bytes, cuts: list[int]) -> list[tuple[BufferResponse, bytes] | ErrorResponse]:
     """All that comes out when a socket delivers `data` in cuts of these sizes, over and over."""
-    items: list[tuple[BufferResponse, bytes] | ErrorResponse] = []
+    memory = decoder._memory
+    assert isinstance(memory, Segments)
+    items = memory.items
     position = turn = 0
     while position < len(data):
         chunk = data[position : position + cuts[turn % len(cuts)]]

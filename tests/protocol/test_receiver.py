@@ -61,8 +61,8 @@ class Channel:
     def recycle(self, segment: MemorySegment) -> None:
         self.free.append(segment)
 
-    def on_buffer(self, response: BufferResponse, segment: MemorySegment) -> None:
-        self.seen.append((response.sequence, bytes(segment.view[: response.size])))
+    def on_segment(self, sequence: int, segment: MemorySegment, size: int) -> None:
+        self.seen.append((sequence, bytes(segment.view[:size])))
         self.recycle(segment)
 
     def on_read(self, backlog: int) -> None:

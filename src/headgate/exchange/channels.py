@@ -100,6 +100,7 @@ class RemoteInputChannel(InputChannel):
         self.index = index
         self._address = address
         self._buffers = BufferManager(exclusive, floating, give_back, self._on_credit, lock_factory)
+        self._recycle = self._buffers.recycle
         self._notify = notify
         self._connection = connection
         self._receiver: int | None = None
@@ -138,27 +139,26 @@ class RemoteInputChannel(InputChannel):
     def take_unannounced(self) -> int:
         return self._buffers.take_unannounced()
 
-    def on_buffer(self, response: BufferResponse, segment: MemorySegment) -> None:
-        buffer = Buffer(segment, 0, response.size, self._buffers.recycle)
-        self.bytes_in += response.size
+    def on_segment(self, sequence: int, segment: MemorySegment, size: int) -> None:
+        self.bytes_in += size
         self.buffers_in += 1
-        self._push(response, buffer)
+        self._push(sequence, Buffer(segment, 0, size, self._recycle))
 
     def on_read(self, backlog: int) -> None:
         self._notify(self.index)
         self._buffers.on_backlog(backlog)
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
-        self._push(response, decode_event(body))
+        self._push(response.sequence, decode_event(body))
         self._notify(self.index)
 
-    def _push(self, response: BufferResponse, item: Buffer | Event) -> None:
+    def _push(self, sequence: int, item: Buffer | Event) -> None:
         expected, self._sequence = self._sequence, (self._sequence + 1) & 0xFFFFFFFF
         self._received.append(item)
         if self._released:  # perhaps since a moment ago: whoever sees it last gives the buffer back
             self._drop_received()
-        elif response.sequence != expected:
-            raise ExchangeError(f"buffer {response.sequence} came where {expected} was expected")
+        elif sequence != expected:
+            raise ExchangeError(f"buffer {sequence} came where {expected} was expected")
 
     def _drop_received(self) -> None:
         with contextlib.suppress(IndexError):

@@ -150,20 +150,21 @@ class BufferManager:
 
     def _recycle_floating(self, segment: MemorySegment) -> None:
         """Back to the gate's pool; or, when no other channel waits there and this one would ask again, keep it."""
-        first = kept = False
+        pool, floating = self._pool, self._floating
         with self._lock:
-            if (
+            kept = (
                 not self._released
-                and self.free < self._required + self.initial_credit
-                and self._pool.listeners <= self._waiting
-                and self._pool.requested <= self._pool.size
-            ):
-                kept = True
-                self._floating.append(segment)
-                first = self._add_unannounced(1)
+                and len(self._exclusive) + len(floating) + self._reserved < self._required + self.initial_credit
+                and pool.listeners <= self._waiting
+                and pool.requested <= pool.size
+            )
+            if kept:
+                floating.append(segment)
+                before = self.unannounced
+                self.unannounced = before + 1
         if not kept:
-            self._pool.recycle(segment)
-        elif first:
+            pool.recycle(segment)
+        elif not before:
             self._on_credit()
 
     def on_backlog(self, backlog: int) -> None:

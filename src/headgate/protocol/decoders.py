@@ -4,8 +4,8 @@ many came."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
-from typing import Final, Protocol, cast
+from collections.abc import Iterator
+from typing import Any, Final, Protocol, cast
 
 from headgate.errors import ExchangeError
 from headgate.protocol.messages import (
@@ -69,11 +69,14 @@ class Memory(Protocol):
     def claim(self, reservation: Reservation) -> None:
         """The frame has come: its payload is being read into the reserved segment."""
 
+    def filled(self, reservation: Reservation, sequence: int, backlog: int) -> None:
+        """The frame has come whole, into the reserved segment: `claim` and completion in one."""
+
     def give_back(self, reservation: Reservation) -> None:
         """Something else has come."""
 
 
-Reservation = object
+Reservation = Any
 Item = tuple[BufferResponse, memoryview] | ErrorResponse
 
 
@@ -158,7 +161,7 @@ class ResponseDecoder:
             if self._filled == len(self._payload):
                 yield self._complete()
         if count and self._ahead and not in_header:
-            count, rest = yield from self._take_ahead(count)
+            count, rest = self._take_ahead(count)
         else:
             rest = b""
         if count:
@@ -166,7 +169,7 @@ class ResponseDecoder:
         if rest:
             yield from self._parse(self._staged + rest)
 
-    def _take_ahead(self, count: int) -> Generator[Item, None, tuple[int, bytes]]:
+    def _take_ahead(self, count: int) -> tuple[int, bytes]:
         """Go through the reserved places. Returns the bytes that are in the staging area, and those before them that
         did not match what was expected and must be parsed."""
         size, slot = self._segment_size, 0
@@ -181,15 +184,15 @@ class ResponseDecoder:
                 return self._unexpected(slot, count)
             self._ahead.popleft()
             slot += 1
-            self._memory.claim(reservation)
             self._last = receiver
-            response = BufferResponse(receiver, sequence, backlog, False, size)
             count -= len(header)
             if count < size:
-                self._current, self._payload, self._filled = response, view, count
+                self._memory.claim(reservation)
+                self._current = BufferResponse(receiver, sequence, backlog, False, size)
+                self._payload, self._filled = view, count
                 return 0, b""
             count -= size
-            yield response, view
+            self._memory.filled(reservation, sequence, backlog)
         return count, b""
 
     def _unexpected(self, slot: int, count: int) -> tuple[int, bytes]:

@@ -7,7 +7,7 @@ and goes out as one AddCredit each (`research/flink.md` 2.5).
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol, cast
+from typing import Protocol
 
 from headgate.errors import ExchangeError
 from headgate.memory.segment import MemorySegment
@@ -43,7 +43,7 @@ class ReceivingChannel(Protocol):
     def recycle(self, segment: MemorySegment) -> None:
         """Memory from `take_segment` that was not filled after all."""
 
-    def on_buffer(self, response: BufferResponse, segment: MemorySegment) -> None:
+    def on_segment(self, sequence: int, segment: MemorySegment, size: int) -> None:
         """A data buffer; `on_read` follows when all that was read together has been handed over."""
 
     def on_read(self, backlog: int) -> None:
@@ -64,6 +64,7 @@ class Receiver:
         self._next_receiver = 0
         self._decoder = ResponseDecoder(self, segment_size)
         self._filling: tuple[ReceivingChannel, MemorySegment] | None = None
+        self._backlogs: dict[int, int] = {}
         self._outgoing: list[bytes] = []
         self._credited: deque[int] = deque()
         self.bytes_received = 0
@@ -82,7 +83,7 @@ class Receiver:
     def received(self, count: int) -> None:
         """`count` bytes came. Raises ExchangeError when the connection is of no more use."""
         self.bytes_received += count
-        backlogs: dict[int, int] = {}
+        backlogs = self._backlogs
         for item in self._decoder.received(count):
             if isinstance(item, ErrorResponse):
                 self._on_error(item)
@@ -94,12 +95,13 @@ class Receiver:
                     channel.on_event(response, bytes(payload))
             elif self._filling is not None:
                 (channel, segment), self._filling = self._filling, None
-                channel.on_buffer(response, segment)
+                channel.on_segment(response.sequence, segment, response.size)
                 backlogs[response.receiver] = response.backlog
         for receiver, backlog in backlogs.items():
             channel_of = self._channels.get(receiver)
             if channel_of is not None:
                 channel_of.on_read(backlog)
+        backlogs.clear()
 
     # --- the decoder's Memory
 
@@ -119,15 +121,21 @@ class Receiver:
         channel = self._channels.get(receiver)
         if channel is None:
             return []
-        return [((channel, segment), segment.view) for segment in channel.reserve_segments(count)]
+        return [((channel, segment, receiver), segment.view) for segment in channel.reserve_segments(count)]
 
     def claim(self, reservation: Reservation) -> None:
-        channel, segment = cast(tuple[ReceivingChannel, MemorySegment], reservation)
+        channel, segment, _ = reservation
         channel.claim_segment()
         self._filling = channel, segment
 
+    def filled(self, reservation: Reservation, sequence: int, backlog: int) -> None:
+        channel, segment, receiver = reservation
+        channel.claim_segment()
+        channel.on_segment(sequence, segment, len(segment.view))
+        self._backlogs[receiver] = backlog
+
     def give_back(self, reservation: Reservation) -> None:
-        channel, segment = cast(tuple[ReceivingChannel, MemorySegment], reservation)
+        channel, segment, _ = reservation
         channel.unreserve_segment(segment)
 
     # --- errors, credit, leave

@@ -15,7 +15,7 @@ from headgate.protocol.handshake import Credentials
 from headgate.transport.network_thread import NetworkThread
 
 #: Kernel buffers are set, not left to the kernel's guess: what is in them is data in flight.
-SOCKET_BUFFER = 512 << 10
+SOCKET_BUFFER = 1 << 20
 HANDSHAKE_TIMEOUT = 10.0
 
 
