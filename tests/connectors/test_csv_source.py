@@ -107,9 +107,7 @@ def test_splits_are_dealt_in_the_order_of_names_and_offsets(tmp_path: Path, read
     assert second.to_pydict() == {"a": [2, 3, 2, 3], "b": ["x", "x", "y", "y"]}
 
 
-def test_a_reader_tells_the_split_and_when_it_has_ended(
-    tmp_path: Path, reader_context: Callable[..., object]
-) -> None:
+def test_a_reader_tells_the_split_and_when_it_has_ended(tmp_path: Path, reader_context: Callable[..., object]) -> None:
     write(tmp_path / "a.csv", "a,b\n1,x\n2,y\n3,z\n")
     source = hg.sources.csv(tmp_path / "a.csv", schema=SCHEMA, split_size=4)
     source.prepare()
@@ -130,9 +128,7 @@ def test_compressed_files_are_one_split(tmp_path: Path, read_source: Read) -> No
     assert hg.sources.csv(path).schema == SCHEMA
 
 
-def test_large_blocks_come_as_batches_of_a_bounded_size(
-    tmp_path: Path, reader_context: Callable[..., object]
-) -> None:
+def test_large_blocks_come_as_batches_of_a_bounded_size(tmp_path: Path, reader_context: Callable[..., object]) -> None:
     path = write(tmp_path / "l.csv", "a\n" + "1\n" * 200_000)
     source = hg.sources.csv(path)
     source.prepare()
@@ -231,9 +227,7 @@ def test_files_that_vanish_or_shrink(tmp_path: Path, reader_context: Callable[..
         source.reader(reader_context()).read()
 
 
-def test_what_is_appended_while_the_job_runs_is_not_read(
-    tmp_path: Path, reader_context: Callable[..., object]
-) -> None:
+def test_what_is_appended_while_the_job_runs_is_not_read(tmp_path: Path, reader_context: Callable[..., object]) -> None:
     path = write(tmp_path / "g.csv", "a,b\n1,x\n")
     source = hg.sources.csv(path, schema=SCHEMA)
     source.prepare()

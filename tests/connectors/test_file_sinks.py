@@ -200,9 +200,7 @@ def test_small_batches_become_one_row_group_and_large_files_are_ended(
     assert pq.read_table(tmp_path)["v"].to_pylist() == list(range(350))
 
 
-def test_what_is_held_and_open_is_bounded(
-    tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_held_and_open_is_bounded(tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_writer, "_BYTES_HELD", 20_000)
     monkeypatch.setattr(file_writer, "_FILES_OPEN", 3)
     sink = hg.sinks.parquet(tmp_path, partition_by="k")

@@ -38,9 +38,7 @@ def test_row_groups_are_packed_up_to_the_split_size(tmp_path: Path, read_source:
     assert [part.num_rows for part in read_source(hg.sources.parquet(path), 2)] == [40, 0]
 
 
-def test_chosen_columns_in_the_order_they_are_named(
-    tmp_path: Path, reader_context: Callable[..., object]
-) -> None:
+def test_chosen_columns_in_the_order_they_are_named(tmp_path: Path, reader_context: Callable[..., object]) -> None:
     source = hg.sources.parquet(write(tmp_path / "1.parquet", 0, 7), columns=["b", "a"], batch_rows=3)
     source.prepare()
     reader = source.reader(reader_context())

@@ -143,9 +143,7 @@ def test_dictionary_columns_of_the_table_come_as_their_values() -> None:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_files_are_found_from_the_drivers_folder(
-    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_found_from_the_drivers_folder(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = PLANES.slice(0, 2)
     write = parquet.write_table if ending == "parquet" else csv.write_csv
     write(table, tmp_path / f"planes.{ending}")

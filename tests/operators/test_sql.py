@@ -94,7 +94,7 @@ def evaluate(text: str) -> list[object]:
         ("f > false", [True, False, None, True]),
         ("NOT f OR TRUE", [True] * 4),
         ("not i = 1", [False, None, True, True]),
-        ("s = \"ab\"", [True, False, None, False]),
+        ('s = "ab"', [True, False, None, False]),
         ("s = 'it''s'", [False, False, None, True]),
         ("s = 'it\\'s'", [False, False, None, True]),
         ("s < 'b'", [True, False, None, False]),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -124,65 +121,6 @@ def test_a_large_plan_for_a_process_that_dies_at_once() -> None:
     assert type(error) is hg.TaskManagerLost and "SIGKILL" in error.message
 
 
-DRIVER = """
-import sys
-import pyarrow as pa
-import headgate as hg
-
-env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmanagers=2, processes=True))
-rows = hg.sources.generate(lambda start, n: pa.record_batch({"n": pa.array(range(start, start + n), pa.int64())}))
-seen = []
-
-def tell(batch):
-    if not seen:
-        print("running")
-        seen.append(True)
-    return batch
-
-env.from_source(rows).map_batches(tell, schema=pa.schema({"n": pa.int64()})).key_by("n").aggregate(
-    rows=hg.count()
-).sink_to(hg.sinks.null())
-env.execute()
-"""
-
-
-@pytest.fixture
-def driver() -> Any:
-    """A program of its own with two TaskManager processes, running."""
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    program = subprocess.Popen(
-        [sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ, process_group=0
-    )
-    assert program.stdout is not None and program.stderr is not None
-    try:
-        yield program
-    finally:
-        program.kill()
-        program.wait()
-        program.stdout.close()
-        program.stderr.close()
-
-
-def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> None:
-    assert driver.stdout is not None and driver.stdout.readline().endswith(b" | running\n")
-    children = psutil.Process(driver.pid).children()
-    assert len(children) == 2
-    driver.kill()
-    _, left = psutil.wait_procs(children, timeout=END)
-    assert left == []
-
-
-def test_an_interrupt_from_the_terminal(driver: subprocess.Popen[bytes]) -> None:
-    """Ctrl-C goes to the driver's process group. The driver cancels the job; the only traceback is its own."""
-    assert driver.stdout is not None and driver.stdout.readline().endswith(b" | running\n")
-    children = psutil.Process(driver.pid).children()
-    with within(END):
-        os.killpg(driver.pid, signal.SIGINT)
-        _, words = driver.communicate(timeout=30)
-    assert not any(child.is_running() for child in children)
-    assert words.decode().count("Traceback") == 1 and words.decode().rstrip().endswith("KeyboardInterrupt")
-
-
 def test_a_function_that_cannot_travel() -> None:
     lock = threading.Lock()
 
@@ -213,21 +151,3 @@ def test_a_function_that_cannot_be_loaded() -> None:
     error = error_of(env.execute_async())
     assert type(error) is hg.PlanError
     assert "No module named 'no_such_module'" in error.message and "must be installed there" in error.message
-
-
-def test_processes_need_no_main_guard(tmp_path: Path) -> None:
-    """A plain script, its function defined in `__main__`."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import pyarrow as pa\n"
-        "import headgate as hg\n"
-        "def double(batch):\n"
-        "    return pa.record_batch({'n': pa.array([2 * n for n in batch['n'].to_pylist()])})\n"
-        "env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True))\n"
-        "rows = env.from_source(hg.sources.iterable([[{'n': 1}], [{'n': 2}]]))\n"
-        "print(sorted(rows.map_batches(double, schema=rows.schema).collect()['n'].to_pylist()))\n"
-    )
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("[2, 4]\n", "", 0)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headgate as hg
+from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from tests.conftest import WatchedPool
 from tests.runtime.jobs import END, NUMBERS, endless, environment, error_of, eventually, keyed, pids, within
 
@@ -31,10 +32,10 @@ class Trap:
 @pytest.fixture
 def trap() -> Iterator[Trap]:
     """What it holds may go on at the end of the test, and then has to end by itself."""
-    trap = Trap()
+    trap, before = Trap(), set(threading.enumerate())
     yield trap
     trap.opens.set()
-    eventually(lambda: not [thread for thread in threading.enumerate() if "headgate" in thread.name])
+    eventually(lambda: not set(threading.enumerate()) - before)
     WatchedPool.alive.clear()  # the memory of a task that was left behind goes with its last reference
 
 
@@ -59,6 +60,26 @@ def test_a_map_function_in_a_thread(trap: Trap) -> None:
         job.wait()
     assert caught.value.message.startswith("job 'job' was cancelled (the user function of hang[")
     assert caught.value.message.endswith(LEFT)
+
+
+def test_a_sink_that_hangs_when_it_is_opened(trap: Trap) -> None:
+    """Nothing has started yet: the job waits for all operators to be open."""
+
+    class Jammed(Sink):
+        def writer(self, context: WriterContext) -> SinkWriter:
+            trap.enter()
+            raise AssertionError("too late")
+
+    env = environment()
+    endless(env).sink_to(Jammed()).set_parallelism(1)
+    job = env.execute_async()
+    assert trap.entered.wait(30)
+    assert job.status() == "CREATED"
+    with within(END):
+        job.cancel()
+    with pytest.raises(hg.JobCancelled) as caught:
+        job.wait()
+    assert caught.value.message.endswith(f"(the user function of jammed[0] {LEFT}")
 
 
 def test_another_functions_error_stays_the_error(trap: Trap) -> None:

@@ -27,6 +27,7 @@ class Ends:
         self._sinks: dict[int, tuple[Node, Sink]] = {
             node.id: (node, node.sink) for node in self._nodes if node.sink is not None
         }
+        self._schemas = {node.id: plain_schema(node.schema) for node, _ in self._sinks.values()}
         self._prepared: list[int] = []
         self._pending: dict[int, list[Any]] = {node: [] for node in self._sinks}
 
@@ -49,7 +50,7 @@ class Ends:
         """A batch for a sink that takes its rows on the driver."""
         node, sink = self._sinks[node_id]
         with _named(node):
-            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), plain_schema(node.schema))
+            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schemas[node_id])
             batch.validate(full=True)
             sink.deliver(batch)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,9 @@ from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.jobmaster import JobMaster, JobState
 from headgate.runtime.where import current_operator
+
+#: How long the end of a program waits for the end of its jobs.
+_EXIT_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,22 @@ def submit(graph: StreamGraph, name: str, config: Config, deployment: Deployment
         master.start()
     except HeadgateError as error:
         raise error.at(job=name) from None
+    _unfinished.add(master)
     return JobHandle(name, master)
+
+
+#: Jobs that nobody may be waiting for.
+_unfinished: weakref.WeakSet[JobMaster] = weakref.WeakSet()
+
+
+@atexit.register
+def _cancel_unfinished() -> None:
+    """A program that ends takes its jobs with it, and they take back their hidden files."""
+    masters = [master for master in _unfinished if not master.ended.is_set()]
+    for master in masters:
+        master.cancel()
+    for master in masters:
+        master.ended.wait(_EXIT_TIMEOUT)
 
 
 __all__ = ["JobHandle", "JobResult", "JobState", "submit"]

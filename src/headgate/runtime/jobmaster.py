@@ -116,26 +116,26 @@ class JobMaster:
         behind."""
         self._ends.prepare()
         try:
-            self._launch()
+            host = self._deployment.bind_hosts()
+            sock = listen(self._config.bind_host or host, self._config.port_range)
+            self._network = NetworkThread(f"driver-{self._run_id}", self._on_network_error)
+            self._network.start()
+            try:
+                self._launch(host, sock)
+            except BaseException:  # an interrupt, too
+                self._network.stop(_NETWORK_TIMEOUT)  # TaskManagers end when they lose their driver
+                raise
         except BaseException:
             self._ends.abort()
             raise
-        self.thread.start()
 
-    def _launch(self) -> None:
-        host = self._deployment.bind_hosts()
-        sock = listen(self._config.bind_host or host, self._config.port_range)
-        self._network = NetworkThread(f"driver-{self._run_id}")
+    def _launch(self, host: str, sock: Any) -> None:
         server = Server(self._network, sock, self._credentials, CONTROL_LINK, self._accepted)
-        self._network.start()
         server.start()
         spec = TaskManagerSpec(self._name, Plan(self._plan), self._config, self._credentials, (host, server.port))
         self._start_by = time.monotonic() + START_TIMEOUT
-        try:
-            self._gang = self._deployment.launch(spec, len(self._members), self._on_exit)
-        except BaseException:
-            self._network.stop(_NETWORK_TIMEOUT)
-            raise
+        self._gang = self._deployment.launch(spec, len(self._members), self._on_exit)
+        self.thread.start()
 
     def cancel(self) -> None:
         self._events.put(lambda: self._decide(JobCancelled(f"job {self._name!r} was cancelled")))
@@ -162,6 +162,9 @@ class JobMaster:
         link.start()
         member.link = link
         self._events.put(lambda: self._tell_last_word(member))
+
+    def _on_network_error(self, error: Exception) -> None:
+        self._events.put(lambda: self._decide(_unexpected(error)))
 
     def _on_exit(self, index: int | None, reason: str) -> None:
         """Any thread: the platform says that TaskManagers have ended."""
@@ -192,7 +195,7 @@ class JobMaster:
             self._decide(error)
         except Exception as error:  # a bug of ours must end the job, not hang it
             log.exception("error in the JobMaster")
-            self._decide(HeadgateError(f"unexpected {type(error).__name__} in the JobMaster: {error}"))
+            self._decide(_unexpected(error))
 
     def _look_at_deadlines(self, now: float) -> None:
         if self._decide_by is not None and now >= self._decide_by:
@@ -338,6 +341,10 @@ class JobMaster:
             names = ", ".join(map(str, deaf))
             notes.append(f"{names} did not end within {END_TIMEOUT:g} s and was killed")
         error.message += "".join(f" ({note})" for note in [*notes, *self._ends.abort()])
+
+
+def _unexpected(error: Exception) -> HeadgateError:
+    return HeadgateError(f"unexpected {type(error).__name__} in the JobMaster: {error}")
 
 
 _STATES = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}

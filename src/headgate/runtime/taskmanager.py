@@ -61,7 +61,7 @@ class TaskManager:
         self._host = spec.config.bind_host or host
         self._console = console
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._network = NetworkThread(f"network-{spec.job}-{index}")
+        self._network = NetworkThread(f"network-{spec.job}-{index}", self._on_network_error)
         self._pool: NetworkBufferPool | None = None
         self._budget = PendingBudget()
         self._control: ControlLink | None = None
@@ -97,10 +97,17 @@ class TaskManager:
             work()
         except HeadgateError as error:
             self._fail(error)
-        except Exception as error:  # a bug of ours must end the job, not this thread alone
-            text = "".join(traceback.format_exception(error)).rstrip()
-            what = f"unexpected {type(error).__name__} in TaskManager {self._index}: {error}"
-            self._fail(HeadgateError(f"{what}\n{text}"))
+        except Exception as error:
+            self._fail(self._unexpected(error))
+
+    def _on_network_error(self, error: Exception) -> None:
+        self._events.put(lambda: self._fail(self._unexpected(error)))
+
+    def _unexpected(self, error: Exception) -> HeadgateError:
+        """A bug of ours: it must end the job, not a thread alone."""
+        text = "".join(traceback.format_exception(error)).rstrip()
+        what = f"unexpected {type(error).__name__} in TaskManager {self._index}: {error}"
+        return HeadgateError(f"{what}\n{text}")
 
     # --- beginning
 

@@ -31,9 +31,13 @@ class Link(Protocol):
 
 
 class NetworkThread:
-    """`post`, `mark` and `call_later` may be called from any thread; `register` and the rest on this one only."""
+    """`post`, `mark` and `call_later` may be called from any thread; `register` and the rest on this one only.
 
-    def __init__(self, name: str) -> None:
+    `on_error` is told, on this thread, what no link has dealt with.
+    """
+
+    def __init__(self, name: str, on_error: Callable[[Exception], None] | None = None) -> None:
+        self._on_error = on_error
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -107,16 +111,16 @@ class NetworkThread:
             if key.data is None:
                 self._wake_in.recv(64)
             else:
-                _guarded(key.data.on_ready, mask)
+                self._guarded(key.data.on_ready, mask)
         # First say that we are awake, then look: what is added after the look wakes us again.
         self._woken = False
         for _ in range(len(self._marked)):
-            _guarded(self._marked.popleft().on_marked)
+            self._guarded(self._marked.popleft().on_marked)
         for _ in range(len(self._posted)):
-            _guarded(self._posted.popleft())
+            self._guarded(self._posted.popleft())
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
-            _guarded(heapq.heappop(self._timers)[2])
+            self._guarded(heapq.heappop(self._timers)[2])
 
     def _timeout(self) -> float | None:
         if self._posted or self._marked:
@@ -130,10 +134,12 @@ class NetworkThread:
         self._selector.close()
         self._wake_out.close()
 
-
-def _guarded(callback: Callable[..., None], *arguments: Any) -> None:
-    """A link deals with its own errors; what escapes is a bug of ours and must not silence all other links."""
-    try:
-        callback(*arguments)
-    except Exception:
-        log.exception("error on the network thread")
+    def _guarded(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """A link deals with its own errors; what escapes is a bug of ours. It must not silence the other links, nor
+        leave somebody waiting for this one."""
+        try:
+            callback(*arguments)
+        except Exception as error:
+            log.exception("error on the network thread")
+            if self._on_error is not None:
+                self._on_error(error)
