@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -13,6 +14,7 @@ from headgate.runtime import taskmanager
 
 def main() -> int:
     """Exit code 0 when the job ended well, 3 when it failed (the driver has been told why), 1 for a bug of ours."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # who sends it to us means us; the driver then says what we died of
     index, host = int(sys.argv[1]), sys.argv[2]
     pipe = sys.stdin.buffer
     size = int.from_bytes(pipe.read(8), "big")

@@ -8,6 +8,7 @@ is looked at again, so none can be missed.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -220,7 +221,8 @@ class Task:
         except HeadgateError as caught:
             error = caught
         except BaseException as caught:  # whatever it is must reach the driver
-            error = HeadgateError(f"task {self.name} ended by {type(caught).__name__}: {caught}")
+            text = "".join(traceback.format_exception(caught)).rstrip()
+            error = HeadgateError(f"unexpected {type(caught).__name__} in task {self.name}: {caught}\n{text}")
         finally:
             closing_error = self._close()
             error = error or closing_error

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.config import Config
-from headgate.errors import ConfigError, ExchangeError, HeadgateError, JobCancelled, TaskManagerLost
+from headgate.errors import ConfigError, ExchangeError, HeadgateError, JobCancelled, TaskManagerLost, from_wire
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
@@ -296,9 +296,10 @@ class TaskManager:
     def _fail(self, error: HeadgateError) -> None:
         """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
         if self._error is None and not self._over:
-            self._error = error.at(job=self._spec.job)
+            wire = error.at(job=self._spec.job).to_wire()
+            self._error = from_wire(wire)  # without the frames of its traceback, which may look into segments
             self._flush_console()
-            self._send({"type": "failed", "error": error.to_wire()})
+            self._send({"type": "failed", "error": wire})
             if self._control is None:
                 self._over = True
                 log.error("TaskManager %d cannot tell the driver: %s", self._index, error)

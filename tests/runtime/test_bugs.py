@@ -1,0 +1,44 @@
+"""Bugs of ours, planted: they end the job with an error, they do not hang it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import headgate as hg
+from headgate.exchange.channels import RemoteInputChannel
+from headgate.exchange.partition import ResultPartition
+from headgate.runtime.ends import Ends
+from headgate.runtime.taskmanager import TaskManager
+from tests.conftest import WatchedPool
+from tests.runtime.jobs import END, counted, environment, error_of, keyed, within
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise AttributeError("planted")
+
+
+@pytest.mark.parametrize(
+    ("where", "method", "thread"),
+    [
+        (RemoteInputChannel, "on_event", "TaskManager"),
+        (TaskManager, "_open_view", "TaskManager"),
+        (TaskManager, "_start_tasks", "TaskManager"),
+        (ResultPartition, "write_event", "task generate["),
+        (Ends, "add_pending", "JobMaster"),
+    ],
+)
+def test_it_ends_the_job(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: type, method: str, thread: str
+) -> None:
+    monkeypatch.setattr(where, method, broken)
+    env = environment()
+    keyed(counted(env)).sink_to(hg.sinks.null())
+    with within(END):
+        error = error_of(env.execute_async())
+    assert type(error) is hg.HeadgateError
+    assert error.message.startswith("unexpected AttributeError in")
+    assert thread in error.message and "planted" in error.message
+    caplog.clear()  # its tracebacks look into network memory
+    WatchedPool.alive.clear()

@@ -1,0 +1,55 @@
+"""Processes killed, stopped and interrupted at any moment of a job's life: always the same kind of end, in time.
+
+The seed is in the test's name, so what is found can be run again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+
+import pytest
+
+import headgate as hg
+from headgate.runtime import jobmaster
+from tests.runtime.jobs import END, endless, environment, error_of, keyed, pids, within
+
+#: A process that is stopped before it registers is given up after this, one that is stopped later after the heartbeat.
+START_TIMEOUT, HEARTBEAT = 4.0, 1.5
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_at_a_random_moment(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    strike(random.Random(seed), monkeypatch)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_two_hundred_times(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    strike(random.Random(seed), monkeypatch)
+
+
+def strike(chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobmaster, "START_TIMEOUT", START_TIMEOUT)
+    count = chance.choice([1, 2, 3])
+    env = environment(True, count, 3, heartbeat_timeout=HEARTBEAT, segment_size=chance.choice([512, 32 << 10]))
+    keyed(endless(env)).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    threading.Event().wait(chance.random() * chance.choice([0.3, 2.5]))
+    how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, None])
+    alive = list(pids().values())
+    victims = [] if how is None else chance.sample(alive, chance.randint(1, len(alive)))
+    with within(END + (START_TIMEOUT if how is signal.SIGSTOP else 0)):
+        for pid in victims:
+            os.kill(pid, how or 0)
+        if not victims:
+            job.cancel()
+        error = error_of(job)
+    if not victims:
+        assert type(error) is hg.JobCancelled
+        return
+    assert type(error) is hg.TaskManagerLost
+    reasons = ["no heartbeat", "did not register"] if how is signal.SIGSTOP else [f"killed by {how and how.name}"]
+    assert any(reason in error.message for reason in reasons), error.message

@@ -1,0 +1,128 @@
+"""Programs of their own: what they leave behind when they end, are interrupted or are killed, and their exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.runtime.jobs import END, files_below, within
+
+ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+#: Tells when it runs, then reads rows without end.
+DRIVER = """
+import pyarrow as pa
+import headgate as hg
+
+env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmanagers=2, processes=True))
+rows = hg.sources.generate(lambda start, n: pa.record_batch({"n": pa.array(range(start, start + n), pa.int64())}))
+seen = []
+
+def tell(batch):
+    if not seen:
+        print("running")
+        seen.append(True)
+    return batch
+
+env.from_source(rows).map_batches(tell, schema=pa.schema({"n": pa.int64()})).key_by("n").aggregate(
+    rows=hg.count()
+).sink_to(hg.sinks.null())
+env.execute()
+"""
+
+
+@pytest.fixture
+def driver() -> Iterator[subprocess.Popen[bytes]]:
+    """A program with two TaskManager processes, running."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRON, process_group=0
+    )
+    assert program.stdout is not None and program.stderr is not None
+    try:
+        assert program.stdout.readline().endswith(b" | running\n"), program.stderr.read()
+        yield program
+    finally:
+        program.kill()
+        program.wait()
+        program.stdout.close()
+        program.stderr.close()
+
+
+def run(script: Path, text: str) -> subprocess.CompletedProcess[str]:
+    script.write_text(text)
+    command = [sys.executable, str(script)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRON, check=False)
+
+
+def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> None:
+    children = psutil.Process(driver.pid).children()
+    assert len(children) == 2
+    driver.kill()
+    _, left = psutil.wait_procs(children, timeout=END)
+    assert left == []
+
+
+def test_an_interrupt_from_the_terminal(driver: subprocess.Popen[bytes]) -> None:
+    """Ctrl-C goes to the driver's process group. The driver cancels the job; the only traceback is its own."""
+    children = psutil.Process(driver.pid).children()
+    with within(END):
+        os.killpg(driver.pid, signal.SIGINT)
+        _, words = driver.communicate(timeout=30)
+    assert not any(child.is_running() for child in children)
+    assert words.decode().count("Traceback") == 1 and words.decode().rstrip().endswith("KeyboardInterrupt")
+
+
+def test_processes_need_no_main_guard(tmp_path: Path) -> None:
+    """A plain script, its function defined in `__main__`."""
+    done = run(
+        tmp_path / "script.py",
+        "import pyarrow as pa\n"
+        "import headgate as hg\n"
+        "def double(batch):\n"
+        "    return pa.record_batch({'n': pa.array([2 * n for n in batch['n'].to_pylist()])})\n"
+        "env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True))\n"
+        "rows = env.from_source(hg.sources.iterable([[{'n': 1}], [{'n': 2}]]))\n"
+        "print(sorted(rows.map_batches(double, schema=rows.schema).collect()['n'].to_pylist()))\n",
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("[2, 4]\n", "", 0)
+
+
+def test_an_error_ends_a_program_with_its_words(tmp_path: Path) -> None:
+    done = run(
+        tmp_path / "script.py",
+        "import headgate as hg\n"
+        "env = hg.StreamEnvironment()\n"
+        "rows = env.from_source(hg.sources.iterable([[{'n': 1}]]))\n"
+        "rows.map(lambda row: 1 // 0, schema=rows.schema).name('half').sink_to(hg.sinks.null())\n"
+        "env.execute()\n",
+    )
+    assert done.returncode == 1
+    assert "headgate.errors.UserFunctionError: half[0]: <lambda> raised ZeroDivisionError" in done.stderr
+    assert 'script.py", line 4, in <lambda>' in done.stderr
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_a_program_that_ends_takes_its_jobs_with_it(tmp_path: Path, processes: bool) -> None:
+    """Nobody waits for this one; its hidden files are gone all the same."""
+    done = run(
+        tmp_path / "script.py",
+        "import sys\n"
+        "import pyarrow as pa\n"
+        "import headgate as hg\n"
+        f"env = hg.StreamEnvironment(deployment=hg.LocalDeployment(1, processes={processes}))\n"
+        "make = lambda start, n: pa.record_batch({'n': pa.array(range(start, start + n), pa.int64())})\n"
+        f"sink = hg.sinks.csv({str(tmp_path / 'out')!r})\n"
+        "env.from_source(hg.sources.generate(make, rows=1 << 40)).sink_to(sink)\n"
+        "job = env.execute_async()\n"
+        "while job.status() == 'CREATED' or not job.metrics()['rows_in']:\n"
+        "    pass\n"
+        "sys.exit(7)\n",
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 7)
+    assert files_below(tmp_path) == ["script.py"]
