@@ -13,7 +13,7 @@ from headgate.runtime import taskmanager
 
 
 def main() -> int:
-    """Exit code 0 when the job ended well, 3 when it failed (the driver has been told why), 1 for a bug of ours."""
+    """Exit code 0 when the driver knows how it ended, 3 when it could not be told, 1 for a bug of ours."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # who sends it to us means us; the driver then says what we died of
     index, host = int(sys.argv[1]), sys.argv[2]
     pipe = sys.stdin.buffer

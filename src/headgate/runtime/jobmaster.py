@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 START_TIMEOUT = 60.0
 #: From the order to end to the moment when the platform is asked to use force. TaskManagers themselves give up at 2 s.
 END_TIMEOUT = 3.0
+#: How long TaskManagers of a failed job that have said goodbye may take to be gone.
+LEAVE_TIMEOUT = 1.0
 #: How long the platform has to end what it was asked to end by force.
 FORCE_TIMEOUT = 2.0
 #: How long a lost TaskManager's own last words, or its exit code, are waited for: they say more than a closed
@@ -72,6 +74,7 @@ class _Member:
         self.metrics: Metrics | None = None
         self.finished = False
         self.gone = False
+        self.lost = False
 
     def __str__(self) -> str:
         if self.address is None:
@@ -256,6 +259,7 @@ class JobMaster:
 
     def _on_lost(self, member: _Member, reason: str) -> None:
         member.gone = True
+        member.lost = not self._decided
         if not member.finished:
             self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _Evidence.LINK)
 
@@ -305,10 +309,7 @@ class JobMaster:
         deadline = time.monotonic() + END_TIMEOUT
         while (deaf := self._still_linked()) and time.monotonic() < deadline:
             self._next_event(deadline)
-        if self.error is not None:
-            self._gang.cancel()  # also those that are still starting, and those that have lost their link
-        ended = self._await_gang(END_TIMEOUT if self.error is None else FORCE_TIMEOUT)
-        if not ended and self.error is None:
+        if not self._await_gang(self._patience(deaf)):
             self._gang.cancel()
             self._await_gang(FORCE_TIMEOUT)
         self._network.stop(_NETWORK_TIMEOUT)
@@ -319,6 +320,13 @@ class JobMaster:
 
     def _still_linked(self) -> list[_Member]:
         return [member for member in self._members if member.link is not None and not member.gone]
+
+    def _patience(self, deaf: list[_Member]) -> float:
+        """How long to wait before force; for those that are lost, do not listen or are still starting not at all."""
+        if self.error is None:
+            return END_TIMEOUT
+        has_left = not deaf and not any(member.link is None or member.lost for member in self._members)
+        return LEAVE_TIMEOUT if has_left else 0.0
 
     def _await_gang(self, timeout: float) -> bool:
         """TaskManagers that dial only now hear the last word meanwhile."""

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.config import Config
-from headgate.errors import ConfigError, ExchangeError, HeadgateError, JobCancelled, TaskManagerLost, from_wire
+from headgate.errors import ConfigError, ExchangeError, HeadgateError, TaskManagerLost
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
@@ -78,18 +78,19 @@ class TaskManager:
         self._delivery_lock = threading.Lock()
         self._reported = False
         self._over = False
-        self._error: HeadgateError | None = None
+        self._failed = False
+        self._unheard: HeadgateError | None = None
 
     def run(self) -> None:
-        """Returns when the job is over; raises the error that this TaskManager met, TaskManagerLost for a lost peer,
-        StuckTasks for user functions that did not return."""
+        """Returns when the job is over, also when it has failed and the driver knows. Raises what the driver could not
+        be told, and StuckTasks for user functions that did not return."""
         try:
             self._guarded(self._start)
             self._follow_events()
         finally:
             self._end()
-        if self._error is not None:
-            raise self._error
+        if self._unheard is not None:
+            raise self._unheard
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Whatever goes wrong here is told to the driver."""
@@ -234,10 +235,7 @@ class TaskManager:
                     self._undelivered -= int(message["bytes"])
                 for built in self._built:
                     built.task.wake()
-            case "cancel":
-                self._over = True
-                self._error = self._error or JobCancelled("the job was cancelled")
-            case "close":
+            case "cancel" | "close":
                 self._over = True
 
     def _start_tasks(self, message: Message) -> None:
@@ -275,13 +273,13 @@ class TaskManager:
     @property
     def _is_done(self) -> bool:
         """All tasks have ended well and all their output was taken by its consumers."""
-        if self._error is not None or self._running or not self._started_at:
+        if self._failed or self._running or not self._started_at:
             return False
         return all(partition.is_consumed for built in self._built for partition in built.partitions)
 
     @property
     def _awaits_consumers(self) -> bool:
-        return bool(self._started_at) and not self._running and not self._reported and self._error is None
+        return bool(self._started_at) and not self._running and not self._reported and not self._failed
 
     def _report(self) -> None:
         for built in self._built:
@@ -295,18 +293,19 @@ class TaskManager:
 
     def _fail(self, error: HeadgateError) -> None:
         """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
-        if self._error is None and not self._over:
-            wire = error.at(job=self._spec.job).to_wire()
-            self._error = from_wire(wire)  # without the frames of its traceback, which may look into segments
-            self._flush_console()
-            self._send({"type": "failed", "error": wire})
-            if self._control is None:
-                self._over = True
-                log.error("TaskManager %d cannot tell the driver: %s", self._index, error)
+        if self._failed or self._over:
+            return
+        self._failed = True
+        self._flush_console()
+        self._send({"type": "failed", "error": error.at(job=self._spec.job).to_wire()})
+        if self._control is None:
+            self._over = True
+            self._unheard = error
+            log.error("TaskManager %d cannot tell the driver: %s", self._index, error)
 
     def _driver_lost(self, reason: str) -> None:
         if not self._over:
-            self._error = self._error or TaskManagerLost(f"the driver was lost: {reason}")
+            self._unheard = TaskManagerLost(f"the driver was lost: {reason}")
             self._over = True
 
     # --- to the driver
