@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headgate.errors import PlanError
 from headgate.operators.sql import HIDDEN_COLUMN
+from headgate.records.arrow import plain_schema
 
 #: As in Flink, the most subtasks one operator can have: there are never more key groups.
 MAX_PARALLELISM = 32768
@@ -28,7 +29,10 @@ def check_columns(where: str, columns: Iterable[object], schema: pa.Schema) -> t
 
 
 def check_schema(where: str, schema: object) -> pa.Schema:
-    """A schema that rows can have: an Arrow schema with columns of different names, none of them ours."""
+    """A schema that rows can have: an Arrow schema with columns of different names, none of them ours.
+
+    Columns with dictionaries come as plain ones, for so their rows travel.
+    """
     if not isinstance(schema, pa.Schema):
         raise PlanError(f"{where}: schema= must be a pyarrow.Schema of the rows that come out, not {schema!r}")
     if len(schema) == 0:
@@ -37,7 +41,8 @@ def check_schema(where: str, schema: object) -> pa.Schema:
         if schema.names.count(name) > 1:
             raise PlanError(f"{where}: the schema has two columns named {name!r}; rename one")
     check_names(where, schema.names)
-    return schema
+    plain = plain_schema(schema)
+    return schema if plain.types == schema.types else plain
 
 
 def check_names(where: str, names: Iterable[str]) -> None:

@@ -1,4 +1,5 @@
 """What users' functions return, checked against what they must: nothing is cast or filled in silently.
+Only dictionary columns come as their values, as everywhere in a stream.
 
 All errors are UserFunctionErrors.
 """
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from headgate.errors import UserFunctionError
 from headgate.operators.base import function_name
-from headgate.records.arrow import describe_difference
+from headgate.records.arrow import describe_difference, plain_schema
 
 Function = Callable[..., Any]
 Row = dict[str, Any]
@@ -46,9 +47,12 @@ def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.R
         remedy = "; use table.to_batches()" if isinstance(result, pa.Table) else ""
         raise UserFunctionError(f"{name} must return {must}, and returned {type(result).__name__}{remedy}")
     if result.schema.names != schema.names or result.schema.types != schema.types:
-        raise UserFunctionError(
-            f"{name} returned other columns than schema= declares: {_difference(schema, result.schema)}"
-        )
+        plain = plain_schema(result.schema)
+        if plain.names != schema.names or plain.types != schema.types:
+            raise UserFunctionError(
+                f"{name} returned other columns than schema= declares: {_difference(schema, result.schema)}"
+            )
+        return _declared(name, result.cast(plain).columns, schema)
     return _declared(name, result.columns, schema)
 
 

@@ -198,7 +198,8 @@ class _TaskAssembly:
                 on_null_time=spec.on_null_time,
                 idle_timeout=idle_timeout,
             )
-        return SourceHead(open_reader, watermarks, idle_timeout, self._outputs(node), context)
+        plain = None if node.schema.types == source.schema.types else node.schema
+        return SourceHead(open_reader, plain, watermarks, idle_timeout, self._outputs(node), context)
 
     def _entry(self, node: Node) -> ToOperator:
         """The node's operator with everything behind it. Operators are opened from the end of the chain on."""

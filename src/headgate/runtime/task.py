@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+import pyarrow as pa
+
 from headgate.connectors.base import SourceReader
 from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.errors import HeadgateError, JobCancelled
@@ -43,17 +45,22 @@ class Head(Protocol):
 
 
 class SourceHead:
-    """A source reader, and the watermarks made from what it reads."""
+    """A source reader, and the watermarks made from what it reads.
+
+    `plain` is the schema of the rows without dictionaries, if what is read has some.
+    """
 
     def __init__(
         self,
         open_reader: Callable[[], SourceReader],
+        plain: pa.Schema | None,
         watermarks: WatermarkGenerator | None,
         idle_timeout: float | None,
         output: Chained,
         context: OperatorContext,
     ) -> None:
         self._open_reader = open_reader
+        self._plain = plain
         self._reader: SourceReader | None = None
         self._watermarks = watermarks
         self._idle_timeout = idle_timeout
@@ -81,6 +88,8 @@ class SourceHead:
             if batch.num_rows == 0:
                 return MORE
             self.rows += batch.num_rows
+            if self._plain is not None:
+                batch = batch.cast(self._plain)
             watermark = self._watermarks.observe(batch, reader.split) if self._watermarks is not None else MIN_TIME
         except Exception as error:
             raise placed(error, self.context) from error
