@@ -37,7 +37,7 @@ def test_impossible_environments(options, error, words):
 
 
 def test_sources_and_sinks_must_be_such(plans):
-    with pytest.raises(hg.PlanError, match=r"not a source; use one of hg\.sources"):
+    with pytest.raises(hg.PlanError, match=r"a str is not a source; use one of hg\.sources"):
         plans.env.from_source("flights/*.csv")
     with pytest.raises(hg.PlanError, match=r"watermark must be a hg\.Watermark"):
         plans.env.from_source(hg.sources.iterable([NUMBERS]), watermark="ts")

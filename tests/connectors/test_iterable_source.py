@@ -61,6 +61,14 @@ def test_an_iterator_cannot_be_a_source() -> None:
         hg.sources.iterable([batch(1)], bounded=False)
 
 
+@pytest.mark.parametrize(
+    ("items", "remedy"), [(pa.table({"n": [1]}), r"table\.to_batches\(\)"), (pa.record_batch({"n": [1]}), r"\[batch\]")]
+)
+def test_a_table_is_no_list_of_batches(items: Any, remedy: str) -> None:
+    with pytest.raises(hg.ConfigError, match=f"is not a list of batches; give {remedy}"):
+        hg.sources.iterable(items)
+
+
 class Waker:
     """A reader and its task: sleeps until it is woken, then reads."""
 

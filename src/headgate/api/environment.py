@@ -69,7 +69,10 @@ class StreamEnvironment:
     def from_source(self, source: Source, *, watermark: Watermark | None = None) -> DataStream:
         """A stream of what a source of `hg.sources` reads. Windows need a `watermark`."""
         if not isinstance(source, Source):
-            raise PlanError(f"from_source: {source!r} is not a source; use one of hg.sources")
+            raise PlanError(
+                f"from_source: a {type(source).__name__} is not a source; use one of hg.sources, for example "
+                "hg.sources.iterable([batch])"
+            )
         if watermark is not None and not isinstance(watermark, Watermark):
             raise PlanError(f"from_source: watermark must be a hg.Watermark, not {watermark!r}")
         schema = check_schema("from_source", source.schema)

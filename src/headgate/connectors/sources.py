@@ -62,6 +62,9 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
     """
     if callable(items):
         return FactorySource(items, schema, bounded=bounded)
+    if isinstance(items, (pa.RecordBatch, pa.Table)):
+        made = "table.to_batches()" if isinstance(items, pa.Table) else "[batch]"
+        raise ConfigError(f"iterable: a {type(items).__name__} is not a list of batches; give {made}")
     if not isinstance(items, (list, tuple)):
         raise ConfigError(
             f"iterable: a {type(items).__name__} cannot be read again; give a list or a function of (subtask, subtasks)"
