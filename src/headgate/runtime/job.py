@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.config import Config
@@ -32,7 +32,7 @@ class JobResult:
     late_rows: int
     duration_s: float
     restarts: int
-    metrics: dict[str, Any]
+    metrics: dict[str, Any] = field(repr=False)
 
 
 class JobHandle:
