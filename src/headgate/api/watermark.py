@@ -19,9 +19,11 @@ class Watermark:
     """How a source tells how far event time has come: the largest time seen in a split minus `out_of_orderness`.
 
     `column` is a timestamp column; without a zone it is UTC. A row that comes later than the bound allows is late: it
-    is counted and left out of windows that have fired. `idle_timeout` (off by default, never for bounded sources):
-    after that long without rows a subtask no longer holds back the others. A null in the column is an error, or the
-    row counts as late with `on_null_time="late"`. Durations are seconds, "1 h", "200 ms" or a `timedelta`.
+    is counted and left out of windows that have fired. Files are read one after the other: where a later one goes back
+    in time, `out_of_orderness` must cover how far, or its rows are late; `JobResult.late_rows` counts them.
+    `idle_timeout` (off by default, never for bounded sources): after that long without rows a subtask no longer holds
+    back the others. A null in the column is an error, or the row counts as late with `on_null_time="late"`. Durations
+    are seconds, "1 h", "200 ms" or a `timedelta`.
     """
 
     column: str
