@@ -25,7 +25,7 @@ from headgate.runtime.ends import Ends
 from headgate.runtime.measures import Metrics, merge
 from headgate.transport.control_link import ControlLink, Message
 from headgate.transport.network_thread import NetworkThread
-from headgate.transport.sockets import Server, listen
+from headgate.transport.sockets import Server, listen, reached_at
 
 log = logging.getLogger(__name__)
 
@@ -120,11 +120,12 @@ class JobMaster:
         self._ends.prepare()
         try:
             host = self._deployment.bind_hosts()
-            sock = listen(self._config.bind_host or host, self._config.port_range)
+            bind_host = self._config.bind_host
+            sock = listen(bind_host or host, self._config.port_range)
             self._network = NetworkThread(f"driver-{self._run_id}", self._on_network_error)
             self._network.start()
             try:
-                self._launch(host, sock)
+                self._launch(reached_at(bind_host, host), sock)
             except BaseException:  # an interrupt, too
                 self._network.stop(_NETWORK_TIMEOUT)  # TaskManagers end when they lose their driver
                 raise

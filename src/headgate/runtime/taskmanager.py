@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headgate.config import Config
@@ -37,7 +38,7 @@ from headgate.runtime.where import operator_of_thread
 from headgate.transport.control_link import ControlLink, Message
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
 from headgate.transport.network_thread import NetworkThread
-from headgate.transport.sockets import Dial, Server, listen
+from headgate.transport.sockets import Dial, Server, listen, reached_at
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ class TaskManager:
     def __init__(self, spec: TaskManagerSpec, index: int, host: str, console: Console | None = None) -> None:
         self._spec = spec
         self._index = index
-        self._host = spec.config.bind_host or host
+        self._bind_host = spec.config.bind_host or host
+        self._host = reached_at(spec.config.bind_host, host)
         self._console = console
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._network = NetworkThread(f"network-{spec.job}-{index}", self._on_network_error)
@@ -115,7 +117,7 @@ class TaskManager:
     def _start(self) -> None:
         config = self._spec.config
         self._network.start()
-        sock = listen(self._host, config.port_range)
+        sock = listen(self._bind_host, config.port_range)
         self._server = Server(self._network, sock, self._spec.credentials, DATA_LINK, self._accepted)
         self._dial_control()
         if self._console is not None:
@@ -425,6 +427,7 @@ def run(payload: bytes, index: int, host: str) -> None:
     """
     sys.setswitchinterval(0.0005)
     pa.set_cpu_count(1)
+    pa.array(np.zeros(1))  # pyarrow then imports pandas: a third of a second that no row should wait for
     console = Console(f"TaskManager {index}")
     try:
         with console.installed():

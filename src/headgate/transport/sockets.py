@@ -33,6 +33,11 @@ def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
     raise ExchangeError(f"cannot listen on {host}: {last}; check bind_host and port_range")
 
 
+def reached_at(bind_host: str | None, host: str) -> str:
+    """The address to give to peers: the one that is bound, unless that is all of them."""
+    return host if bind_host in (None, "0.0.0.0", "::") else str(bind_host)
+
+
 def tune(sock: socket.socket) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
