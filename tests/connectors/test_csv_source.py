@@ -251,3 +251,20 @@ def test_impossible_arguments(tmp_path: Path, options: dict[str, object], messag
     path = write(tmp_path / "o.csv", "a,b\n1,x\n")
     with pytest.raises(hg.ConfigError, match=message):
         hg.sources.csv(path, **{"schema": SCHEMA, **options})
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"a,b\r1,x\r2,y\r", r"its lines end in \\r alone"),
+        ("a,b\n1,x\n".encode("utf-16"), "the first line is not UTF-8"),
+    ],
+    ids=["carriage returns", "utf-16"],
+)
+@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["guessed", "given"])
+def test_a_file_that_is_no_utf8_with_lines(
+    tmp_path: Path, read_source: Read, data: bytes, words: str, schema: pa.Schema | None
+) -> None:
+    path = write(tmp_path / "f.csv", data)
+    with pytest.raises(hg.SourceError, match=f"f.csv: {words}"):
+        read_source(hg.sources.csv(path, schema=schema))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from headgate.api.builder import GraphBuilder, Input
 from headgate.api.checks import check_label, check_parallelism, check_schema
 from headgate.api.explain import describe
+from headgate.api.overwrites import check_overwrites
 from headgate.api.results import check_ends, check_file_sinks, check_limit, finish, wait_for_rows
 from headgate.api.stream import DataStream
 from headgate.api.watermark import Watermark
@@ -165,6 +166,7 @@ class StreamEnvironment:
     def _submit(self, sinks: list[int], name: str) -> JobHandle:
         graph = self._graph.graph(sinks)
         check_file_sinks(graph)
+        check_overwrites(graph)
         return submit(graph, check_label("the job's name", name), self.config, self._deployed())
 
     def _deployed(self) -> Deployment:

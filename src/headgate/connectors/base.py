@@ -9,9 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from headgate.connectors.files import DataFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class Source(ABC):
 
         What it finds out is kept in the source, which then travels to the subtasks.
         """
+
+    def files(self) -> Sequence[DataFile]:
+        """On the driver: the files that are there to be read now, if it reads files. Raises SourceError."""
+        return ()
 
     @abstractmethod
     def reader(self, context: ReaderContext) -> SourceReader:
@@ -74,6 +81,9 @@ class SourceReader(ABC):
 
 class Sink(ABC):
     """Where results go. `prepare`, `commit` and `abort` run on the driver."""
+
+    #: `prepare` removes what is there. Such a sink is prepared last, when all else of the job is known to be well.
+    replaces: bool = False
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Before the job starts: check and make the target ready. Raises SinkError. `job` is unique per run."""

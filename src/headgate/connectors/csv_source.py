@@ -48,6 +48,10 @@ class CsvSource(Source):
         """List the files and cut them into splits. Raises SourceError."""
         self._splits = [split for file in expand(self._paths) for split in _cut(file, self._split_size)]
 
+    def files(self) -> list[DataFile]:
+        """What a job that starts now reads."""
+        return expand(self._paths)
+
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's splits."""
         return SplitReader(self._splits, lambda split: self._format.batches(split, self.schema), context)
@@ -109,7 +113,12 @@ class CsvFiles:
             line = first_line(read).removeprefix(_BOM)
             if not line.strip():
                 raise SourceError(f"{file.path}: the first line is blank; the column names should be there")
-            names = self.dialect.values(line)
+            if b"\r" in line.rstrip():
+                raise SourceError(f"{file.path}: its lines end in \\r alone; end them in \\n or \\r\\n")
+            try:
+                names = self.dialect.values(line)
+            except UnicodeDecodeError as error:
+                raise SourceError(f"{file.path}: the first line is not UTF-8 ({error}); convert the file") from None
         if not self.header:
             return [f"f{number}" for number in range(len(names))]
         for name in names if schema is None else schema.names:

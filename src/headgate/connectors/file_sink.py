@@ -19,7 +19,7 @@ from pyarrow import fs
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import FileFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, writing
-from headgate.connectors.files import absolute, locate
+from headgate.connectors.files import DataFile, absolute, locate
 from headgate.connectors.partition_by import check_partitioning
 from headgate.errors import ConfigError, SinkError
 
@@ -45,9 +45,21 @@ class FileSink(Sink):
             )
         self._format = format_
         self._mode = mode
+        self.replaces = mode == "overwrite"
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self._target: Target | None = None
         self._made_root = False
+
+    def file_in_it(self, files: Sequence[DataFile]) -> DataFile | None:
+        """The first of the files that is in this sink's folder or below."""
+        filesystem, root = locate(self.path)
+        folder = os.path.join(os.path.realpath(root), "")
+        for file in files:
+            parent, name = os.path.split(file.path)  # a link in the folder would be removed, too
+            places = os.path.realpath(file.path), os.path.join(os.path.realpath(parent), name)
+            if file.filesystem.equals(filesystem) and any(place.startswith(folder) for place in places):
+                return file
+        return None
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Check the schema and the folder, which is made, or emptied in mode "overwrite". Raises SinkError, PlanError.

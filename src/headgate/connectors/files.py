@@ -80,7 +80,7 @@ def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataF
         entries = _visible(filesystem, inside)
         nested = next((entry.path for entry in entries if entry.type == fs.FileType.Directory), None)
         if nested is not None:
-            raise SourceError(f"{path}: has sub-folders ({nested}); say which files you mean, e.g. {path}/**/*.csv")
+            raise SourceError(f"{path}: has sub-folders ({nested}); say which files you mean, e.g. {path}/**/*")
     elif info.type == fs.FileType.NotFound and _GLOB.search(inside):
         root, *parts = inside.split("/")
         entries = list(_matches(filesystem, root or "/", parts))

@@ -44,6 +44,10 @@ class ParquetSource(Source):
         """List the files, compare their schemas and pack row groups into splits. Raises SourceError."""
         self._splits = [split for file in expand(self._paths) for split in self._cut(file)]
 
+    def files(self) -> list[DataFile]:
+        """What a job that starts now reads."""
+        return expand(self._paths)
+
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's splits."""
         return SplitReader(self._splits, self._batches, context)

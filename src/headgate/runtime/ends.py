@@ -35,7 +35,8 @@ class Ends:
         """Check that everything can be read and written. Raises HeadgateError; then nothing is left of what was made
         ready."""
         try:
-            for node in self._nodes:
+            # Sinks that remove what is there come last: a job that cannot start removes nothing.
+            for node in sorted(self._nodes, key=lambda node: 0 if node.sink is None else 1 + node.sink.replaces):
                 with _named(node):
                     if node.source is not None:
                         node.source.prepare()

@@ -1,0 +1,93 @@
+"""What mode="overwrite" must never remove: what the job itself reads, or anything for a job that cannot start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import headgate as hg
+
+TABLE = pa.table({"n": [1, 2, 3], "m": [4, 5, 6]})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    pq.write_table(TABLE, folder / "a.parquet")
+    pyarrow.csv.write_csv(TABLE, folder / "a.csv")
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def numbers(env: hg.StreamEnvironment) -> hg.DataStream:
+    return env.from_source(hg.sources.iterable(TABLE.select(["n"]).to_batches()))
+
+
+def parquet(env: hg.StreamEnvironment, folder: Path) -> hg.DataStream:
+    return env.from_source(hg.sources.parquet(folder / "*.parquet"))
+
+
+def csv(env: hg.StreamEnvironment, folder: Path) -> hg.DataStream:
+    return env.from_source(hg.sources.csv(folder / "a.csv"))
+
+
+def lookup(env: hg.StreamEnvironment, folder: Path) -> hg.DataStream:
+    return numbers(env).lookup(folder / "a.parquet", on="n")
+
+
+def through_a_link(env: hg.StreamEnvironment, folder: Path) -> hg.DataStream:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    return parquet(env, link)
+
+
+@pytest.mark.parametrize("read", [parquet, csv, lookup, through_a_link])
+@pytest.mark.parametrize("above", [False, True], ids=["the folder", "above it"])
+def test_what_the_job_reads(
+    folder: Path, read: Callable[[hg.StreamEnvironment, Path], hg.DataStream], above: bool
+) -> None:
+    env = hg.StreamEnvironment()
+    read(env, folder).sink_to(hg.sinks.parquet(folder.parent if above else folder, mode="overwrite"))
+    with pytest.raises(hg.PlanError, match=r"sink 'file' empties .* reads .*/a\.(csv|parquet), which is in it"):
+        env.execute()
+    assert names(folder) == ["a.csv", "a.parquet"]
+
+
+def test_a_job_may_append_to_what_it_reads_and_overwrite_other_folders(folder: Path) -> None:
+    env = hg.StreamEnvironment()
+    stream = parquet(env, folder)
+    stream.sink_to(hg.sinks.parquet(folder, mode="append"))
+    stream.sink_to(hg.sinks.parquet(f"{folder}2", mode="overwrite"))
+    env.execute()
+    assert sum(pq.read_table(path).num_rows for path in folder.glob("*.parquet")) == 6
+    assert pq.read_table(f"{folder}2").num_rows == 3
+
+
+def test_a_job_that_cannot_start_removes_nothing(folder: Path, tmp_path: Path) -> None:
+    later = tmp_path / "later.csv"
+    later.write_text("n\n1\n")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "x").touch()
+    env = hg.StreamEnvironment()
+    numbers(env).sink_to(hg.sinks.parquet(folder, mode="overwrite"))
+    numbers(env).sink_to(hg.sinks.parquet(full))
+    with pytest.raises(hg.SinkError, match="not empty"):
+        env.execute()
+    assert names(folder) == ["a.csv", "a.parquet"]
+    env = hg.StreamEnvironment()
+    numbers(env).sink_to(hg.sinks.parquet(folder, mode="overwrite"))
+    env.from_source(hg.sources.csv(later)).sink_to(hg.sinks.null())
+    later.unlink()
+    with pytest.raises(hg.SourceError, match="no such file"):
+        env.execute()
+    assert names(folder) == ["a.csv", "a.parquet"]
