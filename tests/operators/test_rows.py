@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -332,6 +333,10 @@ def leave(argument: Any) -> Any:
     raise SystemExit(3)
 
 
+def cancelled(argument: Any) -> Any:
+    raise asyncio.CancelledError
+
+
 @pytest.mark.parametrize(
     ("operator", "first_frame"),
     [
@@ -341,12 +346,17 @@ def leave(argument: Any) -> Any:
         (FlatMapRows(boom, OUT), "in boom"),
         (FlatMapRows(late_boom, OUT), "in late_boom"),
         (MapBatches(leave, OUT), "in leave"),
+        (MapBatches(cancelled, OUT), "in cancelled"),
     ],
 )
 def test_the_traceback_begins_at_the_users_frame(operator: Operator, first_frame: str) -> None:
     message = raises(operator)
     lines = message.split("\n")
-    assert " raised KeyError: 'no such thing'" in lines[0] or "leave raised SystemExit: 3" in lines[0]
+    assert (
+        " raised KeyError: 'no such thing'" in lines[0]
+        or "raised SystemExit: 3" in lines[0]
+        or "raised CancelledError" in lines[0]
+    )
     assert lines[1] == "Traceback (most recent call last):"
     assert lines[2].endswith(first_frame) and __file__ in lines[2]
 

@@ -122,8 +122,8 @@ class UserCode:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        # A user's sys.exit() would end the task thread without a word.
-        if isinstance(error, Exception | SystemExit) and not isinstance(error, HeadgateError):
+        # What is no Exception, too: that of sys.exit(), asyncio's CancelledError. An interrupt is not theirs.
+        if error is not None and not isinstance(error, HeadgateError | KeyboardInterrupt):
             text = "".join(traceback.format_exception(type(error), error, _without_us(error))).rstrip()
             what = f"{function_name(self._function)} raised {type(error).__name__}: {error}"
             raise UserFunctionError(f"{what}\n{text}") from None
