@@ -23,7 +23,6 @@ COLUMNS = {
     "bool": pa.array([True, None, False, True]),
     "string": pa.array(["", None, "ä€😀", LONG]),
     "large_string": pa.array(["", None, "ä€😀", LONG], pa.large_string()),
-    "string_view": pa.array(["", None, "ä€😀", LONG], pa.string_view()),
     "binary": pa.array([b"", None, b"\x00\xff", b"x"]),
     "fixed binary": pa.array([b"abc", None, b"\0\0\0", b"xyz"], pa.binary(3)),
     "decimal128": pa.array([Decimal("1.23"), None, Decimal("-9999999.99"), Decimal(0)], pa.decimal128(38, 2)),
@@ -81,6 +80,22 @@ def test_dictionaries_travel_as_their_values_at_any_depth(name: str) -> None:
         part = batch.slice(start, count)
         decoded = there_and_back(part)
         assert decoded.schema == plain_schema(batch.schema)
+        assert decoded.to_pydict() == part.to_pydict()
+
+
+VIEWS = {
+    "strings": (pa.array(["", None, LONG], pa.string_view()), pa.large_string()),
+    "binaries": (pa.array([b"", None, b"x" * 40], pa.binary_view()), pa.large_binary()),
+    "in a list": (pa.array([["a"], None, [LONG]], pa.list_(pa.string_view())), pa.list_(pa.large_string())),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_travel_as_large_columns(name: str) -> None:
+    column, data_type = VIEWS[name]
+    for part in (batch_of(column), batch_of(column).slice(1, 2), batch_of(column).slice(2, 0)):
+        decoded = there_and_back(part)
+        assert decoded.schema.field("x").type == data_type
         assert decoded.to_pydict() == part.to_pydict()
 
 

@@ -68,7 +68,7 @@ def _fixed_row_bytes(schema: pa.Schema) -> float | None:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as it travels: dictionary columns as their values, no metadata."""
+    """The schema as it travels: dictionary columns as their values, views as large columns, no metadata."""
     return pa.schema([_plain_field(field) for field in schema])
 
 
@@ -77,7 +77,11 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """The type without dictionary encoding, at any depth of lists, maps and structs."""
+    """The type without dictionary encoding and views, at any depth of lists, maps and structs."""
+    if pa.types.is_string_view(data_type):  # Arrow cannot take rows of views
+        return pa.large_string()
+    if pa.types.is_binary_view(data_type):
+        return pa.large_binary()
     if pa.types.is_dictionary(data_type):
         return plain_type(data_type.value_type)
     if pa.types.is_struct(data_type):

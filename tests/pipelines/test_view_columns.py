@@ -1,0 +1,45 @@
+"""Columns of views, whose rows Arrow cannot take, come as large ones; run-end encoded ones are refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+
+WORDS = ["weir", None, "a word that is too long for the view itself", "weir"]
+PLAIN = pa.schema({"n": pa.int64(), "word": pa.large_string(), "bytes": pa.large_binary()})
+VIEWS = pa.record_batch(
+    {
+        "n": pa.array(range(4)),
+        "word": pa.array(WORDS, pa.string_view()),
+        "bytes": pa.array([word and word.encode() for word in WORDS], pa.binary_view()),
+    }
+)
+
+
+def views(env: hg.StreamEnvironment) -> hg.DataStream:
+    return env.from_source(hg.sources.iterable([VIEWS, VIEWS]))
+
+
+def test_dealt_by_key_and_filtered() -> None:
+    env = hg.StreamEnvironment(parallelism=2)
+    assert views(env).schema == PLAIN
+    kept = views(env).filter("n <> 1 and word = 'weir'").collect()
+    assert kept["n"].to_pylist() == [0, 3, 0, 3] and kept.schema == PLAIN
+    counted = views(env).key_by("n").aggregate(final=True, words=hg.count("word"), last=hg.max("word")).collect()
+    assert counted.sort_by("n").to_pylist() == [
+        {"n": number, "words": 2 if word else 0, "last": word} for number, word in enumerate(WORDS)
+    ]
+
+
+def test_a_function_may_return_views() -> None:
+    env = hg.StreamEnvironment(parallelism=2)
+    back = views(env).map_batches(lambda batch: VIEWS, schema=VIEWS.schema).rebalance().collect()
+    assert back.schema == PLAIN and sorted(back["n"].to_pylist()) == sorted([0, 1, 2, 3] * 2)
+
+
+def test_run_end_encoded_columns_are_refused() -> None:
+    column = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None]))
+    with pytest.raises(hg.PlanError, match="column 'x' is run_end_encoded.* decode it"):
+        hg.StreamEnvironment().from_source(hg.sources.iterable([pa.record_batch({"x": column})]))
