@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headgate.errors import DataError, HeadgateError, PlanError, UserFunctionError
+from headgate.errors import DataError, HeadgateError, JobCancelled, PlanError, UserFunctionError
 from headgate.operators.base import Operator, OperatorContext
 from headgate.operators.rows import (
     ROWS_PER_BATCH,
@@ -374,3 +374,10 @@ def test_errors_of_ours_pass_through_a_users_function() -> None:
     with pytest.raises(HeadgateError) as caught:
         run(MapBatches(function, OUT), BATCH)
     assert type(caught.value) is DataError and caught.value.message == "mine"
+
+
+def test_the_cancel_of_a_job_that_a_function_runs_is_not_this_jobs() -> None:
+    def function(batch: pa.RecordBatch) -> Any:
+        raise JobCancelled("job 'inner' was cancelled")
+
+    assert "raised JobCancelled: job 'inner' was cancelled" in raises(MapBatches(function, OUT))

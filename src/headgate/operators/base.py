@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from headgate.errors import HeadgateError, UserFunctionError
+from headgate.errors import HeadgateError, JobCancelled, UserFunctionError
 from headgate.records.elements import MAX_TIME, MIN_TIME
 
 __all__ = [
@@ -123,7 +123,9 @@ class UserCode:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         # What is no Exception, too: that of sys.exit(), asyncio's CancelledError. An interrupt is not theirs.
-        if error is not None and not isinstance(error, HeadgateError | KeyboardInterrupt):
+        # Nor is a HeadgateError, except that of another job's cancel: this job was not cancelled.
+        ours = isinstance(error, HeadgateError) and not isinstance(error, JobCancelled)
+        if error is not None and not ours and not isinstance(error, KeyboardInterrupt):
             text = "".join(traceback.format_exception(type(error), error, _without_us(error))).rstrip()
             what = f"{function_name(self._function)} raised {type(error).__name__}: {error}"
             raise UserFunctionError(f"{what}\n{text}") from None
