@@ -31,6 +31,7 @@ from headgate.operators.base import Operator, OperatorContext
 from headgate.protocol.messages import PartitionRequest
 from headgate.records.arrow import BatchCodec
 from headgate.runtime.chain import ToOperator, joined
+from headgate.runtime.cores import own_cores
 from headgate.runtime.input import TaskInput
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.task import END, MORE, Head, InputHead, Task
@@ -231,4 +232,5 @@ class _Process:
 if __name__ == "__main__":
     sys.setswitchinterval(0.0005)
     pa.set_cpu_count(1)
-    serve(_Process().answer)
+    with own_cores(int(sys.argv[1]), 2):
+        serve(_Process().answer)

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 
+from headgate.runtime.cores import own_cores
+
 SEGMENT = 32 << 10
 #: As many buffers as `exchange` may use for one channel; both ends go round them.
 BUFFERS = 64
@@ -28,7 +30,7 @@ def payload_rate(volume: int) -> float:
         with subprocess.Popen(command) as sender:
             try:
                 connection, _ = listener.accept()
-                with connection:
+                with connection, own_cores(0, 2):
                     received, seconds = _receive(connection)
             finally:
                 sender.kill()
@@ -67,4 +69,5 @@ def _tune(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    _send(int(sys.argv[1]), int(sys.argv[2]))
+    with own_cores(1, 2):  # as the two TaskManagers of `exchange`
+        _send(int(sys.argv[1]), int(sys.argv[2]))

@@ -10,12 +10,13 @@ import traceback
 
 from headgate.errors import HeadgateError
 from headgate.runtime import taskmanager
+from headgate.runtime.cores import own_cores
 
 
 def main() -> int:
     """Exit code 0 when the driver knows how it ended, 3 when it could not be told, 1 for a bug of ours."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # who sends it to us means us; the driver then says what we died of
-    index, host = int(sys.argv[1]), sys.argv[2]
+    index, count, host = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     pipe = sys.stdin.buffer
     size = int.from_bytes(pipe.read(8), "big")
     payload = pipe.read(size)
@@ -23,7 +24,8 @@ def main() -> int:
         return 3
     threading.Thread(target=_end_with_parent, args=(pipe.fileno(),), name="headgate-parent-watch", daemon=True).start()
     try:
-        taskmanager.run(payload, index, host)
+        with own_cores(index, count):
+            taskmanager.run(payload, index, host)
     except HeadgateError:
         return 3
     except BaseException:

@@ -88,7 +88,7 @@ class _Processes:
         self._watchers: list[threading.Thread] = []
         try:
             for index in range(count):
-                self._start(payload, index, on_exit)
+                self._start(payload, index, count, on_exit)
         except BaseException as error:  # an interrupt, too
             self.cancel()
             self.join(_KILL_TIMEOUT)
@@ -96,9 +96,9 @@ class _Processes:
                 raise TaskManagerLost(f"cannot start TaskManager {len(self._children)}'s process: {error}") from error
             raise
 
-    def _start(self, payload: bytes, index: int, on_exit: OnExit) -> None:
+    def _start(self, payload: bytes, index: int, count: int, on_exit: OnExit) -> None:
         child = subprocess.Popen(
-            [sys.executable, "-m", "headgate.runtime.child", str(index), _LOOPBACK],
+            [sys.executable, "-m", "headgate.runtime.child", str(index), str(count), _LOOPBACK],
             stdin=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             process_group=0,  # Ctrl-C is the driver's to handle

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.runtime.cores import own_cores
 from headgate.runtime.deployment import OnExit
 from headgate.spark.failures import explain
 
@@ -88,8 +89,9 @@ def barrier_tasks(spark: SparkSession, main: TaskMain, payload: bytes, count: in
             pass
         task = BarrierTaskContext.get()
         index = task.partitionId()
-        address = host if host is not None else task.getTaskInfos()[index].address.rpartition(":")[0]
-        main(payload, index, address)
+        hosts = [info.address.rpartition(":")[0] for info in task.getTaskInfos()]
+        with own_cores(hosts[:index].count(hosts[index]), hosts.count(hosts[index])):
+            main(payload, index, host or hosts[index])
         yield pa.RecordBatch.from_pydict({"id": pa.array([index], pa.int64())})
 
     return spark.range(0, count, 1, count).mapInArrow(run, "id long", barrier=True)
