@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+from pyarrow.fs import LocalFileSystem
+
 from headgate.connectors.file_sink import FileSink
 from headgate.connectors.files import DataFile
 from headgate.errors import PlanError, SourceError
@@ -30,7 +32,8 @@ def check_overwrites(graph: StreamGraph) -> None:
 
 def _read_by(node: Node) -> Sequence[DataFile]:
     if isinstance(node.operator, partial):
-        return [argument.file() for argument in node.operator.args if isinstance(argument, TableFile)]
+        tables = [argument for argument in node.operator.args if isinstance(argument, TableFile)]
+        return [DataFile(LocalFileSystem(), str(table.path), 0) for table in tables]
     if node.source is not None:
         with suppress(SourceError):  # preparing the source finds the same, and says at which operator
             return node.source.files()

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
-from pyarrow import fs
 
-from headgate.connectors.files import DataFile
 from headgate.errors import PlanError, SourceError
 
 
@@ -57,10 +55,6 @@ class TableFile:
         if not table.schema.equals(self.schema):
             raise SourceError(f"lookup table {self.path}: its columns changed after the job was written; start it anew")
         return table
-
-    def file(self) -> DataFile:
-        """The file as a source would see it."""
-        return DataFile(fs.LocalFileSystem(), str(self.path), 0)
 
     def __str__(self) -> str:
         return f"lookup table {self.path}"
