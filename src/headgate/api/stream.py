@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,14 +51,14 @@ if TYPE_CHECKING:
 _GLOBAL_KEY = Partitioning("key_group")
 
 
-class _LastOperator:
+class _LastOperator(ABC):
     """Settings of the operator that was written last."""
 
     _env: StreamEnvironment
 
+    @abstractmethod
     def _last(self, what: str) -> int:
         """The id of that operator's node."""
-        raise NotImplementedError
 
     def name(self, name: str) -> Self:
         """Name it, for metrics, errors and `explain`; a second operator of that name becomes `name#2`."""
