@@ -173,4 +173,4 @@ def test_a_folder_that_is_not_writable(tmp_path: Path) -> None:
     counted(env).sink_to(hg.sinks.csv(os.path.join(tmp_path, "file", "out")))
     with pytest.raises(hg.SinkError, match="cannot be written") as caught:
         env.execute()
-    assert caught.value.operator == "file"
+    assert caught.value.operator == "csv"

@@ -17,6 +17,7 @@ from headgate.api.watermark import Watermark
 from headgate.config import Config
 from headgate.connectors.base import Sink, Source
 from headgate.connectors.collect_sink import CollectSink
+from headgate.connectors.file_sink import FileSink
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.connectors.sinks import parquet
 from headgate.errors import ConfigError, PlanError
@@ -180,7 +181,10 @@ class StreamEnvironment:
 
 
 def default_name(connector: Source | Sink) -> str:
-    """`csv` for a CsvSource, `for_each_batch` for a ForEachBatchSink, `iterable` for both kinds of iterables."""
+    """`csv` for what reads or writes CSV files, `for_each_batch` for a ForEachBatchSink, `iterable` for both kinds of
+    iterables."""
+    if isinstance(connector, FileSink):
+        return connector.format_name
     if isinstance(connector, (ListSource, FactorySource)):
         return "iterable"
     words = re.findall("[A-Z][a-z0-9]*", type(connector).__name__)

@@ -44,6 +44,7 @@ class FileSink(Sink):
                 f"write to a local path or to {', '.join(f'{name}://' for name in _SCHEMES)}"
             )
         self._format = format_
+        self.format_name = format_.extension
         self._mode = mode
         self.replaces = mode == "overwrite"
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
