@@ -204,7 +204,7 @@ def test_release_keeps_only_what_is_being_sent(make: MakeOutput) -> None:
 def test_it_says_how_long_its_queues_are(make: MakeOutput) -> None:
     output = make(channels=2)
     output.write(1, bytes(2 * SIZE + 1))
-    assert list(output.partition.queue_lengths()) == [0, 3]
+    assert [queue.queue_length for queue in output.partition.subpartitions] == [0, 3]
     assert not output.partition.is_consumed
 
 

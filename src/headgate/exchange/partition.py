@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer import Buffer
@@ -148,6 +148,3 @@ class ResultPartition:
 
     def subpartition(self, index: int) -> PipelinedSubpartition:
         return self.subpartitions[index]
-
-    def queue_lengths(self) -> Sequence[int]:
-        return [subpartition.queue_length for subpartition in self.subpartitions]

@@ -182,12 +182,11 @@ class Task:
         self.name = name
         self.head = head
         self.operators = operators
-        self.writers = writers
+        self.writers = tuple(writers)
         self._mailbox = mailbox
         self._opened = opened
         self._done = done
         self._begun = False
-        self._writer_tuple = tuple(writers)
         self.idle_s = 0.0
         self.backpressured_s = 0.0
         self.started_at = 0.0
@@ -260,14 +259,14 @@ class Task:
         """Let writers do what is due by the clock; returns when to look again."""
         deadline = self._next_deadline()
         if deadline is not None and (now := time.monotonic()) >= deadline:
-            for writer in self._writer_tuple:
+            for writer in self.writers:
                 writer.on_time(now)
             deadline = self._next_deadline()
         return deadline
 
     def _next_deadline(self) -> float | None:
         earliest: float | None = None
-        for writer in self._writer_tuple:
+        for writer in self.writers:
             deadline = writer.deadline
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
@@ -275,7 +274,7 @@ class Task:
 
     def _writers_available(self) -> bool:
         available = True
-        for writer in self._writer_tuple:
+        for writer in self.writers:
             if not writer.is_available and not writer.drain():
                 available = False
         return available
