@@ -22,7 +22,7 @@ def test_too_few_buffers_fails_at_creation_and_says_what_to_change(locks: Checke
         network.create_local_pool("sum[1] output", 4, 4)
     message = str(caught.value)
     for fact in ("sum[1] output needs 4 network buffers of 512 bytes", "only 3 of 10", "network_memory",
-                 "buffers_per_channel", "floating_buffers_per_gate", "segment_size"):  # fmt: skip
+                 "buffers_per_channel", "segment_size"):  # fmt: skip
         assert fact in message
     with pytest.raises(InsufficientBuffers, match=r"sum\[1\] input needs 4"):
         network.request_exclusive(4, "sum[1] input")

@@ -5,35 +5,48 @@ from __future__ import annotations
 import pytest
 
 import headgate as hg
+from headgate.runtime import job
 from tests.runtime.jobs import END, counted, environment, error_of, keyed, within
 
 
-@pytest.mark.parametrize("segments", range(1, 9))
-def test_too_few_buffers(segments: int) -> None:
+def test_execute_says_how_many_buffers_are_needed_in_all() -> None:
+    """Per TaskManager: outputs of two channels take three each, inputs two exclusive ones and a floating one."""
+    env = environment(network_memory=11 * 512, segment_size=512)
+    keyed(keyed(counted(env)).select("n")).sink_to(hg.sinks.null())
+    with pytest.raises(hg.InsufficientBuffers) as caught:
+        env.execute_async("tight")
+    assert caught.value.job == "tight"
+    for fact in ("needs 12 network buffers of 512 bytes in all", "6 for outputs", "4 exclusive", "2 floating",
+                 "network_memory=5632 holds 11", "raise network_memory to 6144", "buffers_per_channel (now 2)",
+                 "segment_size"):  # fmt: skip
+        assert fact in caught.value.message
+
+
+def test_the_taskmanager_that_needs_most_is_named() -> None:
+    """Three subtasks on two TaskManagers: two of them share the first."""
+    env = environment(network_memory=20 * 512, segment_size=512, parallelism=3)
+    keyed(keyed(counted(env)).select("n")).sink_to(hg.sinks.null())
+    with pytest.raises(hg.InsufficientBuffers, match="TaskManager 0 needs 28 network buffers"):
+        env.execute_async()
+
+
+@pytest.mark.parametrize("segments", range(1, 12))
+def test_a_need_computed_wrongly_ends_the_job_all_the_same(segments: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However far the building got, what was lent by then comes back."""
+    monkeypatch.setattr(job, "check_network_memory", lambda plan, config: None)
     env = environment(network_memory=segments * 512, segment_size=512)
     keyed(keyed(counted(env)).select("n")).sink_to(hg.sinks.null())
-    job = env.execute_async("tight")
     with within(END):
-        error = error_of(job)
+        error = error_of(env.execute_async("tight"))
     assert type(error) is hg.InsufficientBuffers
     assert error.job == "tight"
-    for option in ("network_memory", "buffers_per_channel", "segment_size"):
-        assert option in error.message
-    assert "needs" in error.message and "network buffers of 512 bytes" in error.message
     assert "of aggregate" in error.message or "of generate" in error.message
 
 
-def test_too_few_buffers_in_a_process() -> None:
-    env = environment(processes=True, network_memory=4 * 512, segment_size=512)
-    keyed(counted(env)).sink_to(hg.sinks.null())
-    error = error_of(env.execute_async())
-    assert type(error) is hg.InsufficientBuffers and "raise network_memory" in error.message
-
-
-def test_just_enough_buffers() -> None:
+@pytest.mark.parametrize("processes", [False, True])
+def test_just_enough_buffers(processes: bool) -> None:
     """Per TaskManager: an output of two channels takes three, an input two exclusive ones and a floating one."""
-    env = environment(network_memory=6 * 512, segment_size=512)
+    env = environment(processes=processes, network_memory=6 * 512, segment_size=512)
     keyed(counted(env)).sink_to(hg.sinks.null())
     assert env.execute().rows_in == 1000
 

@@ -169,7 +169,7 @@ class NetworkBufferPool:
             raise InsufficientBuffers(
                 f"{owner} needs {count} network buffers of {self.segment_size} bytes, but only {left} of "
                 f"{self.total_segments} are not promised to others: raise network_memory, or lower "
-                f"buffers_per_channel, floating_buffers_per_gate or segment_size"
+                f"buffers_per_channel or segment_size"
             )
         self._required += count
 

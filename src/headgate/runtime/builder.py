@@ -25,6 +25,7 @@ from headgate.operators.base import Operator, OperatorContext
 from headgate.plan.execution import Channel, ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
+from headgate.plan.network_memory import floating_pool, output_pool
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.chain import Chained, ToOperator, ToWriter, joined
@@ -110,10 +111,11 @@ class TaskBuilder:
     def _partition(self, vertex: JobVertex, edge: JobEdge, subtask: int) -> ResultPartition:
         config, count = self._here.config, self._here.plan.subpartitions(edge)
         name = f"output of {vertex.name}[{subtask}] to {self._here.plan.job.vertex(edge.target).name}"
+        size = output_pool(count, config)
         pool = self._here.pool.create_local_pool(
             name,
-            required=count + 1,
-            maximum=max(count + 1, count * config.buffers_per_channel + config.floating_buffers_per_gate),
+            required=size.required,
+            maximum=size.maximum,
             subpartitions=count,
             max_per_subpartition=config.max_buffers_per_channel,
             max_overdraft=config.max_overdraft_buffers_per_gate,
@@ -277,9 +279,8 @@ class _TaskAssembly:
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
         floating: LocalBufferPool | None = None
         if any(plan.place(channel.producer) != here.index for channel in wanted):
-            floating = here.pool.create_local_pool(
-                f"{name}, floating", required=1, maximum=here.config.floating_buffers_per_gate
-            )
+            size = floating_pool(here.config)
+            floating = here.pool.create_local_pool(f"{name}, floating", size.required, size.maximum)
             self._floating.append(floating)
             self._builder.floating.append(floating)
         channels: list[InputChannel] = []

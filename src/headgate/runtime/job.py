@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.config import Config
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InsufficientBuffers
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
+from headgate.plan.network_memory import check_network_memory
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.jobmaster import JobMaster, JobState
 from headgate.runtime.where import current_operator
@@ -83,9 +84,14 @@ def submit(graph: StreamGraph, name: str, config: Config, deployment: Deployment
     """Check, prepare sources and sinks, and start. Raises what is wrong before anything runs."""
     job_graph = build_job_graph(graph)
     count = deployment.taskmanagers(job_graph.parallelism, config)
+    plan = ExecutionPlan(job_graph, count)
+    try:
+        check_network_memory(plan, config)
+    except InsufficientBuffers as error:
+        raise error.at(job=name) from None
     deployment.check(count, config)
     run = f"{os.getpid():x}-{os.urandom(4).hex()}"
-    master = JobMaster(name, run, ExecutionPlan(job_graph, count), config, deployment)
+    master = JobMaster(name, run, plan, config, deployment)
     try:
         master.start()
     except HeadgateError as error:

@@ -1,0 +1,77 @@
+"""How many network buffers a plan needs: the sizes of its pools, and the sum for each TaskManager before any runs.
+
+The rules are those of `research/flink.md` 1.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.config import Config
+from headgate.errors import InsufficientBuffers
+from headgate.plan.execution import ExecutionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """What a local pool has a right to, and what it may have while others do not need it; buffers."""
+
+    required: int
+    maximum: int
+
+
+def output_pool(subpartitions: int, config: Config) -> PoolSize:
+    """A result partition can run with one buffer for each subpartition, and one more that is being filled."""
+    required = subpartitions + 1
+    most = subpartitions * config.buffers_per_channel + config.floating_buffers_per_gate
+    return PoolSize(required, max(required, most))
+
+
+def floating_pool(config: Config) -> PoolSize:
+    """The buffers that the remote channels of an input share; one is enough to go on."""
+    return PoolSize(1, config.floating_buffers_per_gate)
+
+
+@dataclass(slots=True)
+class NetworkNeed:
+    """Buffers that one TaskManager cannot do without."""
+
+    outputs: int = 0
+    exclusive: int = 0
+    floating: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.outputs + self.exclusive + self.floating
+
+    def __str__(self) -> str:
+        return f"{self.outputs} for outputs, {self.exclusive} exclusive to remote channels, {self.floating} floating"
+
+
+def network_need(plan: ExecutionPlan, taskmanager: int, config: Config) -> NetworkNeed:
+    """What all tasks of one TaskManager need together."""
+    need = NetworkNeed()
+    for vertex, subtask in plan.subtasks(taskmanager):
+        for edge in plan.job.edges:
+            if edge.source == vertex.id:
+                need.outputs += output_pool(plan.subpartitions(edge), config).required
+            if edge.target == vertex.id:
+                channels = plan.channels(edge, subtask)
+                remote = sum(plan.place(channel.producer) != taskmanager for channel in channels)
+                need.exclusive += remote * config.buffers_per_channel
+                need.floating += floating_pool(config).required if remote else 0
+    return need
+
+
+def check_network_memory(plan: ExecutionPlan, config: Config) -> None:
+    """Raises InsufficientBuffers that says what is needed in all, what there is, and what to change."""
+    needs = [network_need(plan, taskmanager, config) for taskmanager in range(plan.taskmanagers)]
+    worst = max(range(len(needs)), key=lambda taskmanager: needs[taskmanager].total)
+    need, size = needs[worst], config.segment_size
+    there = config.network_memory // size
+    if need.total > there:
+        raise InsufficientBuffers(
+            f"TaskManager {worst} needs {need.total} network buffers of {size} bytes in all ({need}), but "
+            f"network_memory={config.network_memory} holds {there}: raise network_memory to {need.total * size}, "
+            f"or lower buffers_per_channel (now {config.buffers_per_channel}) or segment_size"
+        )
