@@ -23,7 +23,7 @@ from headgate.protocol.decoders import RequestDecoder
 from headgate.protocol.messages import BUFFER_RESPONSE, EVENT_BUFFER, AddCredit, PartitionRequest
 from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
-from headgate.records.elements import Event
+from headgate.records.events import EndOfData, EndOfPartition
 from tests.memory.conftest import CheckedLocks
 
 SEGMENT = 16
@@ -193,12 +193,12 @@ class Link:
         self.visible[channel] = len(self.written[channel])
 
     def write_event(self, channel: int) -> None:
-        self.partition.write_event(channel, Event.END_OF_DATA)
+        self.partition.write_event(channel, EndOfData())
         self.written[channel].append(END_OF_DATA)
         self.visible[channel] = len(self.written[channel])
 
     def end(self, channel: int) -> None:
-        self.partition.write_event(channel, Event.END_OF_PARTITION)
+        self.partition.write_event(channel, EndOfPartition())
         self.written[channel].append(END_OF_PARTITION)
         self.visible[channel] = len(self.written[channel])
         self.ended[channel] = True
@@ -286,7 +286,7 @@ class Link:
             self.read[channel].extend(item.view)
             self.held.append(item)
         else:
-            self.read[channel].append(END_OF_DATA if item is Event.END_OF_DATA else END_OF_PARTITION)
+            self.read[channel].append(END_OF_DATA if isinstance(item, EndOfData) else END_OF_PARTITION)
         got = self.read[channel]
         assert got == self.written[channel][: len(got)], "lost, doubled or reordered"
         return True

@@ -12,7 +12,8 @@ from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.sender import Polled
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import Event, Watermark, WatermarkStatus
+from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.events import decode_event
 from headgate.records.spanning import SpanningDeserializer
 from tests.exchange.link import OneAtATime
 from tests.memory.conftest import CheckedLocks
@@ -102,7 +103,7 @@ class Rig:
         while buffers and (polled := poll_one(subpartition)) is not None:
             buffers -= 1
             if polled.is_event:
-                seen.append(Event(int.from_bytes(polled.buffer.view, "big")))
+                seen.append(decode_event(polled.buffer.view))
                 continue
             for element in self._deserializers[channel].feed(polled.buffer.view):
                 is_small = isinstance(element, Watermark | WatermarkStatus)

@@ -14,7 +14,7 @@ from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.messages import DATA_BUFFER, EVENT_BUFFER, encode_buffer_response
 from headgate.protocol.receiver import Receiver
-from headgate.records.elements import Event, encode_event
+from headgate.records.events import EndOfData, EndOfPartition, Event, encode_event
 from tests.exchange.link import OneAtATime
 from tests.memory.conftest import CheckedLocks
 
@@ -67,10 +67,10 @@ def local() -> Iterator[Local]:
 
 def test_a_local_channel_hands_on_buffers_and_events_in_order(local: Local) -> None:
     local.write(b"0123456789")
-    local.partition.write_event(0, Event.END_OF_DATA)
-    local.partition.write_event(0, Event.END_OF_PARTITION)
-    assert local.read() == [b"01234567", b"89", Event.END_OF_DATA, Event.END_OF_PARTITION]
-    assert local.channel.bytes_in == 10 + 2 * 4
+    local.partition.write_event(0, EndOfData())
+    local.partition.write_event(0, EndOfPartition())
+    assert local.read() == [b"01234567", b"89", EndOfData(), EndOfPartition()]
+    assert local.channel.bytes_in == 10 + 5 + 4
 
 
 def test_a_local_channel_copies_nothing(local: Local) -> None:
@@ -201,14 +201,14 @@ def test_a_remote_channel_asks_for_its_subpartition_with_its_exclusive_buffers(r
 
 
 def test_buffers_and_events_come_in_order_and_are_counted(remote: Remote) -> None:
-    remote.arrive(remote.frame(b"12345678") + remote.frame(b"9") + remote.frame(Event.END_OF_DATA))
+    remote.arrive(remote.frame(b"12345678") + remote.frame(b"9") + remote.frame(EndOfData()))
     assert remote.channel.queue_length == 3 and remote.told
-    assert [remote.poll() for _ in range(4)] == [b"12345678", b"9", Event.END_OF_DATA, None]
+    assert [remote.poll() for _ in range(4)] == [b"12345678", b"9", EndOfData(), None]
     assert (remote.channel.bytes_in, remote.channel.buffers_in) == (9, 2)
 
 
 def test_the_gate_is_told_again_after_it_has_seen_all(remote: Remote) -> None:
-    for content in (b"1", b"2", Event.END_OF_DATA):
+    for content in (b"1", b"2", EndOfData()):
         remote.told.clear()
         remote.arrive(remote.frame(content))
         assert remote.told and [remote.poll(), remote.poll()] == [content, None]
@@ -257,10 +257,10 @@ def test_a_buffer_twice_is_an_error(remote: Remote) -> None:
 
 
 def test_an_event_counts_in_the_sequence(remote: Remote) -> None:
-    remote.arrive(remote.frame(Event.END_OF_DATA))
+    remote.arrive(remote.frame(EndOfData()))
     remote.sequence = 0
     with pytest.raises(ExchangeError, match="buffer 0 came where 1 was expected"):
-        remote.arrive(remote.frame(Event.END_OF_PARTITION))
+        remote.arrive(remote.frame(EndOfPartition()))
 
 
 def test_the_sequence_wraps(remote: Remote) -> None:
@@ -313,9 +313,9 @@ def test_what_still_arrives_for_a_channel_that_left_is_dropped(remote: Remote) -
     """The leave is not yet known to the network thread: whole buffers, then an event."""
     remote.arrive(remote.frame(b"1"))
     remote.channel.release()
-    remote.arrive(remote.frame(b"2") + remote.frame(b"3") + remote.frame(Event.END_OF_DATA))
+    remote.arrive(remote.frame(b"2") + remote.frame(b"3") + remote.frame(EndOfData()))
     remote.deliver()
-    remote.arrive(remote.frame(b"4") + remote.frame(Event.END_OF_PARTITION))
+    remote.arrive(remote.frame(b"4") + remote.frame(EndOfPartition()))
     assert remote.channel.queue_length == 0 and remote.channel.poll() == (None, False)
 
 

@@ -11,7 +11,7 @@ from headgate.errors import ExchangeError
 from headgate.exchange.channels import InputChannel
 from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
-from headgate.records.elements import Event
+from headgate.records.events import Event
 
 
 class Scripted(InputChannel):

@@ -12,7 +12,7 @@ from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.records.elements import Event
+from headgate.records.events import EndOfData, EndOfPartition
 from tests.exchange.link import OneAtATime
 from tests.exchange.rig import poll_one
 from tests.memory.conftest import CheckedLocks
@@ -165,7 +165,7 @@ def test_an_event_closes_the_open_segment_and_takes_none(make: MakeOutput) -> No
     told: list[int] = []
     output.partition.subpartition(0).attach(lambda: told.append(0))
     output.write(0, b"12")
-    output.partition.write_event(0, Event.END_OF_DATA)
+    output.partition.write_event(0, EndOfData())
     assert told == [0], "an event is not left waiting"
     data = output.poll(0)
     assert bytes(data.view) == b"12"
@@ -175,10 +175,10 @@ def test_an_event_closes_the_open_segment_and_takes_none(make: MakeOutput) -> No
 
 def test_after_the_last_event_the_subpartition_is_finished(make: MakeOutput) -> None:
     output = make()
-    output.partition.write_event(0, Event.END_OF_DATA)
-    output.partition.write_event(0, Event.END_OF_PARTITION)
+    output.partition.write_event(0, EndOfData())
+    output.partition.write_event(0, EndOfPartition())
     assert output.partition.subpartition(0).finished
-    assert output.read(0) == bytes([0, 0, 0, 8]) + bytes(4)
+    assert output.read(0) == bytes([0, 0, 0, 8, 1]) + bytes(4)
 
 
 def test_writing_for_a_reader_that_left_goes_nowhere_and_costs_nothing(make: MakeOutput) -> None:

@@ -9,11 +9,12 @@ from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.segment import MemorySegment
-from headgate.records.elements import Event, decode_event
+from headgate.records.events import EndOfData, EndOfPartition, Event, decode_event
 from tests.exchange.link import OneAtATime
 from tests.exchange.rig import poll_one
 
 SIZE = 8
+END = EndOfData()
 
 
 class Queue:
@@ -51,7 +52,7 @@ class Queue:
     def full(self, written: bytes = b"12345678") -> None:
         self.end(self.begin(written))
 
-    def event(self, event: Event = Event.END_OF_DATA) -> None:
+    def event(self, event: Event = END) -> None:
         self.subpartition.add(EventConsumer(event))
         self.subpartition.announce()
 
@@ -148,12 +149,12 @@ def test_an_event_behind_a_buffer_that_was_closed_for_it_tells(queue: Queue) -> 
     queue.begin(b"12").finish()
     queue.event()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll(), queue.poll()] == [b"12", Event.END_OF_DATA, None]
+    assert [queue.poll(), queue.poll(), queue.poll()] == [b"12", EndOfData(), None]
 
 
 def test_the_end_tells(queue: Queue) -> None:
     queue.subpartition.finish()
-    assert queue.told == 1 and queue.poll() is Event.END_OF_PARTITION
+    assert queue.told == 1 and isinstance(queue.poll(), EndOfPartition)
 
 
 def test_without_a_reader_nobody_is_told_until_there_is_one() -> None:
@@ -224,7 +225,7 @@ def test_while_a_flush_stands_added_buffers_tell_nobody(queue: Queue) -> None:
     queue.full(b"2")
     queue.event()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll(), queue.poll()] == [b"1", b"2", Event.END_OF_DATA]
+    assert [queue.poll(), queue.poll(), queue.poll()] == [b"1", b"2", EndOfData()]
 
 
 def test_a_flush_is_over_when_the_reader_has_reached_the_last_buffer(queue: Queue) -> None:
@@ -297,7 +298,7 @@ def test_several_buffers_in_one_look_up_to_a_limit_or_an_event(queue: Queue) -> 
         looks.append([(bytes(p.buffer.view), p.backlog, p.sequence, p.next_is_event) for p in polled])
         for p in polled:
             p.buffer.recycle()
-    event = bytes([0, 0, 0, 8])
+    event = bytes([0, 0, 0, 8, 1])
     assert looks == [
         [(b"1", 3, 0, False), (b"2", 2, 1, False), (b"3", 1, 2, False)],
         [(b"4", 0, 3, True)],
@@ -408,4 +409,4 @@ def test_after_the_end_nothing_is_taken(queue: Queue) -> None:
     queue.subpartition.finish()
     queue.full()
     assert queue.out == 0
-    assert [queue.poll(), queue.poll()] == [Event.END_OF_PARTITION, None]
+    assert [queue.poll(), queue.poll()] == [EndOfPartition(), None]

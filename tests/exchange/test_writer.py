@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from headgate.errors import ExchangeError
 from headgate.exchange.selectors import Broadcast, Forward, KeyGroups, Rebalance
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import Event, Watermark, WatermarkStatus
+from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.events import EndOfData, EndOfPartition
 from tests.exchange.rig import NEVER, ROW, Rig, rows
 
 MESSAGE = 10  # rows of 8 bytes in a message of 80
-END = (Event.END_OF_DATA, Event.END_OF_PARTITION)
+END = (EndOfData(), EndOfPartition())
 MakeRig = Callable[..., Rig]
 
 

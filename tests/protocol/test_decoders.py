@@ -40,7 +40,8 @@ from headgate.protocol.messages import (
     encode_buffer_response,
 )
 from headgate.protocol.sender import Sender, SubpartitionView
-from headgate.records.elements import decode_element, decode_event
+from headgate.records.elements import decode_element
+from headgate.records.events import decode_event
 
 SEGMENT = 24
 NUMBER = st.integers(0, 2**32 - 1)

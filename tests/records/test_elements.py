@@ -1,4 +1,4 @@
-"""Small stream elements and events, as bytes and back."""
+"""Small stream elements, as bytes and back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from headgate.errors import ExchangeError
 from headgate.records.elements import (
     MAX_TIME,
     MIN_TIME,
-    Event,
     Tag,
     Watermark,
     WatermarkStatus,
     decode_element,
-    decode_event,
     encode_element,
-    encode_event,
 )
 
 
@@ -47,15 +44,3 @@ def test_a_status_comes_back(active: bool) -> None:
 def test_what_no_writer_sends_is_corruption(tag: int, body: bytes) -> None:
     with pytest.raises(ExchangeError, match=f"stream corrupted: element tag {int(tag)} with {len(body)} bytes"):
         decode_element(tag, body)
-
-
-@pytest.mark.parametrize("event", Event)
-def test_an_event_comes_back(event: Event) -> None:
-    assert decode_event(encode_event(event)) is event
-    assert decode_event(memoryview(encode_event(event))) is event
-
-
-@pytest.mark.parametrize("body", [b"", b"\x00\x00\x00", b"\x00\x00\x00\x07", b"\xff\xff\xff\xff", bytes(5)])
-def test_an_unknown_event_is_corruption(body: bytes) -> None:
-    with pytest.raises(ExchangeError, match="stream corrupted: unknown event"):
-        decode_event(body)

@@ -15,14 +15,15 @@ from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, Event, Watermark, WatermarkStatus
+from headgate.records.elements import MAX_TIME, Watermark, WatermarkStatus
+from headgate.records.events import EndOfData, EndOfPartition, Event
 from headgate.records.spanning import Element, serialize
 from headgate.runtime.input import TaskInput
 
 SCHEMA = pa.schema({"n": pa.int64()})
 CODEC = BatchCodec(SCHEMA)
 ROW = 8
-END = (Event.END_OF_DATA, Event.END_OF_PARTITION)
+END = (EndOfData(), EndOfPartition())
 
 
 def rows(*values: int) -> pa.RecordBatch:
@@ -254,9 +255,9 @@ def test_the_end_is_when_all_channels_have_ended_and_all_is_handed_out() -> None
 
 def test_the_end_of_data_alone_is_not_the_end() -> None:
     fed = Fed(1)
-    fed.feed(0, 0, Event.END_OF_DATA)
+    fed.feed(0, 0, EndOfData())
     assert fed.all() == [] and not fed.input.is_finished
-    fed.feed(0, 0, Event.END_OF_PARTITION)
+    fed.feed(0, 0, EndOfPartition())
     assert fed.all() == [Watermark(MAX_TIME)] and fed.input.is_finished
 
 

@@ -20,7 +20,7 @@ from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import BufferResponse, PartitionRequest
-from headgate.records.elements import Event, decode_event
+from headgate.records.events import Event, decode_event
 
 #: Told, from any thread, when a channel without data has some again.
 NotifyGate = Callable[[int], None]

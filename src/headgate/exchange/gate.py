@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from headgate.exchange.channels import InputChannel
 from headgate.memory.buffer import Buffer
-from headgate.records.elements import Event
+from headgate.records.events import Event
 
 
 class InputGate:

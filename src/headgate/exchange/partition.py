@@ -10,7 +10,7 @@ from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
-from headgate.records.elements import Event
+from headgate.records.events import EndOfPartition, Event
 
 
 class ResultPartition:
@@ -117,7 +117,7 @@ class ResultPartition:
     def write_event(self, index: int, event: Event) -> None:
         """Queue an event behind all that was written; it takes no segment."""
         self._finish_builder(index)
-        if event is Event.END_OF_PARTITION:
+        if isinstance(event, EndOfPartition):
             self.subpartitions[index].finish()
         else:
             self.subpartitions[index].add(EventConsumer(event))

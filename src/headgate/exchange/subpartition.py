@@ -16,7 +16,7 @@ from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
 from headgate.protocol.sender import Polled
-from headgate.records.elements import Event, encode_event
+from headgate.records.events import EndOfPartition, Event, encode_event
 
 
 class EventConsumer:
@@ -91,7 +91,7 @@ class PipelinedSubpartition:
         with self._lock:
             if self._released or self.finished:
                 return
-            self._queue.append(EventConsumer(Event.END_OF_PARTITION))
+            self._queue.append(EventConsumer(EndOfPartition()))
             self.finished = True
             notify = self._news()
         if notify is not None:

@@ -17,7 +17,8 @@ from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
 from headgate.exchange.selectors import Broadcast, ChannelSelector
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import Event, Watermark, WatermarkStatus
+from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.events import EndOfData, EndOfPartition, Event
 from headgate.records.spanning import Element, serialize
 
 
@@ -108,7 +109,7 @@ class RecordWriter:
         for pending in self._pending:
             self._cut(pending)
         for channel in range(len(self._due)):
-            self._enqueue(channel, [Event.END_OF_DATA, Event.END_OF_PARTITION])
+            self._enqueue(channel, [EndOfData(), EndOfPartition()])
 
     # --- what the task calls
 

@@ -1,5 +1,4 @@
-"""What flows between tasks: stream elements, in data buffers in order with the records; and events, in buffers of their
-own.
+"""Stream elements: what flows between tasks in data buffers, in order with the records. Events are in `events`.
 
 Tags are those of `research/flink.md` section 4. A record batch is an element too and has no class of its own here: it
 is a `pyarrow.RecordBatch`.
@@ -40,15 +39,7 @@ class WatermarkStatus:
     active: bool
 
 
-class Event(enum.IntEnum):
-    """Events end what came before them on their channel; each travels in a buffer of its own and needs no credit."""
-
-    END_OF_PARTITION = 0
-    END_OF_DATA = 8
-
-
 _TIME = struct.Struct(">q")
-_EVENT = struct.Struct(">i")
 
 
 def encode_element(element: Watermark | WatermarkStatus) -> tuple[Tag, bytes]:
@@ -65,15 +56,3 @@ def decode_element(tag: int, body: bytes) -> Watermark | WatermarkStatus:
     if tag == Tag.WATERMARK_STATUS and body in (b"\x00", b"\x01"):
         return WatermarkStatus(body == b"\x01")
     raise ExchangeError(f"stream corrupted: element tag {tag} with {len(body)} bytes")
-
-
-def encode_event(event: Event) -> bytes:
-    return _EVENT.pack(event)
-
-
-def decode_event(body: bytes | memoryview) -> Event:
-    """The inverse of `encode_event`. Raises ExchangeError for an unknown event."""
-    try:
-        return Event(_EVENT.unpack(body)[0])
-    except (struct.error, ValueError):
-        raise ExchangeError(f"stream corrupted: unknown event {bytes(body[:16])!r}") from None

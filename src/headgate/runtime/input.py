@@ -10,7 +10,8 @@ import pyarrow as pa
 from headgate.exchange.gate import InputGate
 from headgate.exchange.watermark_valve import WatermarkValve
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import Event, Watermark, WatermarkStatus
+from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, SpanningDeserializer
 
 
@@ -117,7 +118,7 @@ class TaskInput:
         return False
 
     def _on_event(self, channel: int, event: Event) -> None:
-        if event is Event.END_OF_PARTITION:
+        if isinstance(event, EndOfPartition):
             self._open -= 1
             watermark, self._status = self._valve.end(channel)
             self._watermark = watermark if watermark is not None else self._watermark
