@@ -77,6 +77,21 @@ def test_explain_shows_tasks_and_exchanges(plans, capsys):
     ]
 
 
+def test_explain_says_how_rows_are_dealt(plans, capsys):
+    def by_carrier(batch, subtasks): ...
+
+    stream = plans.stream()
+    for dealt in (stream.rescale(), stream.shuffle(), stream.to_one(), stream.rebalance(load_aware=True)):
+        dealt.sink_to(hg.sinks.null())
+    stream.partition_by(by_carrier).sink_to(hg.sinks.null())
+    plans.env.explain()
+    exchanges = [line.strip() for line in capsys.readouterr().out.splitlines() if "from" in line]
+    assert [line.removeprefix("from 1: ").partition("test_explain")[0] for line in exchanges] == [
+        "rescale", "shuffle", "to one subtask", "rebalance to the least loaded", "by function ",
+    ]  # fmt: skip
+    assert exchanges[-1].endswith(".by_carrier")
+
+
 def test_a_run_takes_what_was_added_since_the_last(plans):
     env = hg.StreamEnvironment(parallelism=2)
     stream = numbers(env)

@@ -12,6 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST_LINES = {
     "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
+    "dealing_rows.py": "worker 1: 6 rows of odd orders",
     "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",
     "python_function.py": " F",
     "union_of_streams.py": "5 rows read, 2 written",

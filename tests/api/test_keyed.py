@@ -89,8 +89,12 @@ def test_windows_must_be_windows(plans):
         plans.stream().key_by("carrier").window("1 h")
 
 
-def test_windows_need_keys(plans):
-    assert not hasattr(plans.stream(), "window")
+def test_windows_and_aggregates_need_keys(plans):
+    for stream in (plans.stream(), plans.stream().key_by("carrier").filter("delay > 1")):
+        with pytest.raises(hg.PlanError, match=r"window is for each key.*write key_by\('column'\) right before it"):
+            stream.window(hg.tumble("1 h"))
+        with pytest.raises(hg.PlanError, match="aggregate is for each key"):
+            stream.aggregate(rows=hg.count())
 
 
 def test_final_is_no_name_for_an_aggregate(plans):

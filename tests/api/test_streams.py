@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headgate as hg
-from headgate.plan.graph import BROADCAST, FORWARD, REBALANCE, Partitioning
+from headgate.plan.graph import BROADCAST, FORWARD, LOAD_AWARE, REBALANCE, RESCALE, SHUFFLE, TO_ONE, Partitioning
 
 SEATS = pa.table({"origin": ["JFK", "EWR"], "gates": [120, 95]})
 
@@ -151,10 +151,38 @@ def test_edges_forward_where_parallelism_is_equal(plans):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "kind"), [("rebalance", REBALANCE), ("broadcast", BROADCAST), ("forward", FORWARD)])
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("rebalance", REBALANCE),
+        ("broadcast", BROADCAST),
+        ("forward", FORWARD),
+        ("rescale", RESCALE),
+        ("shuffle", SHUFFLE),
+        ("to_one", TO_ONE),
+    ],
+)
 def test_the_next_edge_is_as_asked(plans, call, kind):
     stream = getattr(plans.stream(), call)().filter("delay > 1")
     assert plans.node(stream, "filter").inputs[0].partitioning == kind
+
+
+def test_a_function_or_the_load_deals_rows(plans):
+    def by_delay(batch, subtasks):
+        return batch["delay"]
+
+    stream = plans.stream().partition_by(by_delay).filter("delay > 1")
+    assert plans.node(stream, "filter").inputs[0].partitioning == Partitioning("custom", function=by_delay)
+    stream = plans.stream().rebalance(load_aware=True).filter("delay > 1").name("loaded")
+    assert plans.node(stream, "loaded").inputs[0].partitioning == LOAD_AWARE
+    with pytest.raises(hg.PlanError, match="partition_by: the first argument must be a function"):
+        plans.stream().partition_by("delay")
+    with pytest.raises(hg.PlanError, match="load_aware='yes' must be True or False"):
+        plans.stream().rebalance(load_aware="yes")
+
+
+def test_one_subtask_is_enough_for_rows_that_all_go_to_it(plans):
+    assert plans.node(plans.stream().to_one().filter("delay > 1"), "filter").parallelism == 1
 
 
 def test_forward_needs_equal_parallelism(plans):

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.exchange.selectors import Broadcast, ChannelSelector, Forward, KeyGroups, Rebalance
+from headgate.exchange.selectors import (
+    Broadcast,
+    ChannelSelector,
+    Forward,
+    KeyGroups,
+    LoadAwareRebalance,
+    Rebalance,
+    Shuffle,
+)
 from headgate.records.hashing import default_max_parallelism, key_groups, key_hash, subtask_of_key_group
 
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.string(), "f": pa.float64(), "row": pa.int64()})
@@ -44,6 +52,46 @@ def test_rebalance_deals_whole_batches_in_turn(start: int) -> None:
     shares = [selector.select(batch) for batch in batches]
     assert [[channel for channel, _ in share] for share in shares] == [[(start + n) % 3] for n in range(7)]
     assert all(share[0][1] is batch for share, batch in zip(shares, batches, strict=True))
+
+
+def test_load_aware_rebalance_is_plain_rebalance_without_load() -> None:
+    batch = batch_of([(1, "a", 0.0)])
+    selector = LoadAwareRebalance(3, start=1, load=lambda channel: 0)
+    assert [selector.select(batch)[0][0] for _ in range(5)] == [1, 2, 0, 1, 2]
+
+
+def test_load_aware_rebalance_passes_over_what_is_loaded() -> None:
+    batch, load = batch_of([(1, "a", 0.0)]), [0, 9, 0]
+    selector = LoadAwareRebalance(3, start=0, load=load.__getitem__)
+    assert [selector.select(batch)[0][0] for _ in range(4)] == [0, 2, 0, 2]
+    load[:] = [5, 3, 4]
+    assert [selector.select(batch)[0][0] for _ in range(3)] == [1, 1, 1]
+
+
+def test_load_aware_rebalance_looks_at_few_channels() -> None:
+    """Whatever the number of channels: four looks for a batch."""
+    seen: list[int] = []
+    LoadAwareRebalance(100, start=98, load=lambda channel: seen.append(channel) or 0).select(batch_of([(1, "", 0.0)]))
+    assert seen == [98, 99, 0, 1]
+
+
+@settings(deadline=None)
+@given(BATCHES, st.integers(0, 2), st.integers(1, 300), st.integers(0, 9))
+def test_a_shuffle_deals_every_row_once(
+    values: list[tuple[object, ...]], skipped: int, channels: int, seed: int
+) -> None:
+    batch = batch_of(values, skipped)
+    numbers = row_numbers(Shuffle(channels, seed).select(batch))
+    assert sorted(row for _, rows in numbers for row in rows) == list(range(skipped, len(values)))
+    assert all(rows == sorted(rows) and rows for _, rows in numbers), "order is kept, and no share is empty"
+    assert len({channel for channel, _ in numbers}) == len(numbers) and all(0 <= c < channels for c, _ in numbers)
+    assert numbers == row_numbers(Shuffle(channels, seed).select(batch)), "the same seed deals the same way"
+
+
+def test_a_shuffle_is_even_and_not_the_same_for_every_batch() -> None:
+    batch, selector = batch_of([(n, None, None) for n in range(4000)]), Shuffle(4, seed=0)
+    first, second = row_numbers(selector.select(batch)), row_numbers(selector.select(batch))
+    assert first != second and all(900 < len(rows) < 1100 for _, rows in first + second)
 
 
 def test_broadcast_gives_all_rows_to_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.operators.base import function_name
 from headgate.plan.graph import Node, Partitioning
 from headgate.plan.job_graph import JobGraph, JobVertex
 
@@ -38,6 +39,15 @@ def _chain(vertex: JobVertex, node: Node) -> str:
 
 
 def _exchange(partitioning: Partitioning) -> str:
-    if partitioning.kind != "key_group":
-        return partitioning.kind
-    return f"by key group of {', '.join(partitioning.keys)}" if partitioning.keys else "one global key"
+    match partitioning.kind:
+        case "key_group":
+            return f"by key group of {', '.join(partitioning.keys)}" if partitioning.keys else "one global key"
+        case "custom":
+            assert partitioning.function is not None
+            return f"by function {function_name(partitioning.function)}"
+        case "load_aware":
+            return "rebalance to the least loaded"
+        case "to_one":
+            return "to one subtask"
+        case kind:
+            return kind

@@ -24,7 +24,7 @@ from headgate.api.checks import (
 )
 from headgate.connectors.base import Sink
 from headgate.errors import PlanError
-from headgate.operators.aggregates import key_fields
+from headgate.operators.aggregates import Aggregate, key_fields
 from headgate.operators.base import Operator, OperatorFactory
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
@@ -41,14 +41,28 @@ from headgate.operators.rows import (
     with_columns_expressions,
 )
 from headgate.operators.sql import HIDDEN_COLUMN, column_expression
-from headgate.plan.graph import BROADCAST, FORWARD, REBALANCE, EventTime, Partitioning
+from headgate.operators.window import Windows
+from headgate.plan.graph import (
+    BROADCAST,
+    FORWARD,
+    LOAD_AWARE,
+    REBALANCE,
+    RESCALE,
+    SHUFFLE,
+    TO_ONE,
+    EventTime,
+    Partitioning,
+)
 
 if TYPE_CHECKING:
     from headgate.api.environment import StreamEnvironment
-    from headgate.api.keyed import KeyedStream
+    from headgate.api.keyed import KeyedStream, WindowedStream
 
 #: Rows of one global key are worked on by one subtask; more would have nothing to do.
 _GLOBAL_KEY = Partitioning("key_group")
+_NO_KEY = (
+    "{} is for each key, and there is none; write key_by('column') right before it, or key_by() for one global key"
+)
 
 
 class _LastOperator(ABC):
@@ -212,9 +226,32 @@ class DataStream(_LastOperator):
         inputs = self._dealt(Partitioning("key_group", keys))
         return KeyedStream(self._env, inputs, self._schema, self._event_time, keys)
 
-    def rebalance(self) -> DataStream:
-        """Deal rows in turn to all subtasks of the next operator."""
-        return self._with_partitioning(REBALANCE)
+    def rebalance(self, *, load_aware: bool = False) -> DataStream:
+        """Deal batches in turn to all subtasks of the next operator; with `load_aware` each to the least loaded of the
+        next four, so that a slow subtask gets less."""
+        if not isinstance(load_aware, bool):
+            raise PlanError(f"rebalance: load_aware={load_aware!r} must be True or False")
+        return self._with_partitioning(LOAD_AWARE if load_aware else REBALANCE)
+
+    def rescale(self) -> DataStream:
+        """Deal batches in turn to a subtask's neighbours only: with 2 subtasks here and 4 below, subtask 0 serves 0 and
+        1, subtask 1 serves 2 and 3. Fewer channels than `rebalance`, and an uneven load stays within its neighbours."""
+        return self._with_partitioning(RESCALE)
+
+    def shuffle(self) -> DataStream:
+        """Deal each row by chance to any subtask of the next operator. The same run again deals the same way, if its
+        batches are cut the same way."""
+        return self._with_partitioning(SHUFFLE)
+
+    def to_one(self) -> DataStream:
+        """Give all rows to subtask 0 of the next operator, which has one subtask unless it is given more."""
+        return self._with_partitioning(TO_ONE)
+
+    def partition_by(self, fn: Callable[[pa.RecordBatch, int], Any]) -> DataStream:
+        """Deal rows as `fn(batch, subtasks)` says: it returns an integer array, for each row the subtask of the next
+        operator, from 0 on. It is called once per batch."""
+        check_function("partition_by", fn)
+        return self._with_partitioning(Partitioning("custom", function=fn))
 
     def broadcast(self) -> DataStream:
         """Give every row to every subtask of the next operator."""
@@ -223,6 +260,16 @@ class DataStream(_LastOperator):
     def forward(self) -> DataStream:
         """Subtask i to subtask i of the next operator, which gets the same parallelism."""
         return self._with_partitioning(FORWARD)
+
+    # What only a keyed stream can do
+
+    def window(self, windows: Windows) -> WindowedStream:
+        """See `KeyedStream.window`. Raises PlanError: there is no key."""
+        raise PlanError(_NO_KEY.format("window"))
+
+    def aggregate(self, /, *, final: bool = False, **aggregates: Aggregate) -> DataStream:
+        """See `KeyedStream.aggregate`. Raises PlanError: there is no key."""
+        raise PlanError(_NO_KEY.format("aggregate"))
 
     # Results
 
@@ -269,7 +316,7 @@ class DataStream(_LastOperator):
         for part in self._inputs:
             if part.partitioning == FORWARD:
                 return self._env._graph[part.source].parallelism
-            if part.partitioning == _GLOBAL_KEY:
+            if part.partitioning in (_GLOBAL_KEY, TO_ONE):
                 return 1
         return self._env.parallelism
 

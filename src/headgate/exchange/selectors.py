@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
@@ -18,7 +19,7 @@ class ChannelSelector(Protocol):
 
 
 class Forward:
-    """All rows to the one channel there is."""
+    """All rows to the first channel; a forward edge has no other."""
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         return [(0, batch)]
@@ -35,6 +36,36 @@ class Rebalance:
         channel = self._next
         self._next = (channel + 1) % self._channels
         return [(channel, batch)]
+
+
+class LoadAwareRebalance:
+    """Whole batches, each to the least loaded of the next few channels in turn, so that a slow consumer gets fewer
+    (Flink's adaptive partitioner, FLIP-339). `load` says how much waits for a channel."""
+
+    def __init__(self, channels: int, start: int, load: Callable[[int], int], examined: int = 4) -> None:
+        self._channels = channels
+        self._next = start % channels
+        self._load = load
+        self._examined = min(examined, channels)
+
+    def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        candidates = [(self._next + ahead) % self._channels for ahead in range(self._examined)]
+        channel = min(candidates, key=self._load)  # the first of equals: without load it is plain rebalance
+        self._next = (channel + 1) % self._channels
+        return [(channel, batch)]
+
+
+class Shuffle:
+    """Each row to a channel of chance, all alike; the same rows with the same seed go the same way."""
+
+    def __init__(self, channels: int, seed: int) -> None:
+        self._channels = channels
+        self._random = np.random.default_rng(seed)
+        self._small = small_integers(channels)
+
+    def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        channels = self._random.integers(self._channels, size=batch.num_rows, dtype=self._small)
+        return dealt(batch, channels, self._channels)
 
 
 class Broadcast:
@@ -55,25 +86,34 @@ class KeyGroups:
         self._channels = channels
         self._max_parallelism = max_parallelism
         groups = np.arange(max_parallelism)
-        small = np.uint8 if channels <= 256 else np.uint16
-        self._all_channels = np.arange(channels, dtype=small)
-        # A stable argsort of small integers is a radix sort, several times faster than one of int64.
-        self._channel_of_group = subtask_of_key_group(groups, channels, max_parallelism).astype(small)
+        self._channel_of_group = subtask_of_key_group(groups, channels, max_parallelism).astype(
+            small_integers(channels)
+        )
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         if self._channels == 1 or not self._keys:  # no key columns: one global key, and one channel for it
             return [(0, batch)]
         hashes = key_hash([batch.column(key) for key in self._keys])
-        channels = self._channel_of_group[key_groups(hashes, self._max_parallelism)]
-        order = np.argsort(channels, kind="stable")
-        ends = channels.take(order).searchsorted(self._all_channels, side="right").tolist()
-        first = int(channels[order[0]])
-        if ends[first] == batch.num_rows:
-            return [(first, batch)]
-        ordered = batch.take(pa.array(order))
-        selected, start = [], 0
-        for channel, end in enumerate(ends):
-            if end > start:
-                selected.append((channel, ordered.slice(start, end - start)))
-                start = end
-        return selected
+        return dealt(batch, self._channel_of_group[key_groups(hashes, self._max_parallelism)], self._channels)
+
+
+def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:
+    """A type for numbers of channels: a stable argsort of small integers is a radix sort, several times faster than one
+    of int64."""
+    return np.uint8 if channels <= 256 else np.uint16
+
+
+def dealt(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: int) -> list[tuple[int, pa.RecordBatch]]:
+    """The rows by their channels, 0 to `count`, each share in the batch's order."""
+    order = np.argsort(channels, kind="stable")
+    ends = channels.take(order).searchsorted(np.arange(count, dtype=channels.dtype), side="right").tolist()
+    first = int(channels[order[0]])
+    if ends[first] == batch.num_rows:
+        return [(first, batch)]
+    ordered = batch.take(pa.array(order))
+    selected, start = [], 0
+    for channel, end in enumerate(ends):
+        if end > start:
+            selected.append((channel, ordered.slice(start, end - start)))
+            start = end
+    return selected

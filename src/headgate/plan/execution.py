@@ -35,12 +35,29 @@ class ExecutionPlan:
             for subtask in range(taskmanager, vertex.parallelism, self.taskmanagers):
                 yield vertex, subtask
 
-    def subpartitions(self, edge: JobEdge) -> int:
-        """How many consumers each producer of an edge has."""
-        return 1 if edge.partitioning.kind == "forward" else self.job.vertex(edge.target).parallelism
+    def consumers(self, edge: JobEdge, producer: int) -> range:
+        """The consumer subtasks that one producer subtask of an edge has a channel to, a subpartition each."""
+        producers, consumers = self._ends(edge)
+        return neighbours(producer, producers, consumers) if _is_pointwise(edge) else range(consumers)
 
     def channels(self, edge: JobEdge, consumer: int) -> list[Channel]:
         """What one consumer subtask reads on an edge."""
-        if edge.partitioning.kind == "forward":
-            return [Channel(consumer, 0)]
-        return [Channel(producer, consumer) for producer in range(self.job.vertex(edge.source).parallelism)]
+        producers, consumers = self._ends(edge)
+        wanted = neighbours(consumer, consumers, producers) if _is_pointwise(edge) else range(producers)
+        return [Channel(producer, consumer - self.consumers(edge, producer).start) for producer in wanted]
+
+    def _ends(self, edge: JobEdge) -> tuple[int, int]:
+        return self.job.vertex(edge.source).parallelism, self.job.vertex(edge.target).parallelism
+
+
+def neighbours(subtask: int, subtasks: int, others: int) -> range:
+    """The subtasks among `others` that a pointwise edge joins with one of `subtasks`: even shares where there are more
+    of them, and one where there are fewer. The same from both ends (`research/flink.md` 3.6)."""
+    if others < subtasks:
+        only = ((subtask + 1) * others - 1) // subtasks
+        return range(only, only + 1)
+    return range(subtask * others // subtasks, (subtask + 1) * others // subtasks)
+
+
+def _is_pointwise(edge: JobEdge) -> bool:
+    return edge.partitioning.kind in ("forward", "rescale")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -36,14 +37,22 @@ class WatermarkSpec:
 class Partitioning:
     """How an edge deals rows to the subtasks below it."""
 
-    kind: Literal["forward", "rebalance", "broadcast", "key_group"]
+    kind: Literal[
+        "forward", "rebalance", "load_aware", "rescale", "shuffle", "broadcast", "to_one", "key_group", "custom"
+    ]
     #: The key columns of a key-group exchange; empty = one global key.
     keys: tuple[str, ...] = ()
+    #: The user's function of a custom exchange: a batch and the number of channels to each row's channel.
+    function: Callable[[pa.RecordBatch, int], Any] | None = None
 
 
 FORWARD = Partitioning("forward")
 REBALANCE = Partitioning("rebalance")
+LOAD_AWARE = Partitioning("load_aware")
+RESCALE = Partitioning("rescale")
+SHUFFLE = Partitioning("shuffle")
 BROADCAST = Partitioning("broadcast")
+TO_ONE = Partitioning("to_one")
 
 
 @dataclass(frozen=True, slots=True)

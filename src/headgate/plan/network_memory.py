@@ -54,7 +54,7 @@ def network_need(plan: ExecutionPlan, taskmanager: int, config: Config) -> Netwo
     for vertex, subtask in plan.subtasks(taskmanager):
         for edge in plan.job.edges:
             if edge.source == vertex.id:
-                need.outputs += output_pool(plan.subpartitions(edge), config).required
+                need.outputs += output_pool(len(plan.consumers(edge, subtask)), config).required
             if edge.target == vertex.id:
                 channels = plan.channels(edge, subtask)
                 remote = sum(plan.place(channel.producer) != taskmanager for channel in channels)

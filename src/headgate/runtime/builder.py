@@ -17,11 +17,20 @@ from headgate.exchange.channels import InputChannel, LocalInputChannel, RemoteIn
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
-from headgate.exchange.selectors import Broadcast, ChannelSelector, Forward, KeyGroups, Rebalance
+from headgate.exchange.selectors import (
+    Broadcast,
+    ChannelSelector,
+    Forward,
+    KeyGroups,
+    LoadAwareRebalance,
+    Rebalance,
+    Shuffle,
+)
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.partitioner import UserPartitioner
 from headgate.plan.execution import Channel, ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
@@ -109,7 +118,7 @@ class TaskBuilder:
         return [edge for edge in self._here.plan.job.edges if edge.source == vertex.id]
 
     def _partition(self, vertex: JobVertex, edge: JobEdge, subtask: int) -> ResultPartition:
-        config, count = self._here.config, self._here.plan.subpartitions(edge)
+        config, count = self._here.config, len(self._here.plan.consumers(edge, subtask))
         name = f"output of {vertex.name}[{subtask}] to {self._here.plan.job.vertex(edge.target).name}"
         size = output_pool(count, config)
         pool = self._here.pool.create_local_pool(
@@ -232,9 +241,10 @@ class _TaskAssembly:
 
     def _writer(self, edge: JobEdge, node: Node) -> RecordWriter:
         config = self._here.config
+        partition = self._builder.partitions[edge.id, self._subtask]
         writer = RecordWriter(
-            self._builder.partitions[edge.id, self._subtask],
-            self._selector(edge),
+            partition,
+            self._selector(edge, node, partition),
             BatchCodec(node.schema),
             self._here.budget,
             message_size=config.message_size,
@@ -250,13 +260,20 @@ class _TaskAssembly:
         assert self._task is not None
         self._task.wait_hard(writer)
 
-    def _selector(self, edge: JobEdge) -> ChannelSelector:
-        channels = self._here.plan.subpartitions(edge)
+    def _selector(self, edge: JobEdge, node: Node, partition: ResultPartition) -> ChannelSelector:
+        channels = len(partition.subpartitions)
         match edge.partitioning.kind:
-            case "forward":
+            case "forward" | "to_one":
                 return Forward()
-            case "rebalance":
+            case "rebalance" | "rescale":
                 return Rebalance(channels, start=self._subtask)
+            case "load_aware":
+                return LoadAwareRebalance(channels, self._subtask, lambda index: partition.subpartitions[index].backlog)
+            case "shuffle":
+                return Shuffle(channels, seed=self._subtask)
+            case "custom":
+                assert edge.partitioning.function is not None
+                return UserPartitioner(edge.partitioning.function, channels, self._context(node))
             case "broadcast":
                 return Broadcast(channels)
             case "key_group":
