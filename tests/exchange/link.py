@@ -179,7 +179,7 @@ class Link:
         """Write up to `count` numbered bytes; returns how many found room."""
         tokens = self.written[channel]
         data = bytes((len(tokens) + i) * 7 + channel & 0xFF for i in range(count))
-        done = self.partition.write(channel, memoryview(data))
+        done = self.partition.write(channel, memoryview(data), overdraft=count % 2 == 1)
         self.short.pop(channel, None)
         if done < count:
             self.short[channel] = self.wakes

@@ -44,6 +44,7 @@ class Rig:
         *,
         segment: int = 4096,
         segments: int = 100,
+        share: int | None = None,
         cap: int = 1000,
         overdraft: int = 0,
         message_size: int = 80,
@@ -55,7 +56,12 @@ class Rig:
         self.now = 100.0
         self.network = NetworkBufferPool(segments, segment, CheckedLocks())
         self.pool = self.network.create_local_pool(
-            "out", channels + 1, segments, subpartitions=channels, max_per_subpartition=cap, max_overdraft=overdraft
+            "out",
+            channels + 1,
+            share or segments,
+            subpartitions=channels,
+            max_per_subpartition=cap,
+            max_overdraft=overdraft,
         )
         self.wakes = 0
         self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake)

@@ -396,6 +396,21 @@ def test_what_is_due_within_the_budget_is_no_reason_to_wait(make: MakeRig) -> No
     assert rig.hard_waits == 0 and not rig.writer.is_available
 
 
+def test_overdraft_is_for_the_second_batch_of_one_input_and_must_be_repaid_before_the_next(make: MakeRig) -> None:
+    rig = make(Forward(), segment=64, segments=8, share=2, overdraft=2, message_size=80)
+    rig.writer.emit(rows(0, 100))
+    assert rig.pool.in_use == rig.pool.size == 2 and not rig.writer.is_available
+    rig.writer.emit(rows(100, 10))
+    assert rig.pool.in_use == 4 and rig.pool.is_overdrawn
+    rig.writer.close()  # nothing is due any more: only the overdraft holds the task back
+    while rig.pool.is_overdrawn:
+        assert not rig.writer.is_available
+        wakes = rig.wakes
+        rig.read(buffers=1)
+        assert rig.wakes == wakes + 1
+    assert rig.writer.is_available
+
+
 def test_a_batch_dealt_to_several_counts_once_and_until_its_last_slice_is_cut(make: MakeRig) -> None:
     schema = pa.schema({"n": pa.int64()})
     rig = make(KeyGroups(["n"], 2, 128), 2, message_size=1000, schema=schema)

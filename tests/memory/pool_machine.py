@@ -171,17 +171,19 @@ class PoolMachine(RuleBasedStateMachine):
         return segment
 
     @precondition(lambda self: self.live)
-    @rule(which=INDEX, subpartition=SMALL, count=st.integers(0, 6))
-    def request_many(self, which: int, subpartition: int, count: int) -> None:
+    @rule(which=INDEX, subpartition=SMALL, count=st.integers(0, 6), overdraft=st.booleans())
+    def request_many(self, which: int, subpartition: int, count: int, overdraft: bool) -> None:
         owner = self.live[which % len(self.live)]
         pool, subpartition = owner.pool, subpartition % owner.subpartitions
         owner.acted = True
-        segments = pool.request_many(count, subpartition)
+        before = pool.requested
+        segments = pool.request_many(count, subpartition, overdraft=overdraft)
         assert len(segments) <= count, "gave more than was asked for"
+        assert overdraft or pool.requested <= max(before, pool.size), "an overdraft that nobody asked for"
         owner.used += [(segment, subpartition) for segment in segments]
         if len(segments) < count:
             over = pool.requested - pool.size
-            may_overdraw = 0 <= over < owner.overdraft and self.network.free_segments
+            may_overdraw = overdraft and 0 <= over < owner.overdraft and self.network.free_segments
             assert not pool.free and not may_overdraw, "gave less than there was"
 
     @precondition(lambda self: any(owner.used for owner in self.owners))

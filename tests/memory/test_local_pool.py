@@ -104,7 +104,8 @@ def test_several_at_once_are_what_that_many_requests_give(locks: CheckedLocks) -
     pool = network.create_local_pool("out", 2, 4, subpartitions=2, max_per_subpartition=3, max_overdraft=1)
     assert len(pool.request_many(2, 1)) == 2
     assert (pool.outstanding(1), pool.free, pool.available) == (2, 1, True)
-    assert len(pool.request_many(9, 1)) == 3
+    assert len(pool.request_many(9, 1)) == 2 and not pool.is_overdrawn
+    assert len(pool.request_many(9, 1, overdraft=True)) == 1 and pool.is_overdrawn
     assert (pool.outstanding(1), pool.requested, pool.available) == (5, 5, False)
     assert pool.request_many(1) == []
     network.validate()

@@ -51,6 +51,7 @@ BUGS = [
     PlantedBug("overdraft is not counted", Local, "_overdraw", "self.requested += 1", "pass"),
     PlantedBug("one overdraft too many", Local, "_overdraw",
                "self.requested < self.size + self._max_overdraft", "self.requested <= self.size + self._max_overdraft"),
+    PlantedBug("an overdraft that nobody asked for", Local, "_overdraw", "allowed and", "True and"),
     PlantedBug("a pool waits for good after its first offer", Local, "offer", "self._waiting = False", "pass"),
     PlantedBug("an offered segment is not counted", Local, "offer", "self.requested += 1", "pass"),
     PlantedBug("an offered segment tells nobody", Local, "_place", "elif turned:", "elif False:"),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import headgate as hg
 from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.partition import ResultPartition
+from headgate.runtime import taskmanager
 from headgate.runtime.ends import Ends
 from headgate.runtime.taskmanager import TaskManager
 from tests.conftest import WatchedPool
-from tests.runtime.jobs import END, counted, environment, error_of, keyed, within
+from tests.runtime.jobs import END, NUMBERS, counted, environment, error_of, keyed, within
 
 
 def broken(*_: Any, **__: Any) -> Any:
@@ -42,3 +44,22 @@ def test_it_ends_the_job(
     assert thread in error.message and "planted" in error.message
     caplog.clear()  # its tracebacks look into network memory
     WatchedPool.alive.clear()
+
+
+def test_a_segment_that_is_not_returned_fails_the_job_and_its_holder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taskmanager, "RETURN_TIMEOUT", 0.2)
+    env = environment(taskmanagers=1, parallelism=1)
+    lent: list[tuple[WatchedPool, Any]] = []
+
+    def borrow(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not lent:
+            lent.extend((pool, pool.request_exclusive(1, "a borrower")) for pool in WatchedPool.alive)
+        return batch
+
+    counted(env).map_batches(borrow, schema=NUMBERS).sink_to(hg.sinks.null())
+    with within(END):
+        error = error_of(env.execute_async())
+    assert type(error) is hg.ExchangeError and "still lent: {'a borrower': 1}" in error.message
+    [(pool, segments)] = lent
+    pool.recycle_exclusive(segments, "a borrower")
+    pool.close()

@@ -54,21 +54,21 @@ class ResultPartition:
             self._wanting = False
             self._on_segment_free()
 
-    def write(self, index: int, data: memoryview) -> int:
+    def write(self, index: int, data: memoryview, *, overdraft: bool = False) -> int:
         """Copy the head of `data` into the subpartition's segments; returns the bytes copied, fewer when no segment is
-        free or the subpartition is at its cap."""
+        free or the subpartition is at its cap. With `overdraft` the pool may go beyond its share."""
         done, size = 0, len(data)
         subpartition = self.subpartitions[index]
         while done < size:
             builder = self._builders[index]
             if builder is None and size - done >= self._segment_size:
-                written = self._write_whole(index, data, done)
+                written = self._write_whole(index, data, done, overdraft)
                 if not written:
                     break
                 done += written
                 continue
             if builder is None:
-                builder = self._new_builder(index)
+                builder = self._new_builder(index, overdraft)
                 if builder is None:
                     break
                 subpartition.add(builder.create_consumer())
@@ -80,12 +80,12 @@ class ResultPartition:
         self.bytes_out += done
         return done
 
-    def _write_whole(self, index: int, data: memoryview, start: int) -> int:
+    def _write_whole(self, index: int, data: memoryview, start: int, overdraft: bool) -> int:
         """Fill as many segments as `data` fills to the last byte and the pool gives, in one step: no one needs to watch
         them being filled. Returns the bytes copied."""
         size, recycler = self._segment_size, self._recyclers[index]
         buffers = []
-        for segment in self._request(index, (len(data) - start) // size):
+        for segment in self._request(index, (len(data) - start) // size, overdraft):
             end = start + size
             segment.view[:] = data[start:end]
             start = end
@@ -94,19 +94,19 @@ class ResultPartition:
         self.buffers_out += len(buffers)
         return len(buffers) * size
 
-    def _request(self, index: int, count: int) -> list[MemorySegment]:
+    def _request(self, index: int, count: int, overdraft: bool) -> list[MemorySegment]:
         """Up to `count` segments within the subpartition's cap; none only when one that comes free will be told of."""
         pool = self._pool
-        segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index)
+        segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
         if not segments:
             # Say that a segment is wanted before the last look, or one that comes back in between would wake nobody.
             self._wanting = True
-            segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index)
+            segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
             # Still wanting, if they are enough, perhaps for another subpartition; a word too many does no harm.
         return segments
 
-    def _new_builder(self, index: int) -> BufferBuilder | None:
-        segments = self._request(index, 1)
+    def _new_builder(self, index: int, overdraft: bool) -> BufferBuilder | None:
+        segments = self._request(index, 1, overdraft)
         if not segments:
             return None
         builder = BufferBuilder(segments[0], self._recyclers[index])
@@ -136,6 +136,14 @@ class ResultPartition:
         for index, subpartition in enumerate(self.subpartitions):
             self._finish_builder(index)
             subpartition.release()
+
+    @property
+    def is_overdrawn(self) -> bool:
+        """The pool owns more than its share; while it does, each segment that comes back is told of."""
+        if not self._pool.is_overdrawn:
+            return False
+        self._wanting = True  # before the last look, as in `_request`
+        return self._pool.is_overdrawn
 
     @property
     def is_consumed(self) -> bool:

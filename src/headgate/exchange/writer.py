@@ -67,8 +67,10 @@ class RecordWriter:
 
     def emit(self, batch: pa.RecordBatch) -> None:
         """Take a batch; it leaves as soon as a message is full, `buffer_timeout` at the latest."""
-        if self._due_channels and self._budget.is_exceeded:
-            self._wait_hard(self)
+        if self._due_channels:  # a second batch out of one input
+            self.drain(overdraft=True)
+            if self._due_channels and self._budget.is_exceeded:
+                self._wait_hard(self)
         size = self._codec.batch_bytes(batch)
         row_bytes = size / batch.num_rows
         shares = [(0, batch)] if self._is_broadcast else self._selector.select(batch)
@@ -115,13 +117,13 @@ class RecordWriter:
 
     @property
     def is_available(self) -> bool:
-        """All that is due is in segments: the task may take its next batch."""
-        return not self._due_channels
+        """All that is due is in segments, and none of them is overdraft: the task may take its next batch."""
+        return not self._due_channels and not self.partition.is_overdrawn
 
-    def drain(self) -> bool:
-        """Move what is due into segments that have come free; returns whether all of it fitted."""
+    def drain(self, *, overdraft: bool = False) -> bool:
+        """Move what is due into segments that have come free, or into overdraft; returns whether all of it fitted."""
         for channel in list(self._due_channels):
-            self._write_due(channel)
+            self._write_due(channel, overdraft)
         return not self._due_channels
 
     @property
@@ -207,7 +209,7 @@ class RecordWriter:
         self._due_channels.add(channel)
         self._write_due(channel)
 
-    def _write_due(self, channel: int) -> None:
+    def _write_due(self, channel: int, overdraft: bool = False) -> None:
         due = self._due[channel]
         partition = self.partition
         while due:
@@ -216,7 +218,7 @@ class RecordWriter:
                 partition.write_event(channel, piece)
                 due.popleft()
                 continue
-            written = partition.write(channel, piece)
+            written = partition.write(channel, piece, overdraft=overdraft)
             self._count.bytes -= written
             if written < len(piece):
                 due[0] = piece[written:]

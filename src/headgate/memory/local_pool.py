@@ -80,6 +80,11 @@ class LocalBufferPool:
         self._destroyed = False
 
     @property
+    def is_overdrawn(self) -> bool:
+        """It owns more than its share: by overdraft, or because the share has shrunk."""
+        return self.requested > self.size
+
+    @property
     def segment_size(self) -> int:
         """Bytes of each segment."""
         return self._global.segment_size
@@ -119,15 +124,15 @@ class LocalBufferPool:
             self.available = bool(free) and not self._capped
             return segment
 
-    def request_many(self, count: int, subpartition: int = 0) -> list[MemorySegment]:
-        """Up to `count` segments, as that many calls of `request` would give."""
+    def request_many(self, count: int, subpartition: int = 0, *, overdraft: bool = False) -> list[MemorySegment]:
+        """Up to `count` segments, as that many calls of `request` give; beyond the share only with `overdraft`."""
         segments: list[MemorySegment] = []
         if count <= 0:
             return segments
         with self._lock:
             free = self._free
             while len(segments) < count:
-                segment = free.pop() if free else self._overdraw()
+                segment = free.pop() if free else self._overdraw(overdraft)
                 if segment is None:
                     break
                 segments.append(segment)
@@ -233,10 +238,10 @@ class LocalBufferPool:
 
     # ---- inside
 
-    def _overdraw(self) -> MemorySegment | None:
+    def _overdraw(self, allowed: bool = True) -> MemorySegment | None:
         if self._destroyed:
             raise ExchangeError(f"{self.owner} asked for a buffer after its pool was destroyed")
-        if not self.size <= self.requested < self.size + self._max_overdraft:
+        if not (allowed and self.size <= self.requested < self.size + self._max_overdraft):
             return None
         segment = self._global.take(None)
         if segment is not None:

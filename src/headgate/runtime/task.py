@@ -275,8 +275,9 @@ class Task:
     def _writers_available(self) -> bool:
         available = True
         for writer in self.writers:
-            if not writer.is_available and not writer.drain():
-                available = False
+            if not writer.is_available:
+                writer.drain()
+                available = available and writer.is_available
         return available
 
     def _wait(self, deadline: float | None, *, backpressured: bool) -> None:

@@ -49,6 +49,8 @@ _NETWORK_TIMEOUT = 2.0
 _METRICS_INTERVAL = 0.25
 #: How often to look whether consumers have taken the rest, once all tasks have ended.
 _CONSUMED_POLL = 0.005
+#: How long the network thread has to give back the segments that it had reserved, once all tasks have ended.
+RETURN_TIMEOUT = 10.0
 #: Bytes on their way to the driver, per TaskManager, before the sinks that deliver there wait.
 _DELIVERY_WINDOW = 4 << 20
 
@@ -78,6 +80,7 @@ class TaskManager:
         self._started_at = 0.0
         self._undelivered = 0
         self._delivery_lock = threading.Lock()
+        self._return_by: float | None = None
         self._reported = False
         self._over = False
         self._failed = False
@@ -284,8 +287,17 @@ class TaskManager:
         return bool(self._started_at) and not self._running and not self._reported and not self._failed
 
     def _report(self) -> None:
-        for built in self._built:
-            self._release(built)
+        """All segments must be back: fails with who holds what."""
+        if self._return_by is None:
+            self._return_by = time.monotonic() + RETURN_TIMEOUT
+            for built in self._built:
+                self._release(built)
+        lent = self._pool.holders() if self._pool is not None else {}
+        if lent:
+            if time.monotonic() >= self._return_by:
+                who = f"all tasks of TaskManager {self._index} have ended, but network buffers are still lent: {lent}"
+                self._fail(ExchangeError(who))
+            return  # and look again
         self._reported = True
         self._flush_console()
         pending = [
