@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from headgate.errors import ExchangeError
 from headgate.exchange.channels import RemoteInputChannel
@@ -143,12 +144,15 @@ class Link:
         return WatchedChannel(
             index,
             (0, 0, index),
-            self.consumer_memory.request_exclusive(exclusive, owner),
-            self.floating,
-            lambda segments: self.consumer_memory.recycle_exclusive(segments, owner),
+            partial(
+                BufferManager,
+                self.consumer_memory.request_exclusive(exclusive, owner),
+                self.floating,
+                lambda segments: self.consumer_memory.recycle_exclusive(segments, owner),
+                lock_factory=one,
+            ),
             self.gate.notify,
             self,
-            one,
         )
 
     # ---- what threads tell each other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import DATA_BUFFER, EVENT_BUFFER, encode_buffer_response
 from headgate.protocol.receiver import Receiver
 from headgate.records.events import EndOfData, EndOfPartition, Event, encode_event
@@ -115,12 +117,15 @@ class Remote:
         self.channel = RemoteInputChannel(
             0,
             (4, 5, 6),
-            self.network.request_exclusive(exclusive, "exclusive"),
-            self.floating,
-            lambda segments: self.network.recycle_exclusive(segments, "exclusive"),
+            partial(
+                BufferManager,
+                self.network.request_exclusive(exclusive, "exclusive"),
+                self.floating,
+                lambda segments: self.network.recycle_exclusive(segments, "exclusive"),
+                lock_factory=OneAtATime(),
+            ),
             self.gate.notify,
             self,
-            OneAtATime(),
         )
         self.gate.channels = [self.channel]
         self.receiver = Receiver(SIZE)
@@ -355,9 +360,8 @@ def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segmen
 
 def test_a_channel_released_before_it_was_requested_cancels_nothing(remote: Remote) -> None:
     floating = remote.network.create_local_pool("other", 1, 1)
-    other = RemoteInputChannel(
-        1, (0, 0, 0), [], floating, lambda segments: None, remote.gate.notify, remote, OneAtATime()
-    )
+    buffers_of = partial(BufferManager, [], floating, lambda segments: None, lock_factory=OneAtATime())
+    other = RemoteInputChannel(1, (0, 0, 0), buffers_of, remote.gate.notify, remote)
     other.release()
     floating.destroy()
     assert remote.posted == []

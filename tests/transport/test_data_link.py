@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from headgate.exchange.selectors import Rebalance
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.credit import BufferManager
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import ErrorResponse, PartitionRequest, encode
 from headgate.records.arrow import BatchCodec
@@ -109,12 +111,15 @@ class Consumer:
         channel = RemoteInputChannel(
             number,
             (0, 0, subpartition),
-            self.memory.request_exclusive(exclusive, owner),
-            self.floating,
-            lambda segments: self.memory.recycle_exclusive(segments, owner),
+            partial(
+                BufferManager,
+                self.memory.request_exclusive(exclusive, owner),
+                self.floating,
+                lambda segments: self.memory.recycle_exclusive(segments, owner),
+                lock_factory=threading.Lock,
+            ),
             self.gate.notify,
             self.end,
-            threading.Lock,
         )
         self.end.request(channel)
         return channel

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
+from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import PartitionRequest
 from headgate.records.arrow import BatchCodec
 from headgate.runtime.chain import ToOperator, joined
@@ -169,16 +171,14 @@ def consume(config: Config, sock: socket.socket) -> dict[str, Any]:
     end = _End(config, sock)
     gate = InputGate(end.mailbox.wake)
     link = ConsumerEnd(end.network, 0, config.segment_size, end.lost)
-    channel = RemoteInputChannel(
-        0,
-        (0, 0, 0),
+    buffers_of = partial(
+        BufferManager,
         end.pool.request_exclusive(config.buffers_per_channel, "exclusive"),
         end.pool.create_local_pool("floating", required=1, maximum=config.floating_buffers_per_gate),
         lambda segments: end.pool.recycle_exclusive(segments, "exclusive"),
-        gate.notify,
-        link,
-        threading.Lock,
+        lock_factory=threading.Lock,
     )
+    channel = RemoteInputChannel(0, (0, 0, 0), buffers_of, gate.notify, link)
     gate.channels = [channel]
     link.request(channel)
     count = _Count()

@@ -1,5 +1,5 @@
 """Input channels: one queue per producer subtask. The local one reads the subpartition directly, without copy or
-credit; the remote one receives from the network, under credit.
+credit; a remote one receives from the network, into buffers that its kind of flow control gives it.
 
 A channel hands the task `(bytes of a data buffer, recycle)` or an event; the task copies the bytes out and recycles at
 once, since that is what returns credit.
@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from headgate.errors import ExchangeError, HeadgateError
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.memory.buffer import Buffer
-from headgate.memory.local_pool import LocalBufferPool
-from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import BufferResponse, PartitionRequest
 from headgate.records.events import Event, decode_event
 
@@ -81,25 +78,45 @@ class Connection(Protocol):
     def cancel(self, receiver: int) -> None: ...
 
 
+class ChannelBuffers(Protocol):
+    """The memory of one remote channel; see `BufferManager`, which is that of credit."""
+
+    @property
+    def initial_credit(self) -> int: ...
+
+    def take(self) -> MemorySegment | None: ...
+
+    def reserve(self, count: int) -> list[MemorySegment]: ...
+
+    def claim(self) -> None: ...
+
+    def unreserve(self, segment: MemorySegment) -> None: ...
+
+    def recycle(self, segment: MemorySegment) -> None: ...
+
+    def on_backlog(self, backlog: int) -> None: ...
+
+    def take_unannounced(self) -> int: ...
+
+    def release(self) -> None: ...
+
+
 class RemoteInputChannel(InputChannel):
     """A subpartition of another TaskManager, at `address` (edge, producer, subpartition). `on_*` run on the network
-    thread,
-    `poll` on the task thread."""
+    thread, `poll` on the task thread. `buffers_of` is given what to call when the connection is to look at the buffers
+    again."""
 
     def __init__(
         self,
         index: int,
         address: tuple[int, int, int],
-        exclusive: Sequence[MemorySegment],
-        floating: LocalBufferPool,
-        give_back: Callable[[list[MemorySegment]], None],
+        buffers_of: Callable[[Callable[[], None]], ChannelBuffers],
         notify: NotifyGate,
         connection: Connection,
-        lock_factory: LockFactory,
     ) -> None:
         self.index = index
         self._address = address
-        self._buffers = BufferManager(exclusive, floating, give_back, self._on_credit, lock_factory)
+        self._buffers = buffers_of(self._on_credit)
         self._recycle = self._buffers.recycle
         self._notify = notify
         self._connection = connection

@@ -208,7 +208,14 @@ class ResponseDecoder:
 
     def _parse(self, data: bytes) -> Iterator[Item]:
         position = 0
-        while len(data) - position >= FRAME.size:
+        while True:
+            if self._payload is not None:
+                position += self._fill(data, position)
+                if self._filled < len(self._payload):
+                    break
+                yield self._complete()
+            if len(data) - position < FRAME.size:
+                break
             length, magic, message_id = FRAME.unpack_from(data, position)
             check_frame(length, magic)
             if message_id == BUFFER_RESPONSE_ID:
@@ -216,10 +223,8 @@ class ResponseDecoder:
                     break
                 self._begin(data, position, length)
                 position += BUFFER_RESPONSE.size
-                position += self._fill(data, position)
-                if self._payload is not None and self._filled < len(self._payload):
+                if self._payload is None:  # no memory for it now
                     break
-                yield self._complete()
             else:
                 if length > MAX_CONTROL_FRAME:
                     raise ExchangeError(f"stream corrupted: a control frame of {length} bytes")

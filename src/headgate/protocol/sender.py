@@ -54,11 +54,24 @@ class SubpartitionView(Protocol):
     def release(self) -> None: ...
 
 
+class Credit(Protocol):
+    """How many more data buffers may be sent to one channel."""
+
+    @property
+    def available(self) -> int: ...
+
+    def add(self, credit: int) -> None:
+        """The consumer grants more. Raises ExchangeError when it cannot."""
+
+    def spend(self) -> None:
+        """One is being sent."""
+
+
 @dataclass(slots=True)
 class _Reader:
     receiver: int
     view: SubpartitionView
-    credit: SenderCredit
+    credit: Credit
     queued: bool = False
 
 
@@ -69,11 +82,15 @@ OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
 
 class Sender:
-    """All readers of one connection. One thread only, except `notify`'s argument to `open_view`."""
+    """All readers of one connection. One thread only, except `notify`'s argument to `open_view`. `credit_of` makes a
+    channel's credit from what its request brings."""
 
-    def __init__(self, open_view: OpenView, on_data: Callable[[int], None]) -> None:
+    def __init__(
+        self, open_view: OpenView, on_data: Callable[[int], None], credit_of: Callable[[int], Credit] = SenderCredit
+    ) -> None:
         self._open_view = open_view
         self._on_data = on_data
+        self._credit_of = credit_of
         self._decoder = RequestDecoder()
         self._readers: dict[int, _Reader] = {}
         self._ready: deque[_Reader] = deque()
@@ -104,7 +121,7 @@ class Sender:
     def _open(self, request: PartitionRequest) -> None:
         if request.receiver in self._readers or len(self._readers) >= _MAX_CHANNELS:
             raise ExchangeError(f"a second request for channel {request.receiver}, or too many channels")
-        receiver, credit = request.receiver, SenderCredit(request.credit)
+        receiver, credit = request.receiver, self._credit_of(request.credit)
         try:
             view = self._open_view(request, lambda: self._on_data(receiver))
         except ExchangeError as error:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -35,6 +36,7 @@ from headgate.plan.execution import Channel, ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.network_memory import floating_pool, output_pool
+from headgate.protocol.credit import BufferManager
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.chain import Chained, ToOperator, ToWriter, joined
@@ -316,15 +318,15 @@ class _TaskAssembly:
     ) -> RemoteInputChannel:
         pool = self._here.pool
         end = self._here.consumer_end(self._here.plan.place(channel.producer))
-        remote = RemoteInputChannel(
-            number,
-            (edge.id, channel.producer, channel.subpartition),
+        buffers_of = partial(
+            BufferManager,
             pool.request_exclusive(self._here.config.buffers_per_channel, owner),
             floating,
             lambda segments: pool.recycle_exclusive(segments, owner),
-            gate.notify,
-            end,
-            threading.Lock,
+            lock_factory=threading.Lock,
+        )
+        remote = RemoteInputChannel(
+            number, (edge.id, channel.producer, channel.subpartition), buffers_of, gate.notify, end
         )
         end.request(remote)
         self._builder.remote.append(remote)

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 
 from headgate.errors import ExchangeError
-from headgate.memory.buffer import Buffer
 from headgate.protocol.messages import ErrorResponse, encode
+from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.receiver import Receiver, ReceivingChannel
 from headgate.protocol.sender import OpenView, Sender
 from headgate.transport.network_thread import NetworkThread
@@ -36,8 +36,7 @@ class ProducerEnd:
         self._lost = lost
         self._notified: deque[int] = deque()
         self._sender = Sender(open_view, self._on_data)
-        self._pieces: list[bytes | memoryview] = []
-        self._buffers: list[Buffer] = []
+        self._outgoing = Outgoing()
         self._wants_write = False
         self._open = True
 
@@ -82,34 +81,34 @@ class ProducerEnd:
         self._close(error.message)
 
     def _write(self) -> None:
+        outgoing = self._outgoing
         for _ in range(_TURNS):
             if not self._open:
                 return
-            if not self._pieces:
-                self._pieces, self._buffers = self._sender.next_frames(_BUFFERS_PER_WRITE)
-                if not self._pieces:
-                    break
-            if not self._write_pieces():
+            if outgoing.is_writable:
+                outgoing.add(*self._sender.next_frames(_BUFFERS_PER_WRITE))
+            if not outgoing:
+                break
+            if not self._write_some():
                 return
         else:
             if self._sender.has_output:
                 self._network.mark(self)
         self._want_write(False)
 
-    def _write_pieces(self) -> bool:
+    def _write_some(self) -> bool:
+        """Returns whether the socket took all there was."""
         try:
-            sent = self._socket.sendmsg(self._pieces)
+            sent = self._socket.sendmsg(self._outgoing.next_write)
         except BlockingIOError:
             sent = 0
         except OSError as error:
             self._close(str(error))
             return False
-        if _drop_sent(self._pieces, sent):
+        self._outgoing.written(sent)
+        if self._outgoing:
             self._want_write(True)
             return False
-        for buffer in self._buffers:
-            buffer.recycle()
-        self._buffers = []
         return True
 
     def _want_write(self, wanted: bool) -> None:
@@ -125,10 +124,7 @@ class ProducerEnd:
         self._network.unregister(self._socket)
         self._socket.close()
         self._sender.release()
-        self._pieces = []
-        for buffer in self._buffers:
-            buffer.recycle()
-        self._buffers = []
+        self._outgoing.release()
         if reason:
             self._lost(reason)
 
@@ -139,23 +135,6 @@ class ProducerEnd:
     @property
     def bytes_sent(self) -> int:
         return self._sender.bytes_sent
-
-
-def _drop_sent(pieces: list[bytes | memoryview], sent: int) -> bool:
-    """Remove what was written from the front; returns whether anything is left."""
-    done = 0
-    if sent == sum(map(len, pieces)):  # the usual case
-        pieces.clear()
-        return False
-    for piece in pieces:
-        if sent < len(piece):
-            break
-        sent -= len(piece)
-        done += 1
-    del pieces[:done]
-    if pieces and sent:
-        pieces[0] = memoryview(pieces[0])[sent:]
-    return bool(pieces)
 
 
 class ConsumerEnd:
