@@ -26,6 +26,7 @@ from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import ErrorResponse, PartitionRequest, encode
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, Watermark
+from headgate.records.events import EndOfData, EndOfPartition, encode_event
 from headgate.runtime.input import TaskInput
 from headgate.runtime.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
@@ -404,5 +405,6 @@ def test_both_ends_count_what_crossed(make: MakePair) -> None:
     pair = make(segment=512)
     end = pair.connect()
     pair.run_to_the_end([rows(0, 500)])
-    payload = pair.producer.partition.bytes_out + 2 * 4  # and two events
+    events = len(encode_event(EndOfData())) + len(encode_event(EndOfPartition()))
+    payload = pair.producer.partition.bytes_out + events
     assert end.bytes_sent == payload and pair.consumer.end.bytes_received > payload
