@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         min,
         sum,
     )
+    from headgate.operators.side_output import SideOutput
     from headgate.operators.window import hop, tumble
     from headgate.runtime.job import JobHandle, JobResult
     from headgate.runtime.local import LocalDeployment
@@ -58,6 +59,7 @@ _HOMES = {
     "headgate.operators.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     ),
+    "headgate.operators.side_output": ("SideOutput",),
     "headgate.operators.window": ("hop", "tumble"),
     "headgate.runtime.job": ("JobHandle", "JobResult"),
     "headgate.runtime.local": ("LocalDeployment",),
@@ -69,7 +71,7 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Config", "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers",
     "JobCancelled", "JobHandle", "JobResult", "KeyedStream", "LocalDeployment", "NotEnoughSlots", "PlanError",
-    "SinkError", "SourceError", "SparkDeployment", "StreamEnvironment", "StreamSink", "TaskManagerLost",
+    "SideOutput", "SinkError", "SourceError", "SparkDeployment", "StreamEnvironment", "StreamSink", "TaskManagerLost",
     "UserFunctionError", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct",
     "first", "hop", "last", "max", "mean", "min", "sinks", "sources", "sum", "tumble",
 ]  # fmt: skip

@@ -16,10 +16,12 @@ from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, St
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Where rows come from, and how they are dealt; None: forward where parallelism is equal, else rebalance."""
+    """Where rows come from, and how they are dealt; None: forward where parallelism is equal, else rebalance.
+    `tag` names a side output of the source."""
 
     source: int
     partitioning: Partitioning | None = None
+    tag: str | None = None
 
 
 class GraphBuilder:
@@ -74,7 +76,7 @@ class GraphBuilder:
 
     def _finished(self, node_id: int) -> Node:
         node = self._nodes[node_id]
-        edges = tuple(Edge(part.source, self._partitioning(part, node)) for part in self._inputs[node_id])
+        edges = tuple(Edge(part.source, self._partitioning(part, node), part.tag) for part in self._inputs[node_id])
         return dataclasses.replace(node, inputs=edges)
 
     def _partitioning(self, part: Input, node: Node) -> Partitioning:

@@ -50,6 +50,18 @@ def check_schema(where: str, schema: object) -> pa.Schema:
     return schema if plain.types == schema.types else plain
 
 
+def check_sides(where: str, side_outputs: object) -> dict[str, pa.Schema]:
+    """Schemas of side outputs by their tags."""
+    if side_outputs is None:
+        return {}
+    if not isinstance(side_outputs, Mapping):
+        raise PlanError(f"{where}: side_outputs must map tags to schemas, not {side_outputs!r}")
+    return {
+        check_label(f"{where}: a tag", tag): check_schema(f"{where}: side output {tag!r}", schema)
+        for tag, schema in side_outputs.items()
+    }
+
+
 def check_names(where: str, names: Iterable[str]) -> None:
     """Names the user may give to columns."""
     if HIDDEN_COLUMN in names:

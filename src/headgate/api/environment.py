@@ -21,7 +21,7 @@ from headgate.connectors.file_sink import FileSink
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.connectors.sinks import parquet
 from headgate.errors import ConfigError, PlanError
-from headgate.plan.graph import EventTime
+from headgate.plan.graph import EventTime, Side
 from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.job import JobHandle, JobResult, submit
@@ -84,6 +84,7 @@ class StreamEnvironment:
             parallelism=self.parallelism,
             schema=schema,
             source=source,
+            sides={tag: Side(schema) for tag, schema in source.sides.items()},
             watermark=None if watermark is None else watermark.spec(schema),
             event_time=event_time,
             attributes={"kind": "source"},

@@ -22,7 +22,8 @@ def describe(graph: JobGraph) -> str:
     for number, (vertex, chain) in enumerate(zip(graph.vertices, chains, strict=True), start=1):
         lines.append(f"{number:<2} {chain:<{width}}  x{vertex.parallelism}")
         for edge in graph.inputs(vertex):
-            lines.append(f"     from {_place(graph, edge.source) + 1}: {_exchange(edge.partitioning)}")
+            place = f"{_place(graph, edge.source) + 1} {_side(edge.tag)}".rstrip()
+            lines.append(f"     from {place}: {_exchange(edge.partitioning)}")
     return "\n".join(lines)
 
 
@@ -32,10 +33,15 @@ def _place(graph: JobGraph, vertex_id: int) -> int:
 
 def _chain(vertex: JobVertex, node: Node) -> str:
     """`a -> b`, or `a -> [b -> c, d]` where rows go two ways."""
-    below = [_chain(vertex, consumer) for consumer in vertex.chained_consumers(node.id)]
+    tags = (None, *node.sides)
+    below = [_side(tag) + _chain(vertex, each) for tag in tags for each in vertex.chained_consumers(node.id, tag)]
     if not below:
         return node.name
     return f"{node.name} -> {below[0] if len(below) == 1 else '[' + ', '.join(below) + ']'}"
+
+
+def _side(tag: str | None) -> str:
+    return "" if tag is None else f"({tag}) "
 
 
 def _exchange(partitioning: Partitioning) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -21,6 +21,8 @@ from headgate.api.checks import (
     check_names,
     check_parallelism,
     check_schema,
+    check_sides,
+    listed,
 )
 from headgate.connectors.base import Sink
 from headgate.errors import PlanError
@@ -40,6 +42,7 @@ from headgate.operators.rows import (
     select_expressions,
     with_columns_expressions,
 )
+from headgate.operators.side_output import SideOutput
 from headgate.operators.sql import HIDDEN_COLUMN, column_expression
 from headgate.operators.window import Windows
 from headgate.plan.graph import (
@@ -52,6 +55,7 @@ from headgate.plan.graph import (
     TO_ONE,
     EventTime,
     Partitioning,
+    Side,
 )
 
 if TYPE_CHECKING:
@@ -132,21 +136,57 @@ class DataStream(_LastOperator):
 
     # Rows to rows
 
-    def map_batches(self, fn: Callable[[pa.RecordBatch], Any], *, schema: pa.Schema) -> DataStream:
+    def map_batches(
+        self,
+        fn: Callable[[pa.RecordBatch], Any],
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+    ) -> DataStream:
         """`fn` gets a RecordBatch and returns one, a list of them, or None; what it returns has `schema`.
 
         The fast way to use Python: one call per batch. Sizes of batches are not stable, so `fn` must not depend on
-        where they are cut.
+        where they are cut. Rows that it returns as `hg.SideOutput(tag, batch)`, alone or in the list, have the schema
+        that `side_outputs` gives for the tag, and are read with `side_output(tag)`.
         """
-        return self._function("map_batches", MapBatches, fn, schema)
+        return self._function("map_batches", MapBatches, fn, schema, side_outputs)
 
-    def map(self, fn: Callable[[dict[str, Any]], dict[str, Any]], *, schema: pa.Schema) -> DataStream:
-        """`fn` gets a row as a dict and returns one. Convenient, and far slower than `map_batches`."""
-        return self._function("map", MapRows, fn, schema)
+    def map(
+        self,
+        fn: Callable[[dict[str, Any]], dict[str, Any] | SideOutput],
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+    ) -> DataStream:
+        """`fn` gets a row as a dict and returns one, or `hg.SideOutput(tag, row)`. Convenient, and far slower than
+        `map_batches`."""
+        return self._function("map", MapRows, fn, schema, side_outputs)
 
-    def flat_map(self, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], *, schema: pa.Schema) -> DataStream:
-        """`fn` gets a row as a dict and returns any number of them. Convenient, and far slower than `map_batches`."""
-        return self._function("flat_map", FlatMapRows, fn, schema)
+    def flat_map(
+        self,
+        fn: Callable[[dict[str, Any]], Iterable[dict[str, Any] | SideOutput]],
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+    ) -> DataStream:
+        """`fn` gets a row as a dict and returns any number of them, and of `hg.SideOutput(tag, row)`. Convenient, and
+        far slower than `map_batches`."""
+        return self._function("flat_map", FlatMapRows, fn, schema, side_outputs)
+
+    def side_output(self, tag: str) -> DataStream:
+        """The rows that the operator written last puts aside under `tag`: functions with `side_outputs`, windows with
+        `late_output`, sources of lines with "bad". Rows of a side output that is not read are dropped."""
+        node = self._env._graph[self._last("side_output")]
+        if self._inputs[0].tag is not None:
+            raise PlanError(f"side_output: this is the side output {self._inputs[0].tag!r} itself")
+        if tag not in node.sides:
+            known = f"it has {listed(node.sides)}" if node.sides else "it has none"
+            raise PlanError(
+                f"side_output: {node.name!r} has no side output {tag!r}; {known}; functions declare theirs with "
+                "side_outputs={tag: schema}, windows with late_output(tag)"
+            )
+        side = node.sides[tag]
+        return DataStream(self._env, (Input(node.id, tag=tag),), side.schema, side.event_time)
 
     def filter(self, condition: Any) -> DataStream:
         """Keep the rows for which `condition` is true (not false, not null).
@@ -297,7 +337,12 @@ class DataStream(_LastOperator):
     # Adding to the plan
 
     def _then(
-        self, kind: str, operator: OperatorFactory, schema: pa.Schema, event_time: EventTime | None
+        self,
+        kind: str,
+        operator: OperatorFactory,
+        schema: pa.Schema,
+        event_time: EventTime | None,
+        sides: Mapping[str, Side] | None = None,
     ) -> DataStream:
         """This stream with one more operator at its end."""
         node_id = self._env._graph.add(
@@ -307,6 +352,7 @@ class DataStream(_LastOperator):
             schema=schema,
             operator=operator,
             event_time=event_time,
+            sides=sides or {},
             attributes={"kind": kind},
         )
         return DataStream(self._env, (Input(node_id),), schema, event_time)
@@ -320,11 +366,20 @@ class DataStream(_LastOperator):
                 return 1
         return self._env.parallelism
 
-    def _function(self, kind: str, operator: Callable[..., Operator], fn: Any, schema: pa.Schema) -> DataStream:
+    def _function(
+        self,
+        kind: str,
+        operator: Callable[..., Operator],
+        fn: Any,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None,
+    ) -> DataStream:
         check_function(kind, fn)
         output = check_schema(kind, schema)
+        schemas = check_sides(kind, side_outputs)
+        sides = {tag: Side(side, times.after_function(self._event_time, side)) for tag, side in schemas.items()}
         event_time = times.after_function(self._event_time, output)
-        return self._then(kind, partial(operator, fn, output), output, event_time)
+        return self._then(kind, partial(operator, fn, output, schemas), output, event_time, sides)
 
     def _project(self, kind: str, columns: Columns) -> DataStream:
         """Computed columns; the event time's comes along hidden if it is not among them."""
@@ -351,7 +406,7 @@ class DataStream(_LastOperator):
                 part,
                 source=graph.add(
                     kind,
-                    (Input(part.source),),
+                    (Input(part.source, tag=part.tag),),
                     parallelism=graph[part.source].parallelism,
                     schema=schema,
                     operator=operator,

@@ -7,8 +7,9 @@ A `Source` and a `Sink` are made on the driver, checked there, and travel in the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,12 +32,16 @@ class ReaderContext:
     started_at: float
     #: The wall clock, seconds since the epoch.
     clock: Callable[[], float]
+    #: Takes rows for the source's side outputs, by tag: those that are read. To be called within `read`.
+    sides: Mapping[str, Callable[[pa.RecordBatch], None]] = field(default_factory=dict)
 
 
 class Source(ABC):
     """A replayable input. `schema` is known on the driver, before anything runs."""
 
     schema: pa.Schema
+    #: Schemas of its side outputs, by tag.
+    sides: Mapping[str, pa.Schema] = MappingProxyType({})
     bounded: bool = True
 
     def prepare(self) -> None:

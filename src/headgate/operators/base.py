@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -61,6 +61,8 @@ class Operator:
     """
 
     output: Output
+    #: Side outputs by tag: those that somebody reads. What goes to others is nobody's.
+    sides: Mapping[str, Output] = MappingProxyType({})
     context: OperatorContext
 
     def __init__(self) -> None:
@@ -98,6 +100,11 @@ class Operator:
         if batch.num_rows:
             self.rows_out += batch.num_rows
             self.output.emit(batch)
+
+    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
+        """Hand on to a side output, if it is read."""
+        if tag in self.sides and batch.num_rows:
+            self.sides[tag].emit(batch)
 
 
 #: Makes one subtask's operator; picklable, since it travels in the task closure (`functools.partial` of a class).

@@ -6,7 +6,7 @@ before anything runs (compiled predicates and columns, the result's schema) is h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, Union
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from headgate.errors import DataError, PlanError, UserFunctionError
 from headgate.operators.base import Operator, UserCode, call_user, function_name
 from headgate.operators.rows_checks import Row, batch_of_rows, checked_batch, checked_mask, shown
+from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql import HIDDEN_COLUMN, Expression, column_expression, compile_expression
 from headgate.operators.sql_parser import unknown_column
 
@@ -124,51 +125,64 @@ class Project(Operator):
         self.emit(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
 
-class MapBatches(Operator):
-    """`function` takes a RecordBatch and returns one, a list of them, or None for no rows."""
+class FunctionOperator(Operator):
+    """Base of those that call a user's function; each thing it returns may be a SideOutput with a declared tag."""
 
-    def __init__(self, function: Callable[[pa.RecordBatch], Any], schema: pa.Schema) -> None:
+    def __init__(
+        self, function: Callable[..., Any], schema: pa.Schema, sides: Mapping[str, pa.Schema] | None = None
+    ) -> None:
         super().__init__()
         self._function = function
         self._schema = schema
+        self._sides = sides or {}
+
+
+class MapBatches(FunctionOperator):
+    """`function` takes a RecordBatch and returns one, a list of them, or None for no rows."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         result = call_user(self._function, visible(batch))
         if result is None:
             return
         for part in result if isinstance(result, list) else [result]:
-            self.emit(checked_batch(self._function, part, self._schema))
+            if isinstance(part, SideOutput):
+                schema = side_schema(self._function, part, self._sides)
+                self.emit_side(part.tag, checked_batch(self._function, part.rows, schema))
+            else:
+                self.emit(checked_batch(self._function, part, self._schema))
 
 
-class MapRows(Operator):
+class MapRows(FunctionOperator):
     """`function` takes a row as a dict and returns one. One Python call per row: use MapBatches where speed counts."""
 
-    def __init__(self, function: Callable[[Row], Row], schema: pa.Schema) -> None:
-        super().__init__()
-        self._function = function
-        self._schema = schema
-
     def process(self, batch: pa.RecordBatch) -> None:
-        rows = [call_user(self._function, row) for row in visible(batch).to_pylist()]
+        self._emit_rows([call_user(self._function, row) for row in visible(batch).to_pylist()])
+
+    def _emit_rows(self, rows: list[object]) -> None:
+        """Made rows as batches, one for the main way and one for each side."""
+        aside: dict[str, list[object]] = {}
+        for part in rows:
+            if isinstance(part, SideOutput):
+                side_schema(self._function, part, self._sides)
+                aside.setdefault(part.tag, []).append(part.rows)
+        if aside:
+            rows = [row for row in rows if not isinstance(row, SideOutput)]
         self.emit(batch_of_rows(self._function, rows, self._schema))
+        for tag, side_rows in aside.items():
+            self.emit_side(tag, batch_of_rows(self._function, side_rows, self._sides[tag]))
 
 
-class FlatMapRows(Operator):
+class FlatMapRows(MapRows):
     """`function` takes a row as a dict and returns an iterable of them. One Python call per row, as in MapRows."""
-
-    def __init__(self, function: Callable[[Row], Iterable[Row]], schema: pa.Schema) -> None:
-        super().__init__()
-        self._function = function
-        self._schema = schema
 
     def process(self, batch: pa.RecordBatch) -> None:
         rows: list[object] = []
         for row in visible(batch).to_pylist():
             rows.extend(self._expand(row))
             if len(rows) >= ROWS_PER_BATCH:
-                self.emit(batch_of_rows(self._function, rows, self._schema))
+                self._emit_rows(rows)
                 rows = []
-        self.emit(batch_of_rows(self._function, rows, self._schema))
+        self._emit_rows(rows)
 
     def _expand(self, row: Row) -> list[object]:
         with UserCode(self._function):  # a generator runs while the list is made

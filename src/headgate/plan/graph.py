@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -57,10 +57,19 @@ TO_ONE = Partitioning("to_one")
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Rows of node `source` go to the node that holds this edge."""
+    """Rows of node `source` go to the node that holds this edge; those of its side output `tag`, or its main ones."""
 
     source: int
     partitioning: Partitioning
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A side output: rows that leave a node another way than its results."""
+
+    schema: pa.Schema
+    event_time: EventTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +86,16 @@ class Node:
     operator: OperatorFactory | None = None
     sink: Sink | None = None
     event_time: EventTime | None = None
+    #: Side outputs by tag.
+    sides: Mapping[str, Side] = field(default_factory=dict)
     chaining: bool = True
     uid: str | None = None
     #: Marks what the runtime treats specially in reports, e.g. {"kind": "window"}.
     attributes: dict[str, Any] = field(default_factory=dict)
+
+    def output_schema(self, tag: str | None) -> pa.Schema:
+        """Of the rows that go the main way, or to a side."""
+        return self.schema if tag is None else self.sides[tag].schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class JobEdge:
     target: int
     target_input: int
     partitioning: Partitioning
+    tag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,9 @@ class JobVertex:
     def head(self) -> Node:
         return self.nodes[0]
 
-    def chained_consumers(self, node_id: int) -> list[Node]:
-        return [node for node in self.nodes[1:] if node.inputs[0].source == node_id]
+    def chained_consumers(self, node_id: int, tag: str | None) -> list[Node]:
+        inputs = [(node, node.inputs[0]) for node in self.nodes[1:]]
+        return [node for node, edge in inputs if (edge.source, edge.tag) == (node_id, tag)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,9 @@ class JobGraph:
     def inputs(self, vertex: JobVertex) -> list[JobEdge]:
         return sorted((e for e in self.edges if e.target == vertex.id), key=lambda edge: edge.target_input)
 
-    def outputs(self, vertex: JobVertex, node: Node) -> list[JobEdge]:
-        return [edge for edge in self.edges if edge.source == vertex.id and edge.source_node == node.id]
+    def outputs(self, vertex: JobVertex, node: Node, tag: str | None) -> list[JobEdge]:
+        wanted = (vertex.id, node.id, tag)
+        return [edge for edge in self.edges if (edge.source, edge.source_node, edge.tag) == wanted]
 
     def vertex(self, vertex_id: int) -> JobVertex:
         return self.vertices[vertex_id]
@@ -78,7 +81,8 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
     for head in heads:
         for number, edge in enumerate(head.inputs):
             source = vertex_of[head_of[edge.source]]
-            edges.append(JobEdge(len(edges), source, edge.source, vertex_of[head.id], number, edge.partitioning))
+            target = vertex_of[head.id]
+            edges.append(JobEdge(len(edges), source, edge.source, target, number, edge.partitioning, edge.tag))
     return JobGraph(vertices, tuple(edges))
 
 

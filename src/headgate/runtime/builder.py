@@ -39,7 +39,7 @@ from headgate.plan.network_memory import floating_pool, output_pool
 from headgate.protocol.credit import BufferManager
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism
-from headgate.runtime.chain import Chained, ToOperator, ToWriter, joined
+from headgate.runtime.chain import Chained, Directed, ToOperator, ToWriter, joined
 from headgate.runtime.input import TaskInput
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.sink import SinkOperator
@@ -187,6 +187,7 @@ class _TaskAssembly:
         source, spec = node.source, node.watermark
         assert source is not None
         context = self._context(node)
+        output, sides = self._outputs(node)
 
         def open_reader() -> SourceReader:
             return source.reader(
@@ -198,6 +199,7 @@ class _TaskAssembly:
                     self._mailbox.wake,
                     self._here.started_at(),
                     time.time,
+                    {tag: side.emit for tag, side in sides.items()},
                 )
             )
 
@@ -212,18 +214,18 @@ class _TaskAssembly:
                 idle_timeout=idle_timeout,
             )
         plain = None if node.schema.types == source.schema.types else node.schema
-        return SourceHead(open_reader, plain, watermarks, idle_timeout, self._outputs(node), context)
+        return SourceHead(open_reader, plain, watermarks, idle_timeout, output, context)
 
     def _entry(self, node: Node) -> ToOperator:
         """The node's operator with everything behind it. Operators are opened from the end of the chain on."""
-        output = self._outputs(node)
+        output, sides = self._outputs(node)
         operator: Operator
         if node.sink is not None:
             operator = SinkOperator(node.sink, node.schema, lambda batch: self._deliver(node.id, batch))
         else:
             assert node.operator is not None
             operator = node.operator()
-        operator.output = output
+        operator.output, operator.sides = output, sides
         entry = ToOperator(operator, self._context(node))
         self._nodes[node.id] = operator
         self._entries.append(entry)
@@ -233,11 +235,17 @@ class _TaskAssembly:
         assert self._task is not None
         self._here.deliver(node_id, batch, self._task)
 
-    def _outputs(self, node: Node) -> Chained:
-        edges = self._here.plan.job.outputs(self._vertex, node)
+    def _outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
+        """The node's output, and those of its side outputs that are read."""
+        main = joined(self._consumers(node, None))
+        consumers = {tag: self._consumers(node, tag) for tag in node.sides}
+        sides = {tag: joined(outputs) for tag, outputs in consumers.items() if outputs}
+        return Directed(main, sides.values()) if sides else main, sides
+
+    def _consumers(self, node: Node, tag: str | None) -> list[Chained]:
+        edges = self._here.plan.job.outputs(self._vertex, node, tag)
         outputs: list[Chained] = [ToWriter(self._writer(edge, node)) for edge in edges]
-        outputs += [self._entry(consumer) for consumer in self._vertex.chained_consumers(node.id)]
-        return joined(outputs)
+        return outputs + [self._entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
 
     # --- outputs and inputs
 
@@ -247,7 +255,7 @@ class _TaskAssembly:
         writer = RecordWriter(
             partition,
             self._selector(edge, node, partition),
-            BatchCodec(node.schema),
+            BatchCodec(node.output_schema(edge.tag)),
             self._here.budget,
             message_size=config.message_size,
             buffer_timeout=config.buffer_timeout,
@@ -287,7 +295,8 @@ class _TaskAssembly:
         for edge in self._here.plan.job.inputs(self._vertex):
             self._gates.append(self._gate(edge))
             source = self._here.plan.job.vertex(edge.source)
-            schema = next(node.schema for node in source.nodes if node.id == edge.source_node)
+            node = next(node for node in source.nodes if node.id == edge.source_node)
+            schema = node.output_schema(edge.tag)
             codecs.append(BatchCodec(schema, paranoid=self._here.config.paranoid))
         return TaskInput(self._gates, codecs, self._here.config.message_size)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -111,6 +111,28 @@ class ToSeveral(Chained):
     def end_input(self) -> None:
         for output in self._outputs:
             output.end_input()
+
+
+class Directed(Chained):
+    """The output of a node with side outputs that are read: rows go one way, what all must hear goes all ways."""
+
+    __slots__ = ("_all", "_main")
+
+    def __init__(self, main: Chained, sides: Iterable[Chained]) -> None:
+        self._main = main
+        self._all = ToSeveral((main, *sides))
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        self._main.emit(batch)
+
+    def emit_watermark(self, time: int) -> None:
+        self._all.emit_watermark(time)
+
+    def emit_status(self, active: bool) -> None:
+        self._all.emit_status(active)
+
+    def end_input(self) -> None:
+        self._all.end_input()
 
 
 def joined(outputs: Sequence[Chained]) -> Chained:
