@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PlanError,
         SinkError,
         SourceError,
+        SpillError,
         TaskManagerLost,
         UserFunctionError,
     )
@@ -54,7 +55,7 @@ _HOMES = {
     "headgate.config": ("Config",),
     "headgate.errors": (
         "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled",
-        "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "TaskManagerLost", "UserFunctionError",
+        "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError", "TaskManagerLost", "UserFunctionError",
     ),
     "headgate.operators.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
@@ -71,9 +72,9 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Config", "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers",
     "JobCancelled", "JobHandle", "JobResult", "KeyedStream", "LocalDeployment", "NotEnoughSlots", "PlanError",
-    "SideOutput", "SinkError", "SourceError", "SparkDeployment", "StreamEnvironment", "StreamSink", "TaskManagerLost",
-    "UserFunctionError", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct",
-    "first", "hop", "last", "max", "mean", "min", "sinks", "sources", "sum", "tumble",
+    "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StreamEnvironment", "StreamSink",
+    "TaskManagerLost", "UserFunctionError", "Watermark", "WindowedStream", "__version__", "collect_list", "count",
+    "count_distinct", "first", "hop", "last", "max", "mean", "min", "sinks", "sources", "sum", "tumble",
 ]  # fmt: skip
 
 

@@ -87,6 +87,10 @@ class ExchangeError(HeadgateError):
     """The exchange broke a rule of its own protocol, or data was corrupted on the way."""
 
 
+class SpillError(HeadgateError):
+    """A file that the exchange writes (long messages, output in batch mode) cannot be had: no folder, no room."""
+
+
 class JobCancelled(HeadgateError):
     """The job was cancelled."""
 

@@ -25,6 +25,7 @@ from headgate.protocol.messages import BUFFER_RESPONSE, EVENT_BUFFER, AddCredit,
 from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
 from headgate.records.events import EndOfData, EndOfPartition
+from headgate.records.spanning import SpanningSerializer
 from tests.memory.conftest import CheckedLocks
 
 SEGMENT = 16
@@ -48,6 +49,14 @@ class OneAtATime:
 
     def __exit__(self, *_: object) -> None:
         self.held = False
+
+
+def write_bytes(partition: ResultPartition, channel: int, data: bytes, *, overdraft: bool = False) -> int:
+    """Write as much of `data` as finds room; returns how many bytes that was."""
+    record = SpanningSerializer([memoryview(data)])
+    if data:
+        assert partition.write(channel, record, overdraft=overdraft) == (not record.remaining)
+    return len(data) - record.remaining
 
 
 class WatchedChannel(RemoteInputChannel):
@@ -183,7 +192,7 @@ class Link:
         """Write up to `count` numbered bytes; returns how many found room."""
         tokens = self.written[channel]
         data = bytes((len(tokens) + i) * 7 + channel & 0xFF for i in range(count))
-        done = self.partition.write(channel, memoryview(data), overdraft=count % 2 == 1)
+        done = write_bytes(self.partition, channel, data, overdraft=count % 2 == 1)
         self.short.pop(channel, None)
         if done < count:
             self.short[channel] = self.wakes

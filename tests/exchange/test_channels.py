@@ -17,7 +17,7 @@ from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import DATA_BUFFER, EVENT_BUFFER, encode_buffer_response
 from headgate.protocol.receiver import Receiver
 from headgate.records.events import EndOfData, EndOfPartition, Event, encode_event
-from tests.exchange.link import OneAtATime
+from tests.exchange.link import OneAtATime, write_bytes
 from tests.memory.conftest import CheckedLocks
 
 SIZE = 8
@@ -38,7 +38,7 @@ class Local:
         self.channel.start()
 
     def write(self, data: bytes) -> None:
-        assert self.partition.write(0, memoryview(data)) == len(data)
+        assert write_bytes(self.partition, 0, data) == len(data)
 
     def read(self) -> list[bytes | Event]:
         """What a gate would see that looks when told and goes on while there is more."""

@@ -18,6 +18,7 @@ from headgate.protocol.decoders import RequestDecoder as Requests
 from headgate.protocol.decoders import ResponseDecoder as Responses
 from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
+from headgate.records.spanning import SpanningSerializer
 from tests.exchange.credit_machine import CreditMachine
 from tests.memory.planting import HUNT, PlantedBug, assert_caught
 
@@ -142,7 +143,8 @@ BUGS = [
                "self._backlog += len(buffers)", "pass"),
     PlantedBug("filled buffers are lost when nobody wants them", Subpartition, "add_filled",
                "buffer.recycle()", "pass"),
-    PlantedBug("every whole segment gets the same bytes", Partition, "_write_whole", "start = end", "pass"),
+    PlantedBug("every whole segment of an element gets its last bytes", SpanningSerializer, "copy_whole",
+               "piece[:size]", "piece[-size:]"),
     PlantedBug("a writer that fell short is not woken", Partition, "_request", "self._wanting = True", "pass"),
     PlantedBug("a released queue keeps its buffers", Subpartition, "release",
                "queued.recycle() if isinstance(queued, Buffer) else queued.close()", "pass"),

@@ -13,7 +13,7 @@ from headgate.memory.buffer import Buffer
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.records.events import EndOfData, EndOfPartition
-from tests.exchange.link import OneAtATime
+from tests.exchange.link import OneAtATime, write_bytes
 from tests.exchange.rig import poll_one
 from tests.memory.conftest import CheckedLocks
 
@@ -35,7 +35,7 @@ class Output:
         self.wakes += 1
 
     def write(self, channel: int, data: bytes) -> int:
-        return self.partition.write(channel, memoryview(data))
+        return write_bytes(self.partition, channel, data)
 
     def poll(self, channel: int) -> Buffer:
         polled = poll_one(self.partition.subpartition(channel))

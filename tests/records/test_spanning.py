@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from headgate.errors import ExchangeError
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, MIN_TIME, Tag, Watermark, WatermarkStatus
-from headgate.records.spanning import Element, SpanningDeserializer, serialize
+from headgate.records.spanning import (
+    DeserializationResult,
+    Element,
+    SerializationResult,
+    SpanningDeserializer,
+    SpanningSerializer,
+    serialize,
+)
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string(), "d": pa.dictionary(pa.int32(), pa.string())})
 CODEC = BatchCodec(SCHEMA)
@@ -163,3 +170,79 @@ def test_any_damaged_byte_of_checksum_or_message_is_found(at: int, flip: int) ->
     stream[5 + at % (len(stream) - 5)] ^= flip
     with pytest.raises(ExchangeError, match="checksum mismatch"):
         feed(SpanningDeserializer(CODEC), bytes(stream))
+
+
+class Segment:
+    """What a serialiser appends to."""
+
+    def __init__(self, size: int) -> None:
+        self.data, self.size = b"", size
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.data) == self.size
+
+    def append(self, data: memoryview) -> int:
+        count = min(len(data), self.size - len(self.data))
+        self.data += bytes(data[:count])
+        return count
+
+
+Written, Read = SerializationResult, DeserializationResult
+
+
+def test_the_three_results_of_writing() -> None:
+    """20 bytes, in pieces of 8 and 12, into segments of 10, 10 and more."""
+    record = SpanningSerializer([memoryview(b"head----"), memoryview(b"body--------")])
+    segments = [Segment(10), Segment(10), Segment(30)]
+    assert record.copy_to(segments[0]) is Written.PARTIAL_RECORD_MEMORY_SEGMENT_FULL and record.remaining == 10
+    assert record.copy_to(segments[1]) is Written.FULL_RECORD_MEMORY_SEGMENT_FULL and record.remaining == 0
+    assert SpanningSerializer([memoryview(b"abc")]).copy_to(segments[2]) is Written.FULL_RECORD
+    assert [segment.data for segment in segments] == [b"head----bo", b"dy--------", b"abc"]
+    assert [result.is_full_record for result in Written] == [False, True, True]
+    assert [result.is_full_buffer for result in Written] == [True, True, False]
+
+
+def test_whole_segments_are_filled_in_one_step() -> None:
+    record = SpanningSerializer([memoryview(b"abcdefgh")])
+    places = [bytearray(3), bytearray(3), bytearray(2)]
+    for place in places:
+        assert record.contiguous >= len(place)
+        record.copy_whole(memoryview(place))
+    assert b"".join(places) == b"abcdefgh" and record.remaining == record.contiguous == 0
+
+
+def test_the_three_results_of_reading() -> None:
+    deserializer = SpanningDeserializer(CODEC)
+    stream = bytes_of([Watermark(1), Watermark(2), Watermark(3)])
+    deserializer.set_next_buffer(memoryview(stream[:-1]))
+    assert deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER and deserializer.take() == Watermark(1)
+    assert deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER and deserializer.take() == Watermark(2)
+    assert deserializer.next_record() is Read.PARTIAL_RECORD
+    with pytest.raises(ExchangeError, match="before it was complete"):
+        deserializer.take()
+    deserializer.set_next_buffer(memoryview(stream[-1:]))
+    assert deserializer.next_record() is Read.LAST_RECORD_FROM_BUFFER and deserializer.take() == Watermark(3)
+    assert [result.is_full_record for result in Read] == [False, True, True]
+    assert [result.is_buffer_consumed for result in Read] == [True, False, True]
+
+
+@pytest.mark.parametrize("size", [1, 7, 13, 64, 4096])
+def test_written_into_segments_and_read_from_them(size: int) -> None:
+    """Every segment but the last of all is full, and the results on both sides fit together."""
+    segments, full_records = [Segment(size)], 0
+    for element in MIXED:
+        record = SpanningSerializer(serialize(element, CODEC))
+        while True:
+            result = record.copy_to(segments[-1])
+            if result.is_full_buffer:
+                segments.append(Segment(size))
+            if result.is_full_record:
+                full_records += 1
+                break
+    deserializer, got = SpanningDeserializer(CODEC), []
+    for segment in segments:
+        assert segment.is_full or segment is segments[-1]
+        got += feed(deserializer, segment.data)
+    assert_same(got, MIXED)
+    assert full_records == len(MIXED)

@@ -32,6 +32,7 @@ from headgate.runtime.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
+from tests.exchange.link import write_bytes
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
 CREDENTIALS = Credentials(b"j" * 16, 1, b"secret")
@@ -284,7 +285,7 @@ def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment
     end = pair.connect()
     go_on = threading.Event()
     pair.consumer.network.post(lambda: bool(go_on.wait(PATIENCE)))  # type: ignore[arg-type, return-value]
-    assert pair.producer.partition.write(0, memoryview(bytes(count * segment))) == count * segment
+    assert write_bytes(pair.producer.partition, 0, bytes(count * segment)) == count * segment
     deadline = time.monotonic() + PATIENCE
     while segment > 64 and not on(pair.producer.network, lambda: end._wants_write):
         assert time.monotonic() < deadline, "the sockets take everything"

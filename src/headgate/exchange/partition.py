@@ -11,6 +11,7 @@ from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
 from headgate.records.events import EndOfPartition, Event
+from headgate.records.spanning import SpanningSerializer
 
 
 class ResultPartition:
@@ -54,45 +55,45 @@ class ResultPartition:
             self._wanting = False
             self._on_segment_free()
 
-    def write(self, index: int, data: memoryview, *, overdraft: bool = False) -> int:
-        """Copy the head of `data` into the subpartition's segments; returns the bytes copied, fewer when no segment is
-        free or the subpartition is at its cap. With `overdraft` the pool may go beyond its share."""
-        done, size = 0, len(data)
+    def write(self, index: int, record: SpanningSerializer, *, overdraft: bool = False) -> bool:
+        """Copy what is left of an element into the subpartition's segments; returns whether that was all of it. It is
+        not when no segment is free or the subpartition is at its cap. With `overdraft` the pool may go beyond its
+        share."""
+        before = record.remaining
         subpartition = self.subpartitions[index]
-        while done < size:
+        is_full_record = False
+        while not is_full_record:
             builder = self._builders[index]
-            if builder is None and size - done >= self._segment_size:
-                written = self._write_whole(index, data, done, overdraft)
-                if not written:
+            if builder is None and record.contiguous >= self._segment_size:
+                if not self._write_whole(index, record, overdraft):
                     break
-                done += written
+                is_full_record = not record.remaining
                 continue
             if builder is None:
                 builder = self._new_builder(index, overdraft)
                 if builder is None:
                     break
                 subpartition.add(builder.create_consumer())
-            done += builder.append(data[done:] if done else data)
-            if builder.is_full:
+            result = record.copy_to(builder)
+            if result.is_full_buffer:
                 builder.finish()
                 self._builders[index] = None
+            is_full_record = result.is_full_record
         subpartition.announce()
-        self.bytes_out += done
-        return done
+        self.bytes_out += before - record.remaining
+        return is_full_record
 
-    def _write_whole(self, index: int, data: memoryview, start: int, overdraft: bool) -> int:
-        """Fill as many segments as `data` fills to the last byte and the pool gives, in one step: no one needs to watch
-        them being filled. Returns the bytes copied."""
+    def _write_whole(self, index: int, record: SpanningSerializer, overdraft: bool) -> int:
+        """Fill as many segments as the element fills to the last byte and the pool gives, in one step: no one needs to
+        watch them being filled. Returns how many."""
         size, recycler = self._segment_size, self._recyclers[index]
         buffers = []
-        for segment in self._request(index, (len(data) - start) // size, overdraft):
-            end = start + size
-            segment.view[:] = data[start:end]
-            start = end
+        for segment in self._request(index, record.contiguous // size, overdraft):
+            record.copy_whole(segment.view)
             buffers.append(Buffer(segment, 0, size, recycler))
         self.subpartitions[index].add_filled(buffers)
         self.buffers_out += len(buffers)
-        return len(buffers) * size
+        return len(buffers)
 
     def _request(self, index: int, count: int, overdraft: bool) -> list[MemorySegment]:
         """Up to `count` segments within the subpartition's cap; none only when one that comes free will be told of."""

@@ -21,9 +21,10 @@ class HeldBatch:
 
 
 class PendingBudget:
-    """Bytes outside segments that all writers of a TaskManager may hold together.
+    """Bytes outside segments that all tasks of a TaskManager may hold together: in writers what is pending or due, in
+    readers messages that are being gathered.
 
-    Each writer keeps its own count, which it alone changes; whoever asks adds them up. So there is no lock.
+    Each keeps its own count, which it alone changes; whoever asks adds them up. So there is no lock.
     """
 
     def __init__(self, limit: int = PENDING_BUDGET) -> None:
@@ -31,7 +32,7 @@ class PendingBudget:
         self._counts: list[PendingCount] = []
 
     def count(self) -> PendingCount:
-        """A new writer's count."""
+        """A new writer's or reader's count."""
         self._counts = [*self._counts, count := PendingCount()]
         return count
 
@@ -43,9 +44,13 @@ class PendingBudget:
     def is_exceeded(self) -> bool:
         return self.used > self.limit
 
+    def has_room(self, size: int) -> bool:
+        """Whether `size` more bytes fit."""
+        return self.used + size <= self.limit
+
 
 class PendingCount:
-    """Bytes pending or due in one writer."""
+    """Bytes that one writer or reader holds."""
 
     __slots__ = ("bytes",)
 

@@ -19,7 +19,7 @@ from headgate.exchange.selectors import Broadcast, ChannelSelector
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import Watermark, WatermarkStatus
 from headgate.records.events import EndOfData, EndOfPartition, Event
-from headgate.records.spanning import Element, serialize
+from headgate.records.spanning import Element, SpanningSerializer, serialize
 
 
 class RecordWriter:
@@ -56,7 +56,7 @@ class RecordWriter:
         self._is_broadcast = isinstance(selector, Broadcast)
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
-        self._due: list[deque[memoryview | Event]] = [deque() for _ in range(channels)]
+        self._due: list[deque[SpanningSerializer | Event]] = [deque() for _ in range(channels)]
         self._due_channels: set[int] = set()
         self._flush_when_drained: set[int] = set()
         self._flush_at: float | None = None
@@ -111,7 +111,8 @@ class RecordWriter:
         for pending in self._pending:
             self._cut(pending)
         for channel in range(len(self._due)):
-            self._enqueue(channel, [EndOfData(), EndOfPartition()])
+            self._enqueue(channel, EndOfData())
+            self._enqueue(channel, EndOfPartition())
 
     # --- what the task calls
 
@@ -198,14 +199,12 @@ class RecordWriter:
     def _write(self, pending: PendingSlices, element: Element) -> None:
         pieces = serialize(element, self._codec)
         for channel in pending.channels:
-            self._enqueue(channel, pieces)
+            self._enqueue(channel, SpanningSerializer(pieces))
 
-    def _enqueue(self, channel: int, pieces: list[memoryview] | list[Event]) -> None:
-        due = self._due[channel]
-        for piece in pieces:
-            due.append(piece)
-            if not isinstance(piece, Event):
-                self._count.bytes += len(piece)
+    def _enqueue(self, channel: int, item: SpanningSerializer | Event) -> None:
+        self._due[channel].append(item)
+        if not isinstance(item, Event):
+            self._count.bytes += item.remaining
         self._due_channels.add(channel)
         self._write_due(channel)
 
@@ -213,16 +212,15 @@ class RecordWriter:
         due = self._due[channel]
         partition = self.partition
         while due:
-            piece = due[0]
-            if isinstance(piece, Event):
-                partition.write_event(channel, piece)
-                due.popleft()
-                continue
-            written = partition.write(channel, piece, overdraft=overdraft)
-            self._count.bytes -= written
-            if written < len(piece):
-                due[0] = piece[written:]
-                return
+            item = due[0]
+            if isinstance(item, Event):
+                partition.write_event(channel, item)
+            else:
+                before = item.remaining
+                is_written = partition.write(channel, item, overdraft=overdraft)
+                self._count.bytes -= before - item.remaining
+                if not is_written:
+                    return
             due.popleft()
         self._due_channels.discard(channel)
         if channel in self._flush_when_drained:

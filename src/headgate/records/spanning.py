@@ -3,13 +3,16 @@
 An element is `length u32 | tag u8 | body`; `length` counts tag and body. Elements follow each other without padding,
 and one may begin anywhere in a buffer and end in a later one. The body of a record batch is gathered into
 64-byte-aligned Arrow memory, so that the decoded batch can be used in place; that copy, and the one into the segment,
-are the only two.
+are the only two. Results of a step have the names that Flink gives them; an element is a "record" there.
 """
 
 from __future__ import annotations
 
+import enum
 import struct
-from typing import Final, TypeAlias
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -21,6 +24,7 @@ _HEADER: Final = struct.Struct(">IB")
 #: A length above this is taken for corruption: no writer makes one batch or record as long.
 MAX_ELEMENT_BYTES: Final = 1 << 31
 _SMALL_BODY_LIMIT: Final = 64
+_NOTHING: Final = memoryview(b"")
 
 Element: TypeAlias = pa.RecordBatch | Watermark | WatermarkStatus
 
@@ -35,13 +39,119 @@ def serialize(element: Element, codec: BatchCodec) -> list[memoryview]:
     return [memoryview(_HEADER.pack(1 + len(body), tag) + body)]
 
 
+class SerializationResult(enum.Enum):
+    """What a step of writing came to."""
+
+    PARTIAL_RECORD_MEMORY_SEGMENT_FULL = enum.auto()
+    FULL_RECORD_MEMORY_SEGMENT_FULL = enum.auto()
+    FULL_RECORD = enum.auto()
+
+    @property
+    def is_full_record(self) -> bool:
+        return self is not SerializationResult.PARTIAL_RECORD_MEMORY_SEGMENT_FULL
+
+    @property
+    def is_full_buffer(self) -> bool:
+        return self is not SerializationResult.FULL_RECORD
+
+
+class SegmentWriter(Protocol):
+    """What the serialiser needs of a buffer builder."""
+
+    @property
+    def is_full(self) -> bool: ...
+
+    def append(self, data: memoryview) -> int:
+        """Copy as much of `data` as fits; returns how many bytes that was."""
+
+
+class SpanningSerializer:
+    """The bytes of one element on their way into the segments of one channel. The pieces are not copied, so channels of
+    a broadcast share them."""
+
+    __slots__ = ("_pieces", "remaining")
+
+    def __init__(self, pieces: Iterable[memoryview]) -> None:
+        self._pieces = deque(pieces)
+        self.remaining = sum(map(len, self._pieces))
+
+    def copy_to(self, segment: SegmentWriter) -> SerializationResult:
+        """Append what fits; the rest stays for the next segment."""
+        pieces = self._pieces
+        while pieces:
+            piece = pieces[0]
+            written = segment.append(piece)
+            self.remaining -= written
+            if written < len(piece):
+                pieces[0] = piece[written:]
+                return SerializationResult.PARTIAL_RECORD_MEMORY_SEGMENT_FULL
+            pieces.popleft()
+        if segment.is_full:
+            return SerializationResult.FULL_RECORD_MEMORY_SEGMENT_FULL
+        return SerializationResult.FULL_RECORD
+
+    @property
+    def contiguous(self) -> int:
+        """How many bytes the next `copy_whole` calls find in one piece."""
+        return len(self._pieces[0]) if self._pieces else 0
+
+    def copy_whole(self, segment: memoryview) -> None:
+        """Fill a segment to its last byte; only where `contiguous` is as much."""
+        piece, size = self._pieces[0], len(segment)
+        segment[:] = piece[:size]
+        self.remaining -= size
+        if size == len(piece):
+            self._pieces.popleft()
+        else:
+            self._pieces[0] = piece[size:]
+
+
+class DeserializationResult(enum.Enum):
+    """What a step of reading came to."""
+
+    PARTIAL_RECORD = enum.auto()
+    INTERMEDIATE_RECORD_FROM_BUFFER = enum.auto()
+    LAST_RECORD_FROM_BUFFER = enum.auto()
+
+    @property
+    def is_full_record(self) -> bool:
+        return self is not DeserializationResult.PARTIAL_RECORD
+
+    @property
+    def is_buffer_consumed(self) -> bool:
+        return self is not DeserializationResult.INTERMEDIATE_RECORD_FROM_BUFFER
+
+
+class MessageMemory(Protocol):
+    """Where messages are gathered; see `Gathering` in `exchange/gathering.py`."""
+
+    def allocate(self, size: int) -> pa.Buffer:
+        """Writable memory for a message, aligned to 64 bytes."""
+
+    def complete(self, message: pa.Buffer) -> None:
+        """The message is whole and about to be decoded: it is not being gathered any more."""
+
+
+class _Heap:
+    """Arrow's memory, not counted."""
+
+    def allocate(self, size: int) -> pa.Buffer:
+        return pa.allocate_buffer(size)
+
+    def complete(self, message: pa.Buffer) -> None: ...
+
+
 class SpanningDeserializer:
     """Elements of one channel from its buffers, in order. What is gathered so far is `gathering` bytes."""
 
-    __slots__ = ("_body", "_codec", "_filled", "_head", "_message", "_tag")
+    __slots__ = ("_body", "_codec", "_data", "_element", "_filled", "_head", "_memory", "_message", "_position", "_tag")
 
-    def __init__(self, codec: BatchCodec) -> None:
+    def __init__(self, codec: BatchCodec, memory: MessageMemory | None = None) -> None:
         self._codec = codec
+        self._memory = memory or _Heap()
+        self._data = _NOTHING
+        self._position = 0
+        self._element: Element | None = None
         self._head = b""
         self._tag = 0
         self._message: pa.Buffer | None = None
@@ -50,7 +160,7 @@ class SpanningDeserializer:
 
     @property
     def gathering(self) -> int:
-        """Bytes of memory held by an element that is not yet complete."""
+        """Bytes of memory or file held by an element that is not yet complete."""
         return len(self._body) if self._body is not None else 0
 
     @property
@@ -60,20 +170,48 @@ class SpanningDeserializer:
     def feed(self, data: memoryview) -> list[Element]:
         """Copy out all of `data`; returns the elements it completes."""
         elements: list[Element] = []
-        position, end = 0, len(data)
-        while position < end:
-            if self._body is None:
-                position = self._read_head(data, position)
-                if self._body is None:
-                    break
-            body, filled = self._body, self._filled
-            count = min(len(body) - filled, end - position)
-            body[filled : filled + count] = data[position : position + count] if count < end else data
-            self._filled = filled = filled + count
-            position += count
-            if filled == len(body):
-                elements.append(self._complete())
-        return elements
+        self.set_next_buffer(data)
+        try:
+            while True:
+                result = self.next_record()
+                if result.is_full_record:
+                    elements.append(self.take())
+                if result.is_buffer_consumed:
+                    return elements
+        finally:
+            self._data = _NOTHING  # also after an error: a segment must not be kept
+
+    def set_next_buffer(self, data: memoryview) -> None:
+        """Read on in this buffer, once the last one is consumed; the caller keeps it until then."""
+        self._data, self._position = data, 0
+
+    def next_record(self) -> DeserializationResult:
+        """Copy out of the buffer up to the end of the element under way; `take` has the element when it is full. Raises
+        ExchangeError for what no writer sends."""
+        data, position, end = self._data, self._position, len(self._data)
+        if self._body is None:
+            position = self._read_head(data, position)
+        body = self._body
+        if body is None:
+            return DeserializationResult.PARTIAL_RECORD
+        filled = self._filled
+        count = min(len(body) - filled, end - position)
+        body[filled : filled + count] = data[position : position + count] if count < end else data
+        self._filled = filled + count
+        self._position = position = position + count
+        if filled + count < len(body):
+            return DeserializationResult.PARTIAL_RECORD
+        self._element = self._complete()
+        if position < end:
+            return DeserializationResult.INTERMEDIATE_RECORD_FROM_BUFFER
+        return DeserializationResult.LAST_RECORD_FROM_BUFFER
+
+    def take(self) -> Element:
+        """The element that the last `next_record` completed; once."""
+        element, self._element = self._element, None
+        if element is None:
+            raise ExchangeError("an element was taken before it was complete")
+        return element
 
     def _read_head(self, data: memoryview, position: int) -> int:
         """Collect length, tag and, for records, the checksum; then make room for the body."""
@@ -100,7 +238,7 @@ class SpanningDeserializer:
         if not 0 < size <= (MAX_ELEMENT_BYTES if tag == Tag.RECORDS else _SMALL_BODY_LIMIT):
             raise ExchangeError(f"stream corrupted: element tag {tag} with length {length}")
         self._tag = tag
-        self._message = pa.allocate_buffer(size)
+        self._message = self._memory.allocate(size) if tag == Tag.RECORDS else pa.allocate_buffer(size)
         self._body = memoryview(self._message).cast("B")
         self._filled = 0
 
@@ -109,5 +247,6 @@ class SpanningDeserializer:
         head, message, body = self._head, self._message, self._body
         self._head, self._message, self._body = b"", None, None
         if self._tag == Tag.RECORDS:
+            self._memory.complete(message)
             return self._codec.decode(head[_HEADER.size :], message)
         return decode_element(self._tag, bytes(body))

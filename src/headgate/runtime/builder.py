@@ -16,6 +16,7 @@ from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.errors import HeadgateError
 from headgate.exchange.channels import InputChannel, LocalInputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
+from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import (
@@ -80,6 +81,7 @@ class BuiltTask:
     floating_pools: list[LocalBufferPool]
     partitions: list[ResultPartition]
     channels: list[InputChannel]
+    gathering: Gathering | None
 
     def sinks(self) -> list[tuple[int, SinkOperator]]:
         """Sink operators by node id."""
@@ -150,6 +152,7 @@ class _TaskAssembly:
         self._nodes: dict[int, Operator | SourceHead] = {}
         self._gates: list[InputGate] = []
         self._floating: list[LocalBufferPool] = []
+        self._gathering: Gathering | None = None
         self._task: Task | None = None
 
     def assemble(self) -> BuiltTask:
@@ -176,6 +179,7 @@ class _TaskAssembly:
             self._floating,
             partitions,
             channels,
+            self._gathering,
         )
 
     # --- the chain
@@ -298,7 +302,8 @@ class _TaskAssembly:
             node = next(node for node in source.nodes if node.id == edge.source_node)
             schema = node.output_schema(edge.tag)
             codecs.append(BatchCodec(schema, paranoid=self._here.config.paranoid))
-        return TaskInput(self._gates, codecs, self._here.config.message_size)
+        self._gathering = Gathering(self._here.budget, self._here.config.spill_dir)
+        return TaskInput(self._gates, codecs, self._here.config.message_size, self._gathering)
 
     def _gate(self, edge: JobEdge) -> InputGate:
         here, plan = self._here, self._here.plan

@@ -12,14 +12,20 @@ from headgate.exchange.watermark_valve import WatermarkValve
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import Watermark, WatermarkStatus
 from headgate.records.events import EndOfPartition, Event
-from headgate.records.spanning import Element, SpanningDeserializer
+from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer
 
 
 class TaskInput:
     """The union of a task's gates. `next` gives batches of up to about `message_size` bytes: small ones that are there
     together are joined, or an exchange over many channels would starve what follows with scraps."""
 
-    def __init__(self, gates: Sequence[InputGate], codecs: Sequence[BatchCodec], message_size: int) -> None:
+    def __init__(
+        self,
+        gates: Sequence[InputGate],
+        codecs: Sequence[BatchCodec],
+        message_size: int,
+        memory: MessageMemory | None = None,
+    ) -> None:
         self._gates = list(gates)
         self._message_size = message_size
         offsets, total = [], 0
@@ -27,7 +33,7 @@ class TaskInput:
         for gate, codec in zip(gates, codecs, strict=True):
             offsets.append(total)
             total += len(gate.channels)
-            deserializers += [SpanningDeserializer(codec) for _ in gate.channels]
+            deserializers += [SpanningDeserializer(codec, memory) for _ in gate.channels]
         self._offsets = offsets
         self._deserializers = deserializers
         self._codec = codecs[0]  # the inputs of a union have one schema

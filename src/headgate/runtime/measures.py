@@ -57,6 +57,9 @@ def _task(built: BuiltTask) -> Metrics:
         "backpressured_s": task.backpressured_s,
         "segments_in_use": sum(partition.pool.in_use for partition in built.partitions),
         "input_queue": sum(channel.queue_length for channel in built.channels),
+        "gathering_bytes": built.gathering.memory_bytes if built.gathering is not None else 0,
+        "gathering_file_bytes": built.gathering.file_bytes if built.gathering is not None else 0,
+        "messages_spilled": built.gathering.messages_spilled if built.gathering is not None else 0,
     }
 
 

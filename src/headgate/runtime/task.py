@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.connectors.base import SourceReader
 from headgate.connectors.watermarks import WatermarkGenerator
-from headgate.errors import HeadgateError, JobCancelled
+from headgate.errors import HeadgateError, JobCancelled, from_wire
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.base import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.records.elements import Watermark, WatermarkStatus
@@ -235,6 +235,8 @@ class Task:
             closing_error = self._close()
             error = error or closing_error
             self.is_ended = True
+            if error is not None:
+                error = from_wire(error.to_wire())  # the same without frames, which may hold views into segments
             self._done(self, error)
 
     def _loop(self) -> None:
