@@ -1,10 +1,10 @@
 # make demo    the main job on real data, on Spark
 # make test    every check and every test
-# make bench   the measurements; make soak: the long, seeded runs
+# make bench   the measurements; make lab: the proofs of the exchange; make soak: the long, seeded runs
 # Each does its own set-up on first use. ARGS are passed on: make demo ARGS="--json -"
 BIN := .venv/bin
 
-.PHONY: demo test check bench soak setup
+.PHONY: demo test check bench lab soak setup
 
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
@@ -20,6 +20,9 @@ check: setup
 
 bench: setup
 	@$(BIN)/headgate bench $(ARGS)
+
+lab: setup
+	@$(BIN)/headgate lab $(ARGS)
 
 soak: setup
 	$(BIN)/pytest -m soak --timeout 1800 $(ARGS)

@@ -16,6 +16,7 @@ Back-pressured streaming pipelines on Spark, from Python.
 commands:
   demo      run the main job on real data, on Spark, and check its answer against Spark SQL
   bench     measure the exchange and keyed aggregation on this machine, beside their peers
+  lab       show by experiment what the exchange claims to do
   version   print the versions of Headgate and of what it stands on
 
 `headgate COMMAND --help` says more. Exit codes: 0 done, 1 failed or a target missed, 2 wrong arguments.
@@ -34,6 +35,12 @@ def _bench(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _lab(argv: Sequence[str]) -> int:
+    from headgate.lab.main import main
+
+    return main(argv)
+
+
 def _version(argv: Sequence[str]) -> int:
     if argv:
         print("usage: headgate version", file=sys.stderr)
@@ -44,7 +51,12 @@ def _version(argv: Sequence[str]) -> int:
     return 0
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"demo": _demo, "bench": _bench, "version": _version}
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "demo": _demo,
+    "bench": _bench,
+    "lab": _lab,
+    "version": _version,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,1 @@
+"""Experiments on the real runtime that show what the exchange claims to do: `headgate lab`."""

@@ -1,0 +1,55 @@
+"""The result page: one static file of HTML beside the plots, for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from headgate.bench.command import number
+from headgate.lab.report import Experiment
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+body { max-width: 56rem; margin: 0 auto; padding: 1rem }
+table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid #8884; text-align: right }
+th:first-child, td:first-child, th:last-child, td:last-child { text-align: left }
+img { max-width: 100%; background: white; margin-top: 1rem }
+.met { color: #1a7f37 } .missed { color: #d1242f } .small { opacity: .7; font-size: .9rem }
+"""
+
+
+def page(run: Mapping[str, Any], experiments: Sequence[Experiment], plotted: Mapping[str, str]) -> str:
+    """The whole page. `plotted` is the file of an experiment's plots by its name, where there is one."""
+    facts = ", ".join(f"{name} {value}" for name, value in run.items() if name != "command")
+    sections = "\n".join(_section(result, plotted.get(result.case)) for result in experiments)
+    return f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Headgate's lab</title><style>{_STYLE}</style>
+<h1>Headgate's lab</h1>
+<p><code>{escape(str(run["command"]))}</code></p>
+<p class="small">{escape(facts)}</p>
+{sections}
+</html>
+"""
+
+
+def _section(result: Experiment, plot: str | None) -> str:
+    verdict = "met" if result.passed else "missed"
+    rows = "\n".join(
+        f"<tr><td>{escape(figure.name)}<td>{number(figure.median)}<td>{number(min(figure.values))}"
+        f"<td>{number(max(figure.values))}<td>{escape(figure.unit)}"
+        for figure in result.figures
+    )
+    skipped = "\n".join(f'<p class="missed">{escape(each.what)}: {escape(each.reason)}</p>' for each in result.skipped)
+    picture = "" if plot is None else f'<img src="{escape(plot)}" alt="plots of {escape(result.case)}">'
+    settings = escape(", ".join(f"{name} {value}" for name, value in result.settings.items()))
+    return f"""<h2 id="{escape(result.case)}">{escape(result.case)}</h2>
+<p>{escape(result.target)}: <strong class="{verdict}">{verdict}</strong></p>
+<table><tr><th>figure<th>median<th>low<th>high<th>unit
+{rows}
+</table>
+{skipped}{picture}
+<p class="small">{settings}</p>"""

@@ -1,0 +1,41 @@
+"""What an experiment reports: a benchmark's figures, and the curves to plot."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headgate.bench.report import CaseResult
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One curve."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Curves over one pair of axes, whose labels carry the units. `marks` are moments or values worth a line across."""
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    marks: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment(CaseResult):
+    """One experiment's outcome; `met` says whether what it is to prove was seen."""
+
+    plots: tuple[Plot, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        report = CaseResult.to_json(self)
+        return {"experiment": report.pop("case"), **report, "plots": [asdict(plot) for plot in self.plots]}

@@ -1,0 +1,81 @@
+"""The frame of `headgate lab`, without measuring anything that matters."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.bench.report import Figure, Skipped
+from headgate.lab import main
+from headgate.lab.report import Experiment, Plot, Series
+
+RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
+CURVES = Plot("rate", "time, s", "rows/s", (Series("B.3", (0.0, 1.0), (5.0, 6.0)),), marks=((0.5, "stall"),))
+
+
+@pytest.fixture(autouse=True)
+def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments that measure nothing, by the name under which `main` finds them."""
+    outcomes = {
+        "shown": Experiment("shown", "at least 1", True, (RATE,), plots=(CURVES,)),
+        "missed": Experiment("missed", "at least <5>", False, (RATE,)),
+        "alone": Experiment("alone", "at least 1", True, (RATE,), skipped=(Skipped("Spark", "no Java"),)),
+    }
+    for name, outcome in outcomes.items():
+        run = SimpleNamespace(run=lambda options, outcome=outcome: outcome)
+        monkeypatch.setitem(sys.modules, f"experiment_{name}", run)  # type: ignore[arg-type]
+    monkeypatch.setattr(main, "EXPERIMENTS", {name: f"experiment_{name}" for name in outcomes})
+
+
+@pytest.mark.parametrize(("names", "code"), [(["shown"], 0), (["missed"], 1), (["alone"], 1), (["shown", "missed"], 1)])
+def test_exit_code_is_the_verdict(names: list[str], code: int, tmp_path: Path) -> None:
+    assert main.main([*names, "--out", str(tmp_path)]) == code
+
+
+def test_every_experiment_leaves_json_plot_and_its_part_of_the_page(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "results"
+    main.main(["--out", str(folder), "--json", str(tmp_path / "all.json")])
+    report = json.loads((folder / "shown.json").read_text())
+    assert report["experiment"] == "shown" and report["met"] is True and report["run"]["cores"] >= 1
+    assert report["figures"]["rate"] == {"unit": "rows/s", "median": 2, "low": 1, "high": 3, "values": [3, 1, 2]}
+    assert report["plots"][0]["series"][0]["y"] == [5, 6]
+    assert json.loads((folder / "missed.json").read_text())["met"] is False
+    everything = json.loads((tmp_path / "all.json").read_text())
+    assert [each["experiment"] for each in everything["experiments"]] == ["shown", "missed", "alone"]
+
+    page = (folder / "index.html").read_text()
+    assert "at least &lt;5&gt;" in page and "Spark: no Java" in page
+    assert page.count('class="missed">missed') == 2 and page.count('class="met">met') == 1
+
+
+def test_plots_are_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    main.main(["shown", "--out", str(tmp_path)])
+    picture = (tmp_path / "shown.svg").read_text()
+    assert "<svg" in picture and len(picture) > 1000
+    assert 'src="shown.svg"' in (tmp_path / "index.html").read_text()
+
+
+def test_without_matplotlib_it_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main.main(["shown", "--out", str(tmp_path)]) == 0
+    assert "matplotlib is not installed" in " ".join(capsys.readouterr().out.split())
+    assert "<img" not in (tmp_path / "index.html").read_text()
+
+
+def test_json_on_standard_output_is_alone_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main.main(["shown", "--out", str(tmp_path), "--json", "-"])
+    assert json.loads(capsys.readouterr().out)["experiments"][0]["experiment"] == "shown"
+
+
+def test_unknown_experiment_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["alchemy"])
+    assert ended.value.code == 2
+    assert "unknown experiment 'alchemy'; experiments: shown" in capsys.readouterr().err
