@@ -21,7 +21,9 @@ from headgate.lab.plots import draw
 from headgate.lab.report import Experiment
 
 #: Experiments by name, in the order they run; each module has `run(options) -> Experiment`.
-EXPERIMENTS: dict[str, str] = {}
+EXPERIMENTS = {
+    "isolation": "headgate.lab.isolation",
+}
 
 _FOLDER = Path("headgate-lab")
 

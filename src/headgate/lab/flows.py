@@ -1,0 +1,106 @@
+"""The lab's source: each subtask that is named makes a flow of rows for one subtask below it, paced or at full speed.
+
+Open loop: with a rate, row i is due at t0 + i / rate, whatever has held its source back; so time lost counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.connectors.base import ReaderContext, Source, SourceReader
+
+#: `due` is when the row ought to leave, microseconds since the epoch (at full speed: when it was made); `to` is the
+#: subtask it goes to; the payload makes a row as large as rows are.
+PAYLOAD = 112
+SCHEMA = pa.schema([("due", pa.int64()), ("to", pa.int64()), ("payload", pa.binary(PAYLOAD))])
+ROW_BYTES = 8 + 8 + PAYLOAD
+BATCH_ROWS = 1024
+
+_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Rows for subtasks `to` of the next operator, dealt to them in turn; `rate` in rows/s, None = at full speed."""
+
+    to: tuple[int, ...]
+    rate: float | None = None
+
+
+class Flows(Source):
+    """Flows by source subtask, all for `seconds` from the job's start; subtasks without one make nothing."""
+
+    schema = SCHEMA
+
+    def __init__(self, flows: Mapping[int, Flow], seconds: float) -> None:
+        self.flows = dict(flows)
+        self.seconds = seconds
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """This subtask's flow."""
+        flow = self.flows.get(context.subtask)
+        return _Nothing() if flow is None else _FlowReader(flow, self.seconds, context)
+
+
+def by_target(batch: pa.RecordBatch, subtasks: int) -> npt.NDArray[np.int64]:
+    """For `partition_by`: rows go where their flow says."""
+    targets: npt.NDArray[np.int64] = batch.column("to").to_numpy()
+    return targets
+
+
+class _Nothing(SourceReader):
+    finished = True
+
+    def read(self) -> pa.RecordBatch | None:
+        return None
+
+
+class _FlowReader(SourceReader):
+    """Up to a batch of what is due; a reader that is late finds full batches until it has caught up."""
+
+    def __init__(self, flow: Flow, seconds: float, context: ReaderContext) -> None:
+        self._rate = flow.rate
+        self._clock = context.clock
+        self._start = context.started_at
+        self._end = context.started_at + seconds
+        self._row = 0
+        self._rows = None if flow.rate is None else int(flow.rate * seconds)
+        #: A paced batch spans a millisecond, as those of `generate` do.
+        self._step = BATCH_ROWS if flow.rate is None else min(BATCH_ROWS, max(1, int(flow.rate / 1000)))
+        self._to: Any = pa.array(np.resize(np.array(flow.to), BATCH_ROWS))
+        body = pa.py_buffer(np.arange(BATCH_ROWS * PAYLOAD).astype(np.uint8))
+        self._payload: Any = pa.Array.from_buffers(pa.binary(PAYLOAD), BATCH_ROWS, [None, body])
+
+    def read(self) -> pa.RecordBatch | None:
+        now = self._clock()
+        if self._rows is None:
+            self.finished = now >= self._end
+            return None if self.finished else self._batch(np.full(BATCH_ROWS, round(now * _US)))
+        assert self._rate is not None
+        n = min(self._step, self._rows - self._row)
+        if not n or now < self._due(self._row + n - 1):
+            self.finished = not n
+            return None
+        first, self._row = self._row, self._row + n
+        due = round(self._start * _US) + (np.arange(first, first + n) * (_US / self._rate)).astype(np.int64)
+        return self._batch(due)
+
+    def next_read(self) -> float | None:
+        assert self._rows is not None
+        return self._due(min(self._row + self._step, self._rows) - 1)
+
+    def _due(self, row: int) -> float:
+        assert self._rate is not None
+        return self._start + row / self._rate
+
+    def _batch(self, due: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        n = len(due)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(due), self._to.slice(0, n), self._payload.slice(0, n)], schema=SCHEMA
+        )

@@ -1,0 +1,158 @@
+"""`isolation`: two independent streams share one connection; one stalls, the other must not notice.
+
+A.1 -> B.3 and A.2 -> B.4, both A in one TaskManager and both B in the other. Both flows run at half of what they carry
+together at full speed; then B.4 takes nothing for some seconds. What counts begins a second after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from statistics import median
+
+from headgate.bench.options import Options
+from headgate.bench.report import Figure, Skipped, ratios
+from headgate.errors import ConfigError, HeadgateError
+from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
+from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes, spark
+from headgate.lab.probe import WINDOW, Probe, Seen, Stall
+from headgate.lab.report import Experiment, Plot, Series
+
+#: With credit B.3 keeps this share of its rate, and its p99 grows by no more than this factor.
+KEEPS, GROWS = 0.95, 2.0
+SHARE = 0.5
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds: to measure the capacity, to warm up, before the stall, until the stall counts, and of it that counts."""
+
+    capacity: float
+    warm_up: float
+    before: float
+    settling: float
+    stalled: float
+
+    @property
+    def stall_at(self) -> float:
+        return self.warm_up + self.before
+
+    @property
+    def counts_from(self) -> float:
+        return self.stall_at + self.settling
+
+    @property
+    def end(self) -> float:
+        return self.counts_from + self.stalled
+
+
+FULL = Times(capacity=3.0, warm_up=2.0, before=6.0, settling=1.0, stalled=6.0)
+QUICK = Times(capacity=1.5, warm_up=1.0, before=1.5, settling=1.0, stalled=1.5)
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What B.3 did, round by round: rows/s and milliseconds."""
+
+    before: list[float] = field(default_factory=list)
+    during: list[float] = field(default_factory=list)
+    p99_before: list[float] = field(default_factory=list)
+    p99_during: list[float] = field(default_factory=list)
+    #: Rows by window of the last round.
+    came: Series | None = None
+
+    def add(self, name: str, seen: Seen, times: Times) -> None:
+        before, during = (times.warm_up, times.stall_at), (times.counts_from, times.end)
+        self.before.append(seen.rate(*before))
+        self.during.append(seen.rate(*during))
+        self.p99_before.append(seen.latency(99, *before))
+        self.p99_during.append(seen.latency(99, *during))
+        shown = seen.came[: round(times.end / WINDOW)]
+        self.came = Series(name, tuple(WINDOW * at for at in range(len(shown))), tuple((shown / WINDOW).tolist()))
+
+    @property
+    def kept(self) -> tuple[float, ...]:
+        return ratios(self.during, self.before)
+
+    @property
+    def grown(self) -> tuple[float, ...]:
+        return ratios(self.p99_during, self.p99_before)
+
+    def figures(self, name: str) -> list[Figure]:
+        return [
+            Figure(f"{name}: B.3 before", "rows/s", tuple(self.before)),
+            Figure(f"{name}: B.3 while B.4 stalls", "rows/s", tuple(self.during)),
+            Figure(f"{name}: share of its rate kept", "", self.kept),
+            Figure(f"{name}: p99 before", "ms", tuple(self.p99_before)),
+            Figure(f"{name}: p99 while B.4 stalls", "ms", tuple(self.p99_during)),
+            Figure(f"{name}: growth of p99", "", self.grown),
+        ]
+
+
+def run(options: Options) -> Experiment:
+    """Every mode in every place, in turn, round by round; the quick slice stays in processes."""
+    times, rounds = (QUICK, 1) if options.quick else (FULL, ROUNDS)
+    outcomes: dict[tuple[str, str], Rounds] = {}
+    skipped: list[Skipped] = []
+    with ExitStack() as stack:
+        places: dict[str, Place] = {"processes": processes}
+        if not options.quick:
+            try:
+                places["Spark"] = stack.enter_context(spark())
+            except ConfigError as error:
+                skipped.append(Skipped("Spark", str(error)))
+        for number in range(rounds):
+            for where, place in places.items():
+                for mode in MODES:
+                    options.say(f"isolation: round {number + 1}, {where}, {mode}")
+                    outcome = outcomes.setdefault((where, mode), Rounds())
+                    outcome.add(f"{mode}, {where}", one_round(place, mode, times), times)
+    return report(outcomes, times, tuple(skipped))
+
+
+def one_round(place: Place, mode: str, times: Times) -> Seen:
+    """Find the capacity, then stall B.4 beside paced flows; what B.3 saw. Raises HeadgateError if nothing was shown."""
+    full = observe(place, mode, None, times.capacity, {})
+    rate = SHARE * full[B3].rate(times.capacity / 3, times.capacity)
+    stall = Stall(after=times.stall_at, seconds=times.settling + times.stalled)
+    seen = observe(place, mode, rate, times.end, {B4: stall})
+    if seen[B4].stalled is None or seen[B4].rate(times.counts_from, times.end) > 0:
+        raise HeadgateError("isolation: B.4 did not stall, so nothing was shown")
+    return seen[B3]
+
+
+def observe(
+    place: Place, mode: str, rate: float | None, seconds: float, stalls: Mapping[int, Stall]
+) -> dict[int, Seen]:
+    """Run both flows for so many seconds at `rate` rows/s each, None = at full speed; what B.3 and B.4 saw."""
+    environment = place(MODES[mode])
+    probe = Probe(stalls)
+    flows = Flows({A1: Flow((B3,), rate), A2: Flow((B4,), rate)}, seconds)
+    environment.from_source(flows).partition_by(by_target).sink_to(probe)
+    result = environment.execute("isolation")
+    if result.metrics["remote_bytes"] < ROW_BYTES * result.rows_in:
+        raise HeadgateError("isolation: not all rows crossed the connection, so nothing was shown")
+    return probe.seen
+
+
+def report(outcomes: Mapping[tuple[str, str], Rounds], times: Times, skipped: tuple[Skipped, ...]) -> Experiment:
+    """Figures and verdict of all places and modes."""
+    figures = [figure for (where, mode), rounds in outcomes.items() for figure in rounds.figures(f"{mode}, {where}")]
+    curves = tuple(rounds.came for rounds in outcomes.values() if rounds.came is not None)
+    marks = ((times.stall_at, "B.4 stalls"), (times.counts_from, "counts"))
+    plot = Plot("B.3, last round", "time, s", "rows/s", curves, marks=marks)
+    return Experiment(
+        "isolation",
+        f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x",
+        all(_met(rounds) for rounds in outcomes.values()),
+        tuple(figures),
+        {"paced at": SHARE, "bytes per row": ROW_BYTES, "seconds stalled": times.settling + times.stalled},
+        skipped,
+        (plot,),
+    )
+
+
+def _met(rounds: Rounds) -> bool:
+    return median(rounds.kept) >= KEEPS and median(rounds.grown) <= GROWS

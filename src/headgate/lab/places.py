@@ -1,0 +1,44 @@
+"""Where an experiment runs: two TaskManagers of two slots each, as processes of this machine or on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import headgate as hg
+from headgate.spark.session import build_session
+
+MASTER = "local-cluster[2,2,1024]"
+TASKMANAGERS, SLOTS = 2, 2
+PARALLELISM = TASKMANAGERS * SLOTS
+
+#: Subtask i is in TaskManager i mod 2: so A.1 and A.2 share the first TaskManager, B.3 and B.4 the second.
+A1, B3, A2, B4 = 0, 1, 2, 3
+
+#: Makes an environment with the given options of `hg.Config`.
+Place = Callable[[dict[str, Any]], hg.StreamEnvironment]
+
+#: The channel flow control to choose from, as options.
+MODES: dict[str, dict[str, Any]] = {"credit": {}}
+
+
+def processes(options: dict[str, Any]) -> hg.StreamEnvironment:
+    """TaskManagers are processes of this machine."""
+    deployment = hg.LocalDeployment(taskmanagers=TASKMANAGERS, processes=True)
+    return hg.StreamEnvironment(parallelism=PARALLELISM, config=hg.Config(**options), deployment=deployment)
+
+
+@contextmanager
+def spark() -> Iterator[Place]:
+    """TaskManagers are barrier tasks, one in each executor. Raises ConfigError where Spark does not start."""
+    session = build_session(MASTER, "headgate lab")
+
+    def place(options: dict[str, Any]) -> hg.StreamEnvironment:
+        config = hg.Config(slots_per_task=SLOTS, slots_timeout=60, **options)
+        return hg.StreamEnvironment(session, parallelism=PARALLELISM, config=config)
+
+    try:
+        yield place
+    finally:
+        session.stop()

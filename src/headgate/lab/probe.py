@@ -1,0 +1,178 @@
+"""The lab's sink: when rows came, how late each was, and what the source did while this sink stood still.
+
+Latencies of all rows are counted, in steps of 2 %, by the moment the row was due; what subtasks saw comes back to the
+driver when the job ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.connectors.base import Sink, SinkWriter, WriterContext
+
+#: Seconds that are counted together.
+WINDOW = 0.1
+
+_US = 1_000_000
+_WINDOW_US = round(WINDOW * _US)
+#: Latencies are counted by round(log2(microseconds) * _STEPS), up to 2^27 us: two minutes.
+_STEPS = 32
+_BUCKETS = 27 * _STEPS
+
+_Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A subtask takes nothing for `seconds`, from `after` seconds on; it sleeps, or it burns Python."""
+
+    after: float
+    seconds: float
+    burns: bool = False
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one subtask of the sink saw. Times are seconds since the job's first row was due; windows are of 0.1 s."""
+
+    #: Rows that came, by window.
+    came: _Counts
+    #: Rows by the window they were due in and by latency.
+    late: _Counts
+    #: When its stall began and ended; None without.
+    stalled: tuple[float, float] | None
+    #: The longest time in which the source made no row, if it made them at full speed: from when to when.
+    gap: tuple[float, float]
+    #: Rows that were made before the gap and came after the stall had begun: in flight when the source stood.
+    in_flight: int
+
+    def rate(self, begin: float, end: float) -> float:
+        """Rows/s that came between two times."""
+        return float(self.came[round(begin / WINDOW) : round(end / WINDOW)].sum() / (end - begin))
+
+    def latency(self, percentile: float, begin: float, end: float) -> float:
+        """Milliseconds, of all rows that were due between two times; nan without any."""
+        counts = self.late[round(begin / WINDOW) : round(end / WINDOW)].sum(axis=0)
+        total = int(counts.sum())
+        if not total:
+            return float("nan")
+        bucket = int(np.searchsorted(counts.cumsum(), total * percentile / 100))
+        return float(2 ** (bucket / _STEPS) / 1000)
+
+
+class Probe(Sink):
+    """Takes rows of `flows.SCHEMA`; after the job `seen` holds what each subtask saw that got any."""
+
+    def __init__(self, stalls: Mapping[int, Stall] | None = None) -> None:
+        self._stalls = dict(stalls or {})
+        self.seen: dict[int, Seen] = {}
+
+    def writer(self, context: WriterContext) -> SinkWriter:
+        """Watches its subtask's rows, and stalls it."""
+        return _Watcher(context.subtask, self._stalls.get(context.subtask))
+
+    def commit(self, pending: Sequence[Any]) -> None:
+        self.seen = {each["subtask"]: _seen(each) for each in pending if each is not None}
+
+
+@dataclass(slots=True)
+class _Table:
+    """Counts by window and bucket; grows."""
+
+    buckets: int
+    counts: _Counts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros((64, self.buckets), dtype=np.int64)
+
+    def add(self, window: int, rows: _Counts) -> None:
+        """`rows` are counts of some windows in a row, the first of which is `window`."""
+        while window + len(rows) > len(self.counts):
+            self.counts = np.concatenate([self.counts, np.zeros_like(self.counts)])
+        self.counts[window : window + len(rows)] += rows
+
+
+class _Watcher(SinkWriter):
+    def __init__(self, subtask: int, stall: Stall | None) -> None:
+        self._subtask = subtask
+        self._stall = stall
+        self._start: int | None = None
+        self._came = _Table(1)
+        self._late = _Table(_BUCKETS)
+        self._stalled: tuple[float, float] | None = None
+        self._last_due = 0
+        self._gap = (0, 0)
+        self._in_flight = self._since_stall = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        due = batch.column("due").to_numpy()
+        now = round(time.time() * _US)
+        if self._start is None:
+            self._start = self._last_due = int(due[0])
+        self._came.add((now - self._start) // _WINDOW_US, np.array([[len(due)]]))
+        self._count_latencies(now, due - self._start)
+        self._follow_source(due)
+        if self._stall is not None and now >= self._start + self._stall.after * _US:
+            stall, self._stall = self._stall, None
+            _wait(stall)
+            self._stalled = ((now - self._start) / _US, time.time() - self._start / _US)
+
+    def _count_latencies(self, now: int, due: _Counts) -> None:
+        assert self._start is not None
+        late = np.maximum(now - self._start - due, 1)
+        bucket = np.minimum((np.log2(late) * _STEPS).astype(np.int64), _BUCKETS - 1)
+        window = due // _WINDOW_US
+        first, last = int(window.min()), int(window.max())
+        counts = np.bincount((window - first) * _BUCKETS + bucket, minlength=(last - first + 1) * _BUCKETS)
+        self._late.add(first, counts.reshape(-1, _BUCKETS))
+
+    def _follow_source(self, due: _Counts) -> None:
+        """Rows of one producer are made in order, so the longest step between two batches' times is when it stood."""
+        first = int(due[0])
+        if first - self._last_due > self._gap[1] - self._gap[0]:
+            self._gap = (self._last_due, first)
+            self._in_flight = self._since_stall
+        self._last_due = int(due[-1])
+        if self._stalled is not None:
+            self._since_stall += len(due)
+
+    def finish(self) -> Any:
+        if self._start is None:
+            return None
+        late = self._late.counts
+        cells = np.flatnonzero(late)
+        return {
+            "subtask": self._subtask,
+            "came": self._came.counts[:, 0].tolist(),
+            "cells": cells.tolist(),
+            "late": late.ravel()[cells].tolist(),
+            "stalled": self._stalled,
+            "gap": [(moment - self._start) / _US for moment in self._gap],
+            "in_flight": self._in_flight,
+        }
+
+
+def _wait(stall: Stall) -> None:
+    if not stall.burns:
+        time.sleep(stall.seconds)
+        return
+    end = time.monotonic() + stall.seconds
+    while time.monotonic() < end:
+        pass
+
+
+def _seen(wire: Mapping[str, Any]) -> Seen:
+    cells = np.array(wire["cells"], dtype=np.int64)
+    windows = 1 + int(cells.max(initial=0)) // _BUCKETS
+    late = np.zeros(windows * _BUCKETS, dtype=np.int64)
+    late[cells] = wire["late"]
+    stalled = None if wire["stalled"] is None else (wire["stalled"][0], wire["stalled"][1])
+    came = np.array(wire["came"], dtype=np.int64)
+    return Seen(came, late.reshape(-1, _BUCKETS), stalled, (wire["gap"][0], wire["gap"][1]), wire["in_flight"])

@@ -1,0 +1,99 @@
+"""The lab's source and sink: rows are due when they ought to be, and every one is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headgate.connectors.base import ReaderContext, WriterContext
+from headgate.lab.flows import BATCH_ROWS, PAYLOAD, SCHEMA, Flow, Flows, by_target
+from headgate.lab.probe import Probe, Stall
+
+
+class Clock:
+    """A wall clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _reader(flow: Flow, clock: Clock, seconds: float = 1.0, subtask: int = 0):  # type: ignore[no-untyped-def]
+    context = ReaderContext("job", "flows", subtask, 4, lambda: None, 1000.0, clock)
+    return Flows({0: flow}, seconds).reader(context)
+
+
+def _rows(due: list[int]) -> pa.RecordBatch:
+    body = pa.array([bytes(PAYLOAD)] * len(due), pa.binary(PAYLOAD))
+    return pa.record_batch([pa.array(due), pa.array([3] * len(due)), body], schema=SCHEMA)
+
+
+def test_paced_rows_keep_their_due_times_when_the_source_is_late() -> None:
+    clock = Clock()
+    reader = _reader(Flow((3,), rate=5000.0), clock)
+    assert reader.read() is None and 1000 < reader.next_read() <= 1000.001
+    clock.now = 1010.0
+    due: list[int] = []
+    while (batch := reader.read()) is not None:
+        assert batch.num_rows <= 5 and by_target(batch, 4).tolist() == [3] * batch.num_rows
+        due += batch["due"].to_pylist()
+    assert reader.finished
+    assert due == [1_000_000_000 + 200 * row for row in range(5000)]
+
+
+def test_at_full_speed_rows_are_due_when_they_are_made() -> None:
+    clock = Clock()
+    reader = _reader(Flow((1, 3)), clock)
+    clock.now = 1000.5
+    batch = reader.read()
+    assert batch.num_rows == BATCH_ROWS and set(batch["due"].to_pylist()) == {1_000_500_000}
+    assert np.bincount(by_target(batch, 4)).tolist() == [0, BATCH_ROWS // 2, 0, BATCH_ROWS // 2]
+    clock.now = 1001.0
+    assert reader.read() is None and reader.finished
+
+
+def test_subtasks_without_a_flow_make_nothing() -> None:
+    assert _reader(Flow((1,)), Clock(), subtask=2).finished
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The probe's clock; a stall moves it."""
+    clock = Clock()
+    monkeypatch.setattr("headgate.lab.probe.time.time", clock)
+    monkeypatch.setattr("headgate.lab.probe.time.sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
+    return clock
+
+
+def _watch(probe: Probe, clock: Clock, batches: list[tuple[float, list[int]]]) -> None:
+    writer = probe.writer(WriterContext("job", "probe", 3, 4, SCHEMA, lambda batch: None))
+    for moment, due in batches:
+        clock.now = max(clock.now, moment)
+        writer.write(_rows(due))
+    probe.commit([None, writer.finish()])
+
+
+def test_rows_are_counted_by_when_they_came_and_late_by_when_they_were_due(clock: Clock) -> None:
+    probe = Probe()
+    start = 1_000_000_000
+    _watch(probe, clock, [(1000.05, [start, start + 49_000]), (1000.25, [start + 150_000, start + 240_000])])
+    seen = probe.seen[3]
+    assert seen.came[:3].tolist() == [2, 0, 2] and seen.rate(0, 0.3) == pytest.approx(4 / 0.3)
+    assert seen.late.sum() == 4
+    assert seen.latency(100, 0, 0.1) == pytest.approx(50, rel=0.03)
+    assert seen.latency(1, 0.2, 0.3) == pytest.approx(10, rel=0.03)
+    assert np.isnan(seen.latency(50, 5, 6))
+
+
+def test_the_sources_stop_shows_in_what_it_made(clock: Clock) -> None:
+    probe = Probe({3: Stall(after=0.1, seconds=2.0)})
+    start = 1_000_000_000
+    moments = [0, 100_000, 150_000, 180_000, 2_100_000, 2_150_000]
+    _watch(probe, clock, [(1000 + at / 1e6, [start + at] * 10) for at in moments])
+    seen = probe.seen[3]
+    assert seen.stalled == (pytest.approx(0.1), pytest.approx(2.1))
+    assert seen.gap == (pytest.approx(0.18), pytest.approx(2.1))
+    assert seen.in_flight == 20
