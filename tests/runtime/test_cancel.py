@@ -55,7 +55,7 @@ def test_while_back_pressured(processes: bool) -> None:
         hg.sinks.for_each_batch(slow)
     )
     job = env.execute_async()
-    eventually(lambda: any(task["backpressured_s"] > 0 for task in job.metrics()["tasks"].values()))
+    eventually(lambda: any(task["soft_backpressured_s"] > 0 for task in job.metrics()["tasks"].values()))
     cancelled(job)
 
 

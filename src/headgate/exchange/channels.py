@@ -42,6 +42,11 @@ class InputChannel:
     def queue_length(self) -> int:
         return 0
 
+    @property
+    def queued_bytes(self) -> int:
+        """Received and not yet polled; what a local channel reads still belongs to its producer."""
+        return 0
+
 
 class LocalInputChannel(InputChannel):
     """A subpartition of the same TaskManager."""
@@ -209,3 +214,7 @@ class RemoteInputChannel(InputChannel):
     @property
     def queue_length(self) -> int:
         return len(self._received)
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(item.size for item in tuple(self._received) if isinstance(item, Buffer))

@@ -25,6 +25,7 @@ class EventConsumer:
     __slots__ = ("_body",)
     is_finished: Final = True
     has_unread: Final = True
+    unread: Final = 0  # takes no segment
 
     def __init__(self, event: Event) -> None:
         self._body = encode_event(event)
@@ -228,6 +229,12 @@ class PipelinedSubpartition:
     @property
     def queue_length(self) -> int:
         return len(self._queue)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that the reader has not taken yet."""
+        with self._lock:
+            return sum(queued.size if isinstance(queued, Buffer) else queued.unread for queued in self._queue)
 
     @property
     def backlog(self) -> int:

@@ -101,10 +101,14 @@ class BufferConsumer:
         return self._shared.marker < 0
 
     @property
-    def has_unread(self) -> bool:
-        """Whether `build` would return any bytes now."""
+    def unread(self) -> int:
+        """How many bytes `build` would return now."""
         marker = self._shared.marker
-        return (marker if marker >= 0 else ~marker) > self._position
+        return (marker if marker >= 0 else ~marker) - self._position
+
+    @property
+    def has_unread(self) -> bool:
+        return self.unread > 0
 
     def build(self) -> Buffer:
         """The bytes since the last `build`, perhaps none, with a reference of their own."""

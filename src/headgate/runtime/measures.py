@@ -4,24 +4,47 @@ reads."""
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headgate.operators.window import WindowAggregate
 from headgate.runtime.builder import BuiltTask
 from headgate.runtime.task import SourceHead
+from headgate.runtime.time_account import Wait
 
 Metrics = dict[str, Any]
 
 
-def snapshot(tasks: Iterable[BuiltTask], *, remote_bytes: int, pending_bytes: int) -> Metrics:
+@dataclass(frozen=True, slots=True)
+class LinkBytes:
+    """Bytes in the data links of a TaskManager: in segments that are being written, and in the kernel's buffers."""
+
+    writing: int
+    kernel: int
+
+
+def snapshot(tasks: Sequence[BuiltTask], *, remote_bytes: int, link_bytes: LinkBytes) -> Metrics:
     """One TaskManager's counters now: bytes, seconds and rows, all counted from the job's start."""
     operators = [_operator(built, node.id) for built in tasks for node in built.vertex.nodes]
     return {
         "operators": operators,
         "tasks": [_task(built) for built in tasks],
         "remote_bytes": remote_bytes,
-        "pending_bytes": pending_bytes,
+        "in_flight": _in_flight(tasks, link_bytes),
+    }
+
+
+def _in_flight(tasks: Sequence[BuiltTask], link_bytes: LinkBytes) -> dict[str, int]:
+    """Bytes under way, by the place where they are."""
+    queued = sum(subpartition.queued_bytes for built in tasks for partition in built.partitions
+                 for subpartition in partition.subpartitions)  # fmt: skip
+    received = sum(channel.queued_bytes for built in tasks for channel in built.channels)
+    return {
+        "segments": queued + received + link_bytes.writing,
+        "pending": sum(writer.pending_bytes for built in tasks for writer in built.task.writers),
+        "gathering": sum(built.gathering.memory_bytes for built in tasks if built.gathering is not None),
+        "sockets": link_bytes.kernel,
     }
 
 
@@ -53,8 +76,9 @@ def _task(built: BuiltTask) -> Metrics:
     task = built.task
     return {
         "name": task.name,
-        "idle_s": task.idle_s,
-        "backpressured_s": task.backpressured_s,
+        "idle_s": task.times.seconds(Wait.IDLE),
+        "soft_backpressured_s": task.times.seconds(Wait.SOFT),
+        "hard_backpressured_s": task.times.seconds(Wait.HARD),
         "segments_in_use": sum(partition.pool.in_use for partition in built.partitions),
         "input_queue": sum(channel.queue_length for channel in built.channels),
         "gathering_bytes": built.gathering.memory_bytes if built.gathering is not None else 0,
@@ -83,7 +107,7 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         "rows_out": sum(row["rows_in"] for row in rows if row["kind"] == "sink"),
         "late_rows": sum(row.get("late_rows", 0) for row in rows),
         "remote_bytes": sum(each["remote_bytes"] for each in snapshots),
-        "pending_bytes": sum(each["pending_bytes"] for each in snapshots),
+        "in_flight": [each["in_flight"] for each in snapshots],
         "rows_out_before_end": _before_end(rows),
     }
 

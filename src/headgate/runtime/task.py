@@ -23,6 +23,7 @@ from headgate.records.elements import Watermark, WatermarkStatus
 from headgate.runtime.chain import Chained, ToOperator, placed
 from headgate.runtime.input import TaskInput
 from headgate.runtime.mailbox import Mailbox
+from headgate.runtime.time_account import TimeAccount, Wait
 
 #: What a head's `step` returns besides a number of seconds to wait: go on at once, wait for a wake-up, or the end.
 MORE: Final = 0.0
@@ -187,8 +188,7 @@ class Task:
         self._opened = opened
         self._done = done
         self._begun = False
-        self.idle_s = 0.0
-        self.backpressured_s = 0.0
+        self.times = TimeAccount(time.monotonic)
         self.started_at = 0.0
         self.is_ended = False
 
@@ -220,12 +220,12 @@ class Task:
                 entry.open()
             self._opened()
             while not self._begun:
-                self._wait(None, backpressured=False)
-            self.idle_s = 0.0
+                self._wait(None, Wait.IDLE)
+            self.times.reset()
             self._loop()
             self.head.end()
             while not self._writers_available():
-                self._wait(None, backpressured=True)
+                self._wait(None, Wait.SOFT)
         except HeadgateError as caught:
             error = caught
         except BaseException as caught:  # whatever it is must reach the driver
@@ -246,7 +246,7 @@ class Task:
             deadline = self._on_time()
             if not self._writers_available():
                 head.on_backpressure(True)
-                self._wait(deadline, backpressured=True)
+                self._wait(deadline, Wait.SOFT)
                 head.on_backpressure(False)
                 continue
             patience = head.step()
@@ -255,7 +255,7 @@ class Task:
             if patience != MORE:
                 until = time.monotonic() + patience
                 deadline = self._next_deadline()
-                self._wait(until if deadline is None else min(until, deadline), backpressured=False)
+                self._wait(until if deadline is None else min(until, deadline), Wait.IDLE)
 
     def _on_time(self) -> float | None:
         """Let writers do what is due by the clock; returns when to look again."""
@@ -282,26 +282,22 @@ class Task:
                 available = available and writer.is_available
         return available
 
-    def _wait(self, deadline: float | None, *, backpressured: bool) -> None:
-        began = time.monotonic()
-        timeout = None if deadline is None or deadline == WAIT else max(0.0, deadline - began)
+    def _wait(self, deadline: float | None, why: Wait) -> None:
+        timeout = None if deadline is None or deadline == WAIT else max(0.0, deadline - time.monotonic())
+        self.times.begin(why)
         self._mailbox.wait(timeout)
-        waited = time.monotonic() - began
-        if backpressured:
-            self.backpressured_s += waited
-        else:
-            self.idle_s += waited
+        self.times.end()
         self._mailbox.run()
 
     def wait_hard(self, writer: RecordWriter) -> None:
         """Within one input: wait until what is due fits into segments. Mail still runs, so a cancel still ends it."""
         while not writer.drain():
-            self._wait(None, backpressured=True)
+            self._wait(None, Wait.HARD)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Within one input: wait for something outside (the driver, for delivered batches)."""
         while not condition():
-            self._wait(None, backpressured=True)
+            self._wait(None, Wait.HARD)
 
     def _close(self) -> HeadgateError | None:
         """Close head and operators; returns the first error of theirs."""

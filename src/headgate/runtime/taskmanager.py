@@ -32,7 +32,7 @@ from headgate.protocol.sender import SubpartitionView
 from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
 from headgate.runtime.console import Console
 from headgate.runtime.deployment import TaskManagerSpec
-from headgate.runtime.measures import snapshot
+from headgate.runtime.measures import LinkBytes, snapshot
 from headgate.runtime.task import SourceHead, Task
 from headgate.runtime.where import operator_of_thread
 from headgate.transport.control_link import ControlLink, Message
@@ -343,7 +343,12 @@ class TaskManager:
 
     def _metrics(self) -> dict[str, Any]:
         remote = sum(end.bytes_received for end in self._consumer_ends.values())
-        return snapshot(self._built, remote_bytes=remote, pending_bytes=self._budget.used)
+        links = LinkBytes(
+            sum(end.writing for end in self._producer_ends),
+            sum(end.kernel_bytes for end in self._producer_ends)
+            + sum(end.kernel_bytes for end in tuple(self._consumer_ends.values())),
+        )
+        return snapshot(self._built, remote_bytes=remote, link_bytes=links)
 
     # --- the end
 

@@ -17,6 +17,7 @@ from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.receiver import Receiver, ReceivingChannel
 from headgate.protocol.sender import OpenView, Sender
 from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import unacknowledged, unread
 
 #: Buffers in one sendmsg; two pieces each stay far below the kernel's limit of 1024.
 _BUFFERS_PER_WRITE = 16
@@ -136,6 +137,16 @@ class ProducerEnd:
     def bytes_sent(self) -> int:
         return self._sender.bytes_sent
 
+    @property
+    def writing(self) -> int:
+        """Bytes taken from subpartitions that are not wholly written yet."""
+        return self._outgoing.unwritten
+
+    @property
+    def kernel_bytes(self) -> int:
+        """Written, and not yet acknowledged by the peer's kernel."""
+        return unacknowledged(self._socket)
+
 
 class ConsumerEnd:
     """The dialling end: receives into segments, sends requests and credit."""
@@ -246,3 +257,8 @@ class ConsumerEnd:
     @property
     def bytes_received(self) -> int:
         return self._receiver.bytes_received
+
+    @property
+    def kernel_bytes(self) -> int:
+        """Received by the kernel, and not yet read."""
+        return 0 if self._socket is None else unread(self._socket)

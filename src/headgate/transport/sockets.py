@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import selectors
 import socket
+import sys
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -43,6 +46,24 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
+
+
+def unacknowledged(sock: socket.socket) -> int:
+    """Bytes in the kernel's send buffer, those included that the peer's kernel has not acknowledged; 0 once closed."""
+    return _queued(sock, termios.TIOCOUTQ)
+
+
+def unread(sock: socket.socket) -> int:
+    """Bytes in the kernel's receive buffer; 0 once closed."""
+    return _queued(sock, termios.FIONREAD)
+
+
+def _queued(sock: socket.socket, queue: int) -> int:
+    """Any thread may ask: a socket that is being closed has nothing."""
+    count = bytearray(4)
+    with suppress(OSError, ValueError):
+        fcntl.ioctl(sock, queue, count)
+    return int.from_bytes(count, sys.byteorder)
 
 
 def _drop(network: NetworkThread, sock: socket.socket) -> None:

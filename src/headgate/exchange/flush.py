@@ -1,0 +1,34 @@
+"""When a writer with `buffer_timeout="adaptive"` sends messages that are not full.
+
+A channel is flushed when its consumer is *starved*: it could take data and has none queued. What is for a busy consumer
+gathers. A flush costs time, the reader's too, and many small ones cost more than few large ones. So a writer spends a
+bounded share of its time on them: a small one while it has rows to work on, a larger one while it would wait anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: The largest share of the time to be spent on flushing, by whether the writer's task has other work.
+BUSY_SHARE: Final = 0.05
+WAITING_SHARE: Final = 0.5
+
+
+class AdaptiveFlush:
+    """Says when the next flush of starved channels may be; times are seconds of any clock."""
+
+    __slots__ = ("_cost", "_ended")
+
+    def __init__(self) -> None:
+        self._cost = 0.0
+        self._ended = float("-inf")
+
+    def earliest(self, *, waiting: bool) -> float:
+        """When flushing may go on: a flush that took t follows after t x (1 / share - 1)."""
+        share = WAITING_SHARE if waiting else BUSY_SHARE
+        return self._ended + self._cost * (1 / share - 1)
+
+    def flushed(self, began: float, ended: float) -> None:
+        """A look at the channels, and the flush of those that were starved, has been made."""
+        self._cost = ended - began
+        self._ended = ended
