@@ -101,7 +101,7 @@ def test_idle_timer_is_never_early() -> None:
 
 def test_exchange_runs_and_counts_every_byte() -> None:
     batches = 40
-    with exchange._end("producer", 0) as producer, exchange._end("consumer", 1) as consumer:
+    with exchange.end("producer", 0) as producer, exchange.end("consumer", 1) as consumer:
         for config in (exchange.MANY_BUFFERS, exchange.DEFAULT_BUFFERS):
             port = producer.ask({"do": "listen", "config": config, "batches": batches}, 20)["port"]
             took = consumer.ask({"do": "consume", "config": config, "port": port}, 20)

@@ -23,7 +23,7 @@ def run(options: Options) -> CaseResult:
     """Rounds of: best of three raw runs, 64 buffers, default buffers."""
     volume = (256 << 20) if options.quick else (2 << 30)
     raw, many, default = [], [], []
-    with _end("producer", 0) as producer, _end("consumer", 1) as consumer:
+    with end("producer", 0) as producer, end("consumer", 1) as consumer:
         for number in range(2 if options.quick else 5):
             options.say(f"exchange: round {number + 1}")
             raw.append(max(payload_rate(volume) for _ in range(3)))
@@ -40,7 +40,8 @@ def run(options: Options) -> CaseResult:
     return CaseResult("exchange", f"64 buffers / raw at least {TARGET}", met, figures, {"volume": volume})
 
 
-def _end(name: str, rank: int) -> ChildProcess:
+def end(name: str, rank: int) -> ChildProcess:
+    """A process at one end of the channel, on its own cores; see `exchange_pair`."""
     return ChildProcess(f"exchange {name}", [sys.executable, "-m", "headgate.bench.exchange_pair", str(rank)])
 
 

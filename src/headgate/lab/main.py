@@ -23,6 +23,7 @@ from headgate.lab.report import Experiment
 #: Experiments by name, in the order they run; each module has `run(options) -> Experiment`.
 EXPERIMENTS = {
     "isolation": "headgate.lab.isolation",
+    "sizing": "headgate.lab.sizing",
 }
 
 _FOLDER = Path("headgate-lab")

@@ -1,0 +1,93 @@
+"""A line between two ends on loopback: so many bytes per second in one direction, and a delay in both."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from types import TracebackType
+
+_TIMEOUT = 60.0
+#: Small against what is in flight, so that a chunk's own time on the line hardly delays it.
+_CHUNK = 8 << 10
+
+
+class DelayLine:
+    """Joins who connects to `port` with who listens at `target`. Use as a context manager; it carries one connection.
+
+    What comes back from `target` takes `rate` bytes/s; either way takes half of `round_trip` seconds. Nothing bounds
+    what is on the line: that is what the ends have credit for.
+    """
+
+    def __init__(self, target: int, rate: float, round_trip: float) -> None:
+        self._target = target
+        self._rate = rate
+        self._delay = round_trip / 2
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(_TIMEOUT)
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._connect, name="headgate-delay-line")]
+
+    def __enter__(self) -> DelayLine:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._listener.close()
+        self._threads[0].join(_TIMEOUT)
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads[1:]:
+            thread.join(_TIMEOUT)
+        for sock in self._sockets:
+            sock.close()
+
+    def _connect(self) -> None:
+        try:
+            near, _ = self._listener.accept()
+        except OSError:  # closed before anyone came
+            return
+        far = socket.create_connection(("127.0.0.1", self._target), _TIMEOUT)
+        self._sockets += [near, far]
+        for sock in self._sockets:
+            sock.settimeout(None)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._carry(near, far, float("inf"))
+        self._carry(far, near, self._rate)
+
+    def _carry(self, source: socket.socket, target: socket.socket, rate: float) -> None:
+        line: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+        for work in (lambda: self._enter(source, line, rate), lambda: _leave(line, target)):
+            thread = threading.Thread(target=work, name="headgate-delay-line")
+            self._threads.append(thread)
+            thread.start()
+
+    def _enter(self, source: socket.socket, line: queue.SimpleQueue[tuple[float, bytes]], rate: float) -> None:
+        free_at = 0.0
+        chunk = b"."
+        while chunk:
+            try:
+                chunk = source.recv(_CHUNK)
+            except OSError:
+                chunk = b""
+            free_at = max(free_at, time.monotonic()) + len(chunk) / rate
+            line.put((free_at + self._delay, chunk))
+
+
+def _leave(line: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
+    """Empty bytes are the end."""
+    while True:
+        at, chunk = line.get()
+        time.sleep(max(0.0, at - time.monotonic()))
+        try:
+            if chunk:
+                target.sendall(chunk)
+                continue
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        return

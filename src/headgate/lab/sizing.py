@@ -1,0 +1,86 @@
+"""`sizing`: 2 + 8 buffers saturate a channel whose round trip x rate fits into them, and not one whose does not.
+
+One channel between two processes, the runtime's own parts at both ends, over a line of known rate and delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.bench.child import ChildProcess
+from headgate.bench.exchange import DEFAULT_BUFFERS, MANY_BUFFERS, end
+from headgate.bench.exchange_pair import prebuilt_batch
+from headgate.bench.options import Options
+from headgate.bench.report import Figure
+from headgate.config import Config
+from headgate.lab.delay_line import DelayLine
+from headgate.lab.report import Experiment, Plot, Series
+
+#: Bytes/s of the line.
+RATE = 20e6
+SEGMENT = Config().segment_size
+DEFAULT = Config().buffers_per_channel + Config().floating_buffers_per_gate
+SIZES: dict[str, Mapping[str, int]] = {f"{DEFAULT} buffers": DEFAULT_BUFFERS, "64 buffers": MANY_BUFFERS}
+
+#: Buffers that fill the line for one round trip: what fits, with room for what the ends themselves take, and what not.
+FITS, EXCEEDS = 5.0, 20.0
+POINTS = (2.5, FITS, 10.0, EXCEEDS, 40.0)
+#: Shares of the line's rate that count as saturated, and as not.
+SATURATED, STARVED = 0.9, 0.7
+
+_TIMEOUT = 120.0
+
+Shares = dict[tuple[str, float], list[float]]
+
+
+def run(options: Options) -> Experiment:
+    """Both sizes at every point, in turn, round by round."""
+    points, rounds, seconds = ((FITS, EXCEEDS), 1, 0.4) if options.quick else (POINTS, 3, 2.0)
+    shares: Shares = {}
+    with end("producer", 0) as producer, end("consumer", 1) as consumer:
+        for number in range(rounds):
+            options.say(f"sizing: round {number + 1}")
+            for point in points:
+                for name, size in SIZES.items():
+                    share = share_of_line(producer, consumer, size, point, seconds)
+                    shares.setdefault((name, point), []).append(share)
+    return report(shares)
+
+
+def share_of_line(
+    producer: ChildProcess, consumer: ChildProcess, size: Mapping[str, int], buffers: float, seconds: float
+) -> float:
+    """What part of the line's rate the channel carries, when `buffers` fill the line for one round trip."""
+    batches = round(RATE * seconds / prebuilt_batch().nbytes)
+    config: dict[str, Any] = dict(size)
+    target = producer.ask({"do": "listen", "config": config, "batches": batches}, _TIMEOUT)["port"]
+    with DelayLine(target, RATE, buffers * SEGMENT / RATE) as line:
+        took = consumer.ask({"do": "consume", "config": config, "port": line.port}, _TIMEOUT)
+        producer.ask({"do": "result"}, _TIMEOUT)
+    return float(took["bytes"] / took["seconds"] / RATE)
+
+
+def report(shares: Shares) -> Experiment:
+    """Figures and verdict."""
+    figures = tuple(
+        Figure(f"{name}, round trip of {point:g}", "of the line's rate", tuple(values))
+        for (name, point), values in shares.items()
+    )
+    median = {key: figure.median for key, figure in zip(shares, figures, strict=True)}
+    few, many = SIZES
+    met = median[few, FITS] >= SATURATED and median[few, EXCEEDS] <= STARVED and median[many, EXCEEDS] >= SATURATED
+    points = tuple(sorted({point for _, point in shares}))
+    curves = [Series(name, points, tuple(median[name, point] for point in points)) for name in SIZES]
+    ideal = Series(f"{DEFAULT} / round trip", points, tuple(min(1.0, DEFAULT / point) for point in points))
+    plot = Plot("What a channel carries", "buffers that fill the line for a round trip", "share of the line's rate",
+                (*curves, ideal), log_x=True, marks=((DEFAULT, f"{DEFAULT} buffers"),))  # fmt: skip
+    return Experiment(
+        "sizing",
+        f"{few} carry {SATURATED:.0%} of a line that {FITS:g} of them fill for a round trip, and at most "
+        f"{STARVED:.0%} of one that takes {EXCEEDS:g}, of which {many} carry {SATURATED:.0%}",
+        met,
+        figures,
+        {"line, bytes/s": RATE, "segment": SEGMENT},
+        plots=(plot,),
+    )

@@ -1,0 +1,63 @@
+"""`sizing`, small: the line takes its time, the channel runs over it, and the verdict is as written."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from headgate.bench.exchange import end
+from headgate.lab import sizing
+from headgate.lab.delay_line import DelayLine
+from headgate.lab.sizing import FITS, SIZES
+
+
+def _echo(listener: socket.socket) -> None:
+    with listener, listener.accept()[0] as sock:
+        while data := sock.recv(1 << 16):
+            sock.sendall(data)
+
+
+def test_a_line_takes_its_round_trip_and_its_rate() -> None:
+    data = bytes(range(256)) * 400
+    listener = socket.create_server(("127.0.0.1", 0))
+    echo = threading.Thread(target=_echo, args=(listener,))
+    echo.start()
+    with DelayLine(listener.getsockname()[1], rate=1e6, round_trip=0.05) as line:
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", line.port)) as sock:
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            back = b""
+            while part := sock.recv(1 << 16):
+                back += part
+        took = time.monotonic() - began
+    echo.join()
+    assert back == data
+    assert took >= 0.05 + len(data) / 1e6
+
+
+def test_a_line_that_nobody_takes_ends() -> None:
+    with DelayLine(1, rate=1e6, round_trip=0.1) as line:
+        assert line.port > 0
+
+
+def test_a_channel_runs_over_the_line() -> None:
+    with end("producer", 0) as producer, end("consumer", 1) as consumer:
+        for size in SIZES.values():
+            share = sizing.share_of_line(producer, consumer, size, FITS, seconds=0.1)
+            assert 0 < share < 1.1
+
+
+@pytest.mark.parametrize(
+    ("fits", "exceeds", "many", "met"),
+    [(0.95, 0.5, 0.95, True), (0.8, 0.5, 0.95, False), (0.95, 0.8, 0.95, False), (0.95, 0.5, 0.6, False)],
+)
+def test_verdict_needs_all_three(fits: float, exceeds: float, many: float, met: bool) -> None:
+    shares = {("10 buffers", 5.0): [fits], ("10 buffers", 20.0): [exceeds]}
+    shares |= {("64 buffers", 5.0): [1.0], ("64 buffers", 20.0): [many]}
+    result = sizing.report(shares)
+    assert result.met is met
+    assert [series.name for series in result.plots[0].series] == ["10 buffers", "64 buffers", "10 / round trip"]
