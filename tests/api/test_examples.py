@@ -13,8 +13,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST_LINES = {
     "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
     "dealing_rows.py": "worker 1: 6 rows of odd orders",
+    "late_rows.py": "6 readings in all, counted or put aside",
     "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",
     "python_function.py": " F",
+    "side_output.py": "refused: [{'item': 'milk', 'why': '-1 pieces'}]",
     "union_of_streams.py": "5 rows read, 2 written",
     "word_count.py": "12:01  the    1",
 }

@@ -284,3 +284,86 @@ def test_keys_that_come_in_every_window_are_kept() -> None:
         operator.process_watermark(window * SECOND)
         operator.process(rows([window * SECOND] * 5000, keys=list(range(5000))))
         assert operator.state_keys() == 5000
+
+
+def late_build(windows: Windows, lateness: int, tag: str = "") -> tuple[WindowAggregate, Kept, Kept]:
+    operator = WindowAggregate(
+        ("key",), "t", 0, windows, ROWS, SCHEMA, "late", lateness * SECOND, tag, clock=lambda: 7.0
+    )
+    kept, aside = attach(operator), Kept()
+    operator.sides = {tag: aside} if tag else {}
+    return operator, kept, aside
+
+
+def at(*seconds: float | None) -> pa.RecordBatch:
+    return rows([None if second is None else int(second * SECOND) for second in seconds])
+
+
+def in_seconds(kept: Kept) -> list[tuple[int, int, int]]:
+    return [(start // SECOND, end // SECOND, n) for start, end, n in bounds(kept)]
+
+
+def test_a_row_for_a_window_that_has_fired_emits_it_whole_again() -> None:
+    operator, kept, _ = late_build(tumble("10 s"), lateness=5)
+    operator.process(at(1, 2, 11))
+    operator.process_watermark(12 * SECOND)
+    assert in_seconds(kept) == [(0, 10, 2)]
+    operator.process(at(3, 12, 4))
+    assert in_seconds(kept)[1:] == [(0, 10, 4)], "the open window stays open"
+    operator.process_watermark(14 * SECOND)
+    operator.process(at(5))
+    operator.process_watermark(15 * SECOND)
+    operator.process(at(6))
+    assert in_seconds(kept)[2:] == [(0, 10, 5)] and operator.late_rows == 1
+    operator.process_watermark(MAX_TIME)
+    assert in_seconds(kept)[3:] == [(10, 20, 2)]
+
+
+def test_the_first_row_of_a_key_may_come_after_its_window_has_fired() -> None:
+    operator, kept, _ = late_build(tumble("10 s"), lateness=5)
+    operator.process_watermark(12 * SECOND)
+    operator.process(at(3, 4))
+    assert in_seconds(kept) == [(0, 10, 2)]
+
+
+def test_late_hops_emit_only_those_that_have_fired_and_are_held() -> None:
+    operator, kept, _ = late_build(hop("10 s", every="5 s"), lateness=6)
+    operator.process(at(11))
+    operator.process_watermark(15 * SECOND)
+    assert in_seconds(kept) == [(5, 15, 1)]
+    operator.process(at(4, 6, 11))
+    assert in_seconds(kept)[1:] == [(0, 10, 2), (5, 15, 3)]
+    operator.process_watermark(16 * SECOND)
+    operator.process(at(4, 6))
+    assert in_seconds(kept)[3:] == [(5, 15, 4)] and operator.late_rows == 1
+    operator.process_watermark(MAX_TIME)
+    assert in_seconds(kept)[4:] == [(10, 20, 2)]
+
+
+def test_windows_held_for_lateness_are_forgotten_in_the_end() -> None:
+    operator, _, _ = late_build(tumble("1 s"), lateness=20)
+    sizes = []
+    for second in range(600):
+        operator.process(rows([second * SECOND] * 500, list(range(500))))
+        operator.process_watermark(second * SECOND)
+        sizes.append(operator.state_bytes())
+    assert max(sizes[300:]) <= max(sizes[:300])
+
+
+def test_late_rows_and_rows_without_a_time_go_aside_whole() -> None:
+    operator, kept, aside = late_build(tumble("10 s"), lateness=0, tag="late")
+    operator.process_watermark(10 * SECOND)
+    operator.process(at(9, None, 10, 3))
+    assert [row[1] for row in aside.rows] == [None, datetime(1970, 1, 1, 0, 0, 9), datetime(1970, 1, 1, 0, 0, 3)]
+    assert aside.batches[0].schema == SCHEMA
+    assert operator.late_rows == 0
+    operator.process_watermark(MAX_TIME)
+    assert in_seconds(kept) == [(10, 20, 1)]
+
+
+def test_late_rows_that_nobody_reads_are_counted() -> None:
+    operator, _, _ = late_build(tumble("10 s"), lateness=0, tag="late")
+    operator.sides = {}
+    operator.process_watermark(10 * SECOND)
+    operator.process(at(9, None))
+    assert operator.late_rows == 2

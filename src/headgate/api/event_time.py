@@ -68,6 +68,13 @@ def on_null_time(graph: GraphBuilder, inputs: tuple[Input, ...]) -> Literal["err
     return "late" if any(mark is not None and mark.on_null_time == "late" for mark in watermarks) else "error"
 
 
+def out_of_orderness(graph: GraphBuilder, inputs: tuple[Input, ...]) -> str:
+    """The bounds of the sources above these inputs, in words."""
+    watermarks = [graph[node_id].watermark for node_id in graph.with_all_above(part.source for part in inputs)]
+    bounds = sorted({mark.out_of_orderness for mark in watermarks if mark is not None})
+    return "out_of_orderness=" + " or ".join(f"{bound / 1e6:g} s" for bound in bounds)
+
+
 def _why_missing(graph: GraphBuilder, inputs: tuple[Input, ...]) -> str:
     if any(graph[part.source].event_time is not None for part in inputs):
         return f"it was lost at the union, {_KEEP_IN_UNION}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 
-from headgate.api.checks import check_columns, check_names
-from headgate.api.event_time import AFTER_WINDOW, on_null_time, required
+from headgate.api.checks import check_columns, check_label, check_names
+from headgate.api.event_time import AFTER_WINDOW, on_null_time, out_of_orderness, required
 from headgate.api.stream import DataStream
-from headgate.errors import PlanError
+from headgate.config import microseconds
+from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates import Aggregate
 from headgate.operators.running import RunningAggregate, running_schema
 from headgate.operators.window import WindowAggregate, Windows, window_schema
+from headgate.plan.graph import Side
 
 Aggregates = tuple[tuple[str, Aggregate], ...]
 
@@ -64,12 +67,30 @@ class KeyedStream(DataStream):
         return tuple(aggregates.items())
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class WindowedStream:
     """The rows of each key and window; `aggregate` makes one row of them."""
 
-    def __init__(self, stream: KeyedStream, windows: Windows) -> None:
-        self._stream = stream
-        self._windows = windows
+    _stream: KeyedStream
+    _windows: Windows
+    _lateness: int = 0
+    _late_tag: str = ""
+
+    def allowed_lateness(self, lateness: float | str | timedelta) -> WindowedStream:
+        """Hold windows for so much event time after they have fired ("10 min"): a row that comes for one then emits
+        the whole row of its key and window again, so the last one counts. Windows hold their memory for as long."""
+        try:
+            allowed = microseconds(lateness)
+        except ConfigError as error:
+            raise PlanError(f"allowed_lateness: {error.message}") from None
+        if allowed < 0:
+            raise PlanError(f"allowed_lateness: {lateness!r} must not be negative")
+        return replace(self, _lateness=allowed)
+
+    def late_output(self, tag: str) -> WindowedStream:
+        """Put late rows aside, for `side_output(tag)` of the result, instead of dropping them. They are the rows as
+        they came: those none of whose windows is held any more, or, with `on_null_time="late"`, without a time."""
+        return replace(self, _late_tag=check_label("late_output: the tag", tag))
 
     def aggregate(self, /, **aggregates: Aggregate) -> DataStream:
         """One row per key and window that has rows, when the watermark passes the window's end.
@@ -91,5 +112,9 @@ class WindowedStream:
             aggregates=specs,
             input_schema=stream._schema,
             on_null_time=on_null_time(graph, inputs),
+            allowed_lateness=self._lateness,
+            late_tag=self._late_tag,
         )
-        return stream._then("window", operator, schema, AFTER_WINDOW)
+        sides = {self._late_tag: Side(stream._schema, stream._event_time)} if self._late_tag else {}
+        bound = f"{out_of_orderness(graph, inputs)}, allowed_lateness={self._lateness / 1e6:g} s"
+        return stream._then("window", operator, schema, AFTER_WINDOW, sides, bound=bound)

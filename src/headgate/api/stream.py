@@ -343,6 +343,7 @@ class DataStream(_LastOperator):
         schema: pa.Schema,
         event_time: EventTime | None,
         sides: Mapping[str, Side] | None = None,
+        **attributes: str,
     ) -> DataStream:
         """This stream with one more operator at its end."""
         node_id = self._env._graph.add(
@@ -353,7 +354,7 @@ class DataStream(_LastOperator):
             operator=operator,
             event_time=event_time,
             sides=sides or {},
-            attributes={"kind": kind},
+            attributes={"kind": kind, **attributes},
         )
         return DataStream(self._env, (Input(node_id),), schema, event_time)
 
@@ -404,6 +405,7 @@ class DataStream(_LastOperator):
         return tuple(
             replace(
                 part,
+                tag=None,
                 source=graph.add(
                     kind,
                     (Input(part.source, tag=part.tag),),

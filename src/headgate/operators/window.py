@@ -6,7 +6,7 @@ the accumulators' slot. All are found for a whole batch at once, however many wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from time import time as wall_clock
@@ -22,7 +22,7 @@ from headgate.operators.aggregates import Aggregate, aggregate_fields, key_field
 from headgate.operators.base import MIN_TIME, Operator
 from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
-from headgate.operators.window_state import WindowState
+from headgate.operators.window_state import Fired, WindowState
 from headgate.records.canonical import Int64s, null_mask
 
 Duration = float | str | timedelta
@@ -82,8 +82,10 @@ def window_schema(
 class WindowAggregate(Operator):
     """One row per key and window that had rows, emitted when the watermark passes the window's end.
 
-    `time_offset` (microseconds) is added to the event-time column. A row is late, and dropped, when all its windows
-    have fired. A null event time raises DataError, or counts as late with `on_null_time="late"`.
+    `time_offset` (microseconds) is added to the event-time column. A window is held until the watermark has passed its
+    end by `allowed_lateness` (microseconds); a row that comes for a window that has fired emits the key's whole row
+    again. A row is late when none of its windows is held any more: it goes to the side output `late_tag`, if that is
+    read, or is counted and dropped. A null event time raises DataError, or is late with `on_null_time="late"`.
     """
 
     def __init__(
@@ -95,6 +97,8 @@ class WindowAggregate(Operator):
         aggregates: tuple[tuple[str, Aggregate], ...],
         input_schema: pa.Schema,
         on_null_time: Literal["error", "late"] = "error",
+        allowed_lateness: int = 0,
+        late_tag: str = "",
         clock: Callable[[], float] = wall_clock,
     ) -> None:
         super().__init__()
@@ -107,11 +111,13 @@ class WindowAggregate(Operator):
         self._time_index = input_schema.get_field_index(time_column)
         self._key_indices = [input_schema.get_field_index(key) for key in keys]
         self._null_is_late = on_null_time == "late"
+        self._lateness = allowed_lateness
+        self._late_tag = late_tag
         self._clock = clock
         key_types = [input_schema.field(key).type for key in keys]
         self._state = WindowState(key_types, AccumulatorSet(aggregates, input_schema))
         self._watermark = MIN_TIME
-        self._fired = self._last_fired(MIN_TIME)
+        self._fired = self._closed = self._last_ended(MIN_TIME)
 
     def state_bytes(self) -> int:
         return self._state.nbytes
@@ -128,49 +134,63 @@ class WindowAggregate(Operator):
         times = event_times(batch.column(self._time_index), self._time_column, self._time_offset)
         first, last = int(times.min()), int(times.max())
         self._check_range(first, last)
-        if first // every <= self._fired:  # dropped first, so that a late row leaves no trace in the tables
-            kept = np.flatnonzero(times >= (self._fired + 1) * every)
-            self.late_rows += len(times) - len(kept)
-            if not len(kept):
+        if first // every <= self._closed:  # put aside first, so that a late row leaves no trace in the tables
+            held = times >= (self._closed + 1) * every
+            self._put_aside(batch.filter(pa.array(~held)))
+            batch, times = batch.filter(pa.array(held)), times[held]
+            if not batch.num_rows:
                 return
-            batch, times = batch.take(pa.array(kept)), times.take(kept)
             first = int(times.min())
+        self._add(batch, times, first, last)
+
+    def _add(self, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
+        """Take rows between two event times into their windows."""
+        every, changed = self._windows.every, []
         keys = self._state.key_slots([batch.column(index) for index in self._key_indices], batch.num_rows)
         index = first // every if first // every == last // every else times // every
         for back in range(self._windows.per_row):
             rows = self._rows_in(times, index, first // every, back)
             if rows is None:
-                self._state.add(keys, index - back, batch, times)
+                window = index - back
+                entries = self._state.add(keys, window, batch, times)
             elif len(rows):
-                some = index if isinstance(index, int) else index.take(rows)
-                self._state.add(keys.take(rows), some - back, batch.take(pa.array(rows)), times.take(rows))
+                window = (index if isinstance(index, int) else index.take(rows)) - back
+                entries = self._state.add(keys.take(rows), window, batch.take(pa.array(rows)), times.take(rows))
+            else:
+                continue
+            if first // every - back <= self._fired:
+                changed.append(entries[window <= self._fired] if isinstance(window, np.ndarray) else entries)
+        if changed:
+            self._emit_rows(self._state.rows(np.unique(np.concatenate(changed)), _MOST_ROWS))
 
     def process_watermark(self, time: int) -> None:
         if time > self._watermark:
             self._watermark = time
-            self._fired = self._last_fired(time)
-            self._fire()
+            before, self._fired = self._fired, self._last_ended(time)
+            self._emit_rows(self._state.fire(before, self._fired, _MOST_ROWS))
+            self._closed = self._last_ended(time - self._lateness)
+            self._state.close(self._closed)
         self.output.emit_watermark(time)
 
-    def _last_fired(self, watermark: int) -> int:
+    def _last_ended(self, watermark: int) -> int:
         """The number of the last window that ends at or before the watermark; window n begins at n x every."""
         return (watermark - self._windows.size) // self._windows.every
 
-    def _fire(self) -> None:
+    def _emit_rows(self, fired: Iterable[Fired]) -> None:
         kind, every, size = self._time_type, self._windows.every, self._windows.size
-        for keys, index, accumulated in self._state.fire(self._fired, _MOST_ROWS):
+        for keys, index, accumulated in fired:
             start = index * every
             bounds = [as_timestamps(start, kind), as_timestamps(start + size, kind)]
             self.emit(pa.RecordBatch.from_arrays([*keys, *bounds, *accumulated], schema=self.schema))
             self.emissions.record(self._clock(), self.rows_out)
 
     def _rows_in(self, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
-        """The rows that are in the window `back` before their last one, if that has not fired; None = all."""
+        """The rows that are in the window `back` before their last one, if that is still held; None = all."""
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size
-        if whole and first - back > self._fired:
+        if whole and first - back > self._closed:
             return None
-        open_still = times >= (self._fired + 1 + back) * every
+        open_still = times >= (self._closed + 1 + back) * every
         return np.flatnonzero(open_still if whole else open_still & (times - index * every < size - back * every))
 
     def _without_null_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -183,8 +203,15 @@ class WindowAggregate(Operator):
                 f"event-time column {self._time_column!r} is null in {missing} of {len(nulls)} rows; filter them out, "
                 "or count them as late with hg.Watermark(..., on_null_time='late')"
             )
-        self.late_rows += missing
+        self._put_aside(batch.filter(pa.array(nulls)))
         return batch.filter(pa.array(~nulls))
+
+    def _put_aside(self, late: pa.RecordBatch) -> None:
+        """Late rows: to whoever reads them, or dropped."""
+        if self._late_tag in self.sides:
+            self.emit_side(self._late_tag, late)
+        else:
+            self.late_rows += late.num_rows
 
     def _check_range(self, first: int, last: int) -> None:
         """Raise DataError unless all windows of these event times have bounds that the column's type can hold."""

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.operators.accumulator_set import AccumulatorSet
 from headgate.operators.base import MAX_TIME
-from headgate.records.canonical import Bools, Int64s
+from headgate.records.canonical import Int64s
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
 from headgate.state.pairs import PairTable
 from headgate.state.renumber import renumbering
 from headgate.state.words import WordTable
 
+#: Keys, window and aggregates of some entries.
+Fired: TypeAlias = tuple[list[pa.Array], Int64s, list[pa.Array]]
+
 #: Fewer dead entries than this are not worth a compaction.
 _LEAST_DEAD = 8192
 
 
 class WindowState:
-    """Windows are numbered by the caller, ascending in time. Entries of fired windows are dead until a compaction.
+    """Windows are numbered by the caller, ascending in time. Entries of closed windows are dead until a compaction.
 
     A compaction comes when more than half of the entries are dead. A key outlives its last entry by one compaction:
     keys that come in every window would otherwise be forgotten and learned again each time.
@@ -48,30 +52,47 @@ class WindowState:
         return len(self._keys)
 
     def key_slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
-        """The slot of each row's key, for `add`; good until the next `fire`."""
+        """The slot of each row's key, for `add`; good until the next `close`."""
         return self._keys.slots(columns, rows)
 
-    def add(self, keys: Int64s, window: Int64s | int, batch: pa.RecordBatch, times: Int64s) -> None:
-        """Take rows into their windows: one window per row, or one for all."""
+    def add(self, keys: Int64s, window: Int64s | int, batch: pa.RecordBatch, times: Int64s) -> Int64s:
+        """Take rows into their windows: one window per row, or one for all. Returns each row's entry, good until the
+        next `close`."""
         slot = self._window_slot(window) if isinstance(window, int) else self._window_slots(window)
         entries = self._entries.slots(slot, keys)
         self._accumulators.update(len(self._entries), entries, batch, times)
+        return entries
 
-    def fire(self, last: int, most: int) -> Iterator[tuple[list[pa.Array], Int64s, list[pa.Array]]]:
-        """Keys, window and aggregates of all windows up to `last`, ascending, at most `most` rows at a time.
-
-        The windows are closed when the iterator is exhausted; nothing may be added before.
-        """
+    def fire(self, after: int, last: int, most: int) -> Iterator[Fired]:
+        """What the windows after `after` and up to `last` hold, ascending, at most `most` rows at a time."""
         if last < self._first_open:
             return
-        fired = self._open.values & (self._windows.column() <= last)
+        numbers = self._windows.column()
+        fired = self._open.values & (numbers <= last) & (numbers > after)
+        yield from self.rows(np.flatnonzero(fired.take(self._entries.left())), most)
+
+    def rows(self, entries: Int64s, most: int) -> Iterator[Fired]:
+        """What these entries hold, ascending by window, at most `most` rows at a time."""
+        if not len(entries):
+            return
         keys, windows = self._entries.right(), self._entries.left()
-        entries = self._in_order(np.flatnonzero(fired.take(windows)), windows)
+        entries = self._in_order(entries, windows)
         for begin in range(0, len(entries), most):
             some = entries[begin : begin + most]
             index = self._windows.column().take(windows.take(some))
             yield self._keys.keys(keys.take(some)), index, self._accumulators.results(some)
-        self._close(fired, len(entries))
+
+    def close(self, last: int) -> None:
+        """Forget all windows up to `last`."""
+        if last < self._first_open:
+            return
+        closed = self._open.values & (self._windows.column() <= last)
+        self._open.values[closed] = False
+        still_open = self._windows.column()[self._open.values]
+        self._first_open = int(still_open.min()) if len(still_open) else MAX_TIME
+        self._dead += int(np.count_nonzero(closed.take(self._entries.left())))
+        if self._dead > max(len(self._entries) - self._dead, _LEAST_DEAD):
+            self._compact()
 
     def _window_slot(self, window: int) -> int:
         if self._latest is None or self._latest[0] != window:
@@ -91,14 +112,6 @@ class WindowState:
         rank = np.empty(len(order), np.uint16 if len(order) <= 1 << 16 else np.int64)  # 16 bits are sorted by radix
         rank[order] = np.arange(len(order))
         return entries.take(np.argsort(rank.take(windows.take(entries)), kind="stable"))
-
-    def _close(self, fired: Bools, entries: int) -> None:
-        self._open.values[fired] = False
-        still_open = self._windows.column()[self._open.values]
-        self._first_open = int(still_open.min()) if len(still_open) else MAX_TIME
-        self._dead += entries
-        if self._dead > max(len(self._entries) - self._dead, _LEAST_DEAD):
-            self._compact()
 
     def _compact(self) -> None:
         windows, keys = self._entries.left(), self._renumber_keys(self._entries.right())

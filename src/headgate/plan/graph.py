@@ -90,7 +90,7 @@ class Node:
     sides: Mapping[str, Side] = field(default_factory=dict)
     chaining: bool = True
     uid: str | None = None
-    #: Marks what the runtime treats specially in reports, e.g. {"kind": "window"}.
+    #: What reports say of it, e.g. {"kind": "window", "bound": "out_of_orderness=5 s, allowed_lateness=0 s"}.
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def output_schema(self, tag: str | None) -> pa.Schema:

@@ -22,6 +22,7 @@ from headgate.protocol.handshake import CONTROL_LINK, Credentials
 from headgate.runtime import console
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
 from headgate.runtime.ends import Ends
+from headgate.runtime.late_rows import LateRowWarnings
 from headgate.runtime.measures import Metrics, merge
 from headgate.transport.control_link import ControlLink, Message
 from headgate.transport.network_thread import NetworkThread
@@ -94,6 +95,7 @@ class JobMaster:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._members = [_Member(index) for index in range(plan.taskmanagers)]
         self._ends = Ends(plan.job, run)
+        self._late_rows = LateRowWarnings(plan.job)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32))
         self._network: NetworkThread
         self._gang: Gang
@@ -222,6 +224,7 @@ class JobMaster:
                     self._start_tasks()
             case "metrics":
                 member.metrics = message["metrics"]
+                self._late_rows.look(self.metrics()["operators"], ended=False)
             case "deliver":
                 self._deliver(member, message, payload)
             case "print":
@@ -315,6 +318,7 @@ class JobMaster:
             self._await_gang(FORCE_TIMEOUT)
         self._network.stop(_NETWORK_TIMEOUT)
         self._handle_waiting_events()
+        self._late_rows.look(self.metrics()["operators"], ended=True)
         if self.error is not None:
             self._explain_end(self.error, deaf)
         self.state = _STATES.get(type(self.error), JobState.FAILED)

@@ -1,0 +1,26 @@
+"""Rows that come after their window has fired: counted in all the same for a while, and put aside when it is over."""
+
+import pyarrow as pa
+
+import headgate as hg
+
+READINGS = pa.schema({"at": pa.timestamp("s", tz="UTC"), "level": pa.float64()})
+batches = [  # in the order in which they come: 30 and 20 are behind
+    pa.record_batch([pa.array(seconds, READINGS.field("at").type), pa.array([1.0] * len(seconds))], schema=READINGS)
+    for seconds in ([10, 70], [30, 80], [400], [20])
+]
+env = hg.StreamEnvironment(config=hg.Config(buffer_timeout=0))
+levels = (
+    env.from_source(hg.sources.iterable(batches), watermark=hg.Watermark("at", out_of_orderness="5 s"))
+    .key_by()
+    .window(hg.tumble("1 min"))
+    .allowed_lateness("2 min")  # until then a row that comes late emits its window's row again
+    .late_output("late")  # and from then on it goes here, instead of being dropped
+    .aggregate(readings=hg.count())
+)
+late = hg.sinks.collect()
+levels.side_output("late").sink_to(late)
+counts = {row["window_start"]: row["readings"] for row in levels.collect().to_pylist()}  # the last row of each counts
+for start, readings in counts.items():
+    print(f"{start:%H:%M}  {readings}")
+print(f"{sum(counts.values()) + late.rows} readings in all, counted or put aside")

@@ -1,0 +1,27 @@
+"""Rows that a function cannot use go aside, with what is wrong, and the others go on."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import headgate as hg
+
+ORDERS = pa.schema({"item": pa.string(), "pieces": pa.int64()})
+REFUSED = pa.schema({"item": pa.string(), "why": pa.string()})
+
+
+def check(batch: pa.RecordBatch) -> list[pa.RecordBatch | hg.SideOutput]:
+    good = pc.greater(batch["pieces"], 0)
+    bad = batch.filter(pc.invert(good))
+    why = pa.array([f"{pieces} pieces" for pieces in bad["pieces"].to_pylist()], pa.string())
+    return [batch.filter(good), hg.SideOutput("refused", pa.record_batch([bad["item"], why], schema=REFUSED))]
+
+
+env = hg.StreamEnvironment(parallelism=2)
+rows = [{"item": "tea", "pieces": 3}, {"item": "milk", "pieces": -1}, {"item": "tea", "pieces": 2}]
+orders = env.from_source(hg.sources.iterable([rows], schema=ORDERS))
+checked = orders.map_batches(check, schema=ORDERS, side_outputs={"refused": REFUSED})
+
+refused = hg.sinks.collect()
+checked.side_output("refused").sink_to(refused)
+print(checked.key_by("item").aggregate(final=True, pieces=hg.sum("pieces")).collect().to_pylist())
+print("refused:", refused.to_table().to_pylist())
