@@ -89,7 +89,7 @@ class Config:
         self._check()
 
     def _check(self) -> None:
-        at_least = {"message_size": 1, "network_memory": self.segment_size, "buffers_per_channel": 1,
+        at_least = {"message_size": 1, "network_memory": self.segment_size, "buffers_per_channel": 0,
                     "floating_buffers_per_gate": 1, "max_buffers_per_channel": 1, "max_overdraft_buffers_per_gate": 0,
                     "slots_per_task": 1, "watermark_interval": 0, "slots_timeout": 0}  # fmt: skip
         for name, least in at_least.items():

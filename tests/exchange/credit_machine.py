@@ -18,7 +18,7 @@ CUT = st.one_of(st.just(ALL), st.integers(1, 40))
 #: Bytes to write, often whole segments, or what else a task does.
 WRITE = st.one_of(
     st.builds(lambda whole, rest: whole * SEGMENT + rest, st.integers(0, 2), st.integers(1, 12)),
-    st.sampled_from([SEGMENT, 3 * SEGMENT, "event"]),
+    st.sampled_from([SEGMENT, 3 * SEGMENT, "event", "barrier", "overtake"]),
     st.sampled_from(["flush", "settle"]),
 )
 STEPS = ["deliver_posts", "produce", "write_socket", "receive", "send_control", "receive_control"]
@@ -29,7 +29,7 @@ class CreditMachine(RuleBasedStateMachine):
 
     @initialize(
         channels=st.integers(1, 3),
-        exclusive=st.integers(1, 2),
+        exclusive=st.integers(0, 2),
         floating=st.integers(1, 4),
         extra=st.integers(0, 8),
         cap=st.integers(1, 6),
@@ -54,6 +54,10 @@ class CreditMachine(RuleBasedStateMachine):
             elif not self.link.ended[channel]:
                 if isinstance(write, int):
                     self.link.write(channel, write)
+                elif write == "barrier":
+                    self.link.write_barrier(channel)
+                elif write == "overtake":
+                    self.link.overtake(channel)
                 else:
                     self.link.write_event(channel)
 
@@ -83,7 +87,9 @@ class CreditMachine(RuleBasedStateMachine):
 
     @rule(steps=st.lists(st.integers(-4, 4), max_size=8))
     def consume(self, steps: list[int]) -> None:
-        """Take buffers (below 0) and finish some of those taken, not always in order."""
+        """Go on behind barriers seen before, take buffers (below 0) and finish some of those taken, not always in
+        order."""
+        self.link.resume()
         for step in steps:
             if step < 0:
                 self.link.consume()

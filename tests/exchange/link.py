@@ -21,16 +21,39 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.decoders import RequestDecoder
-from headgate.protocol.messages import BUFFER_RESPONSE, EVENT_BUFFER, AddCredit, PartitionRequest
+from headgate.protocol.messages import (
+    BUFFER_RESPONSE,
+    BUFFER_RESPONSE_ID,
+    EVENT_BUFFER,
+    AddCredit,
+    BufferResponse,
+    OfChannel,
+    PartitionRequest,
+    ResumeConsumption,
+)
 from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
-from headgate.records.events import EndOfData, EndOfPartition
+from headgate.records.events import (
+    Alignment,
+    CheckpointBarrier,
+    EndOfData,
+    EndOfPartition,
+    Event,
+    blocks,
+    decode_event,
+    is_priority,
+)
 from headgate.records.spanning import SpanningSerializer
 from tests.memory.conftest import CheckedLocks
 
 SEGMENT = 16
 #: What a channel carries, one number each: a byte is itself, then these.
-END_OF_DATA, END_OF_PARTITION = 256, 257
+END_OF_DATA, END_OF_PARTITION, BARRIER = 256, 257, 258
+TOKENS: dict[type[Event], int] = {
+    EndOfData: END_OF_DATA,
+    EndOfPartition: END_OF_PARTITION,
+    CheckpointBarrier: BARRIER,
+}
 ALL = 1 << 20
 
 
@@ -65,6 +88,8 @@ class WatchedChannel(RemoteInputChannel):
     taken = 0
     backlog = 0
     released = False
+    #: Credit of a channel without buffers of its own ends with a barrier that blocks it.
+    forget_credit: Callable[[], None]
 
     @property
     def credits(self) -> BufferManager:
@@ -84,8 +109,20 @@ class WatchedChannel(RemoteInputChannel):
         self.taken += 1
 
     def on_read(self, backlog: int) -> None:
+        self._heed(backlog, lambda: super(WatchedChannel, self).on_read(backlog))
+
+    def on_backlog(self, backlog: int) -> None:
+        self._heed(backlog, lambda: super(WatchedChannel, self).on_backlog(backlog))
+
+    def on_event(self, response: BufferResponse, body: bytes) -> None:
+        self._heed(response.backlog, lambda: super(WatchedChannel, self).on_event(response, body))
+        if blocks(decode_event(body)) and not self.credits.initial_credit:
+            assert not self.credits.free, "a blocked channel holds buffers that others could use"
+            self.forget_credit()
+
+    def _heed(self, backlog: int, heed: Callable[[], None]) -> None:
         before = self.floating
-        super().on_read(backlog)
+        heed()
         self.backlog = backlog
         if self.floating > before:
             self.assert_not_greedy()
@@ -115,7 +152,9 @@ class Link:
         self.pool = self.producer_memory.create_local_pool(
             "partition", channels + 1, channels + 1 + extra, max_overdraft=overdraft, subpartitions=channels
         )
-        self.partition = ResultPartition("partition", channels, self.pool, cap, one, self._on_segment_free)
+        self.partition = ResultPartition(
+            "partition", channels, self.pool, cap, one, self._on_segment_free, lambda: None
+        )
         self.sender = Sender(self._open_view, self._post_data)
         self.pieces: list[bytes | memoryview] = []
         self.sending: list[Buffer] = []
@@ -123,6 +162,7 @@ class Link:
         self.to_consumer, self.to_producer = bytearray(), bytearray()
         self.data_posts: deque[int] = deque()
         self.credit_posts: deque[int] = deque()
+        self.told_posts: deque[OfChannel] = deque()
         self.cancel_posts: deque[int] = deque()
         # The consumer's end.
         self.consumer_memory = NetworkBufferPool(channels * exclusive + floating, SEGMENT, CheckedLocks())
@@ -142,6 +182,11 @@ class Link:
         self.sent = [0] * channels
         self.read: list[list[int]] = [[] for _ in range(channels)]
         self.ended = [False] * channels
+        self.barriers = 0
+        self.stopped: set[int] = set()  # channels whose producer has sent a barrier that blocks them
+        self.blocked: set[int] = set()  # channels whose consumer has seen it
+        self.overtaking = [0] * channels
+        self.overtook = [0] * channels
         self.wakes = 0
         self.short: dict[int, int] = {}  # channels whose last write fell short, and the wakes until then
         self._granting, self._delivering = RequestDecoder(), RequestDecoder()
@@ -150,7 +195,7 @@ class Link:
 
     def _channel(self, index: int, exclusive: int, one: OneAtATime) -> WatchedChannel:
         owner = f"channel {index}"
-        return WatchedChannel(
+        channel = WatchedChannel(
             index,
             (0, 0, index),
             partial(
@@ -161,8 +206,14 @@ class Link:
                 lock_factory=one,
             ),
             self.gate.notify,
+            self.gate.notify_priority,
             self,
         )
+        channel.forget_credit = lambda: self._forget_credit(index)
+        return channel
+
+    def _forget_credit(self, index: int) -> None:
+        self.granted[index] = self.channels[index].taken
 
     # ---- what threads tell each other
 
@@ -175,6 +226,9 @@ class Link:
     def credit_available(self, receiver: int) -> None:
         self.credit_posts.append(receiver)
 
+    def tell(self, message: OfChannel) -> None:
+        self.told_posts.append(message)
+
     def cancel(self, receiver: int) -> None:
         self.cancel_posts.append(receiver)
 
@@ -183,6 +237,8 @@ class Link:
             self.sender.data_available(self.data_posts.popleft())
         while self.credit_posts:
             self.receiver.credit_available(self.credit_posts.popleft())
+        while self.told_posts:
+            self.receiver.tell(self.told_posts.popleft())
         while self.cancel_posts:
             self.receiver.cancel(self.cancel_posts.popleft())
 
@@ -210,6 +266,25 @@ class Link:
         self.written[channel].append(END_OF_DATA)
         self.visible[channel] = len(self.written[channel])
 
+    def write_barrier(self, channel: int) -> None:
+        """A barrier in order, which blocks its channel."""
+        self.barriers += 1
+        self.partition.write_event(channel, CheckpointBarrier(self.barriers, 0))
+        self.written[channel].append(BARRIER)
+        self.visible[channel] = len(self.written[channel])
+
+    def overtake(self, channel: int) -> None:
+        """A barrier that goes before all that is not yet sent."""
+        self.barriers += 1
+        barrier = CheckpointBarrier(self.barriers, 0, Alignment.UNALIGNED)
+        overtaken = self.partition.subpartition(channel).overtake(barrier)
+        if not self.partition.subpartition(channel).is_released:
+            self.overtaking[channel] += 1
+            waiting = [token for token in self.written[channel][self.sent[channel] :] if token < END_OF_DATA]
+            assert b"".join(bytes(buffer.view) for buffer in overtaken) == bytes(waiting), "not what is overtaken"
+        for buffer in overtaken:
+            buffer.recycle()
+
     def end(self, channel: int) -> None:
         self.partition.write_event(channel, EndOfPartition())
         self.written[channel].append(END_OF_PARTITION)
@@ -222,7 +297,7 @@ class Link:
         if request.subpartition >= self.count:
             raise ExchangeError(f"no subpartition {request.subpartition}")
         subpartition = self.partition.subpartition(request.subpartition)
-        subpartition.attach(notify)
+        subpartition.attach(notify, sends_empty=request.credit == 0)
         return subpartition
 
     def produce(self, max_buffers: int) -> None:
@@ -230,16 +305,20 @@ class Link:
         if self.pieces:
             return
         self.pieces, self.sending = self.sender.next_frames(max_buffers)
-        for piece in self.pieces:
-            if isinstance(piece, bytes):
-                self._count_sent(piece)
+        for number, piece in enumerate(self.pieces):
+            if isinstance(piece, bytes) and piece[8] == BUFFER_RESPONSE_ID:
+                self._count_sent(piece, self.pieces[number + 1 : number + 2])
 
-    def _count_sent(self, header: bytes) -> None:
+    def _count_sent(self, header: bytes, payload: list[bytes | memoryview]) -> None:
         _, _, _, receiver, sequence, _, kind, size = BUFFER_RESPONSE.unpack(header)
         assert sequence == self.sequence[receiver], "2.6 e: sequence numbers are dense"
+        assert receiver not in self.stopped, "something was sent behind a barrier that blocks"
         self.sequence[receiver] += 1
         if kind == EVENT_BUFFER:
-            self.sent[receiver] += 1
+            event = decode_event(payload[0])
+            self.sent[receiver] += not is_priority(event)
+            if blocks(event):
+                self.stopped.add(receiver)
             return
         self.sent[receiver] += size
         self.spent[receiver] += 1
@@ -285,12 +364,18 @@ class Link:
         for message in self._delivering.feed(chunk):
             if isinstance(message, AddCredit | PartitionRequest):
                 self.delivered[message.receiver] += message.credit
+            elif isinstance(message, ResumeConsumption):
+                self.stopped.discard(message.receiver)
+                if not self.channels[message.receiver].credits.initial_credit:
+                    self.delivered[message.receiver] = self.spent[message.receiver]
         self.sender.receive(chunk)
 
     # ---- the consumer's task
 
     def consume(self) -> bool:
         """Take one buffer or event; the buffer stays held until `recycle`. False when there is none."""
+        while (urgent := self.gate.poll_priority()) is not None:
+            self.overtook[urgent[0]] += 1
         polled = self.gate.poll()
         if polled is None:
             return False
@@ -299,7 +384,9 @@ class Link:
             self.read[channel].extend(item.view)
             self.held.append(item)
         else:
-            self.read[channel].append(END_OF_DATA if isinstance(item, EndOfData) else END_OF_PARTITION)
+            self.read[channel].append(TOKENS[type(item)])
+            if blocks(item):
+                self.blocked.add(channel)
         got = self.read[channel]
         assert got == self.written[channel][: len(got)], "lost, doubled or reordered"
         return True
@@ -312,6 +399,13 @@ class Link:
         for channel, floating in zip(self.channels, before, strict=True):
             if channel.floating > floating:
                 channel.assert_not_greedy()
+
+    def resume(self) -> None:
+        """Have the producers go on behind the barriers that were seen."""
+        for channel in self.blocked:
+            if not self.channels[channel].released:
+                self.channels[channel].resume()
+        self.blocked.clear()
 
     def release(self, channel: int) -> None:
         """The consumer takes leave of a channel, whatever is still to come."""
@@ -364,7 +458,7 @@ class Link:
             self.write_socket(ALL)
             self.receive(ALL)
             self.check()
-            posts = self.data_posts or self.credit_posts or self.cancel_posts
+            posts = self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts
             if not (posts or self.pieces or self.to_consumer or self.to_producer or self.sender.has_output):
                 break
         else:
@@ -376,9 +470,14 @@ class Link:
     def _check_at_rest(self, channel: WatchedChannel) -> None:
         index, credits = channel.index, channel.credits
         assert not credits.unannounced, "credit was never announced"
+        assert self.gate.has_data or not channel.queue_length, "the gate does not know of data"
+        if index in self.stopped:
+            return
         waits = self.visible[index] > self.sent[index]
         has_credit = self.delivered[index] > self.spent[index]
         assert not (waits and has_credit), "stuck: there are data and credit"
+        seen_all = self._is_behind_read_buffer(index)
+        assert not waits or seen_all or credits.initial_credit or channel.backlog, "stuck: nobody knows of the backlog"
         if waits:
             assert self.written[index][self.sent[index]] < END_OF_DATA or self._is_behind_read_buffer(index), (
                 "stuck: events need no credit"
@@ -386,7 +485,9 @@ class Link:
         assert not channel.is_missing_what_is_free, (
             "2.5: a floating buffer is free, and a channel with backlog lacks it"
         )
-        assert self.gate.has_data or not channel.queue_length, "the gate does not know of data"
+        while (urgent := self.gate.poll_priority()) is not None:
+            self.overtook[urgent[0]] += 1
+        assert self.overtook[index] == self.overtaking[index], "stuck: nothing holds back a barrier that overtakes"
 
     def _is_behind_read_buffer(self, index: int) -> bool:
         """An event behind a buffer whose bytes have all been sent is not yet at the head of its queue."""
@@ -413,6 +514,7 @@ class Link:
                     self.release(channel.index)
             while self.held:
                 self.recycle(0)
+            self.resume()
             if all(self.ended) and all(channel.released for channel in self.channels):
                 break
         else:

@@ -64,7 +64,8 @@ class Rig:
             max_overdraft=overdraft,
         )
         self.wakes = 0
-        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake)
+        self.settled = 0
+        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake, self._settle)
         self.notified = [0] * channels
         for index in range(channels):
             self.partition.subpartitions[index].attach(lambda index=index: self._notify(index))  # type: ignore[misc]
@@ -86,6 +87,9 @@ class Rig:
 
     def _wake(self) -> None:
         self.wakes += 1
+
+    def _settle(self) -> None:
+        self.settled += 1
 
     def _notify(self, index: int) -> None:
         self.notified[index] += 1

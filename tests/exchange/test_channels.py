@@ -14,9 +14,27 @@ from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
-from headgate.protocol.messages import DATA_BUFFER, EVENT_BUFFER, encode_buffer_response
+from headgate.protocol.messages import (
+    DATA_BUFFER,
+    EVENT_BUFFER,
+    AckAllUserRecordsProcessed,
+    BacklogAnnouncement,
+    NewBufferSize,
+    OfChannel,
+    ResumeConsumption,
+    encode,
+    encode_buffer_response,
+)
 from headgate.protocol.receiver import Receiver
-from headgate.records.events import EndOfData, EndOfPartition, Event, encode_event
+from headgate.records.events import (
+    Alignment,
+    Announcement,
+    CheckpointBarrier,
+    EndOfData,
+    EndOfPartition,
+    Event,
+    encode_event,
+)
 from tests.exchange.link import OneAtATime, write_bytes
 from tests.memory.conftest import CheckedLocks
 
@@ -32,9 +50,9 @@ class Local:
     def __init__(self) -> None:
         self.network = NetworkBufferPool(4, SIZE, CheckedLocks())
         self.pool = self.network.create_local_pool("out", 2, 4)
-        self.partition = ResultPartition("out", 1, self.pool, 4, OneAtATime(), lambda: None)
+        self.partition = ResultPartition("out", 1, self.pool, 4, OneAtATime(), lambda: None, lambda: None)
         self.told: list[int] = []
-        self.channel = LocalInputChannel(3, self.partition.subpartition(0), self.told.append)
+        self.channel = LocalInputChannel(3, self.partition.subpartition(0), self.told.append, lambda index: None)
         self.channel.start()
 
     def write(self, data: bytes) -> None:
@@ -72,7 +90,7 @@ def test_a_local_channel_hands_on_buffers_and_events_in_order(local: Local) -> N
     local.partition.write_event(0, EndOfData())
     local.partition.write_event(0, EndOfPartition())
     assert local.read() == [b"01234567", b"89", EndOfData(), EndOfPartition()]
-    assert local.channel.bytes_in == 10 + 5 + 4
+    assert local.channel.bytes_polled == 10
 
 
 def test_a_local_channel_copies_nothing(local: Local) -> None:
@@ -113,6 +131,7 @@ class Remote:
         self.floating = self.network.create_local_pool("floating", 1, 3)
         self.told: list[int] = []
         self.posted: list[tuple[str, int]] = []
+        self.said: list[OfChannel] = []
         self.gate = InputGate(lambda: self.told.append(1))
         self.channel = RemoteInputChannel(
             0,
@@ -125,6 +144,7 @@ class Remote:
                 lock_factory=OneAtATime(),
             ),
             self.gate.notify,
+            self.gate.notify_priority,
             self,
         )
         self.gate.channels = [self.channel]
@@ -134,6 +154,9 @@ class Remote:
 
     def credit_available(self, receiver: int) -> None:
         self.posted.append(("credit", receiver))
+
+    def tell(self, message: OfChannel) -> None:
+        self.said.append(message)
 
     def cancel(self, receiver: int) -> None:
         self.posted.append(("cancel", receiver))
@@ -324,6 +347,101 @@ def test_what_still_arrives_for_a_channel_that_left_is_dropped(remote: Remote) -
     assert remote.channel.queue_length == 0 and remote.channel.poll() == (None, False)
 
 
+# ---- barriers
+
+ALIGNED = CheckpointBarrier(1, 0)
+TIMED = CheckpointBarrier(1, 0, Alignment.TIMEOUT, 5)
+PRIORITY = CheckpointBarrier(1, 0, Alignment.UNALIGNED)
+
+
+def test_an_aligned_barrier_stays_in_order_and_the_producer_is_asked_to_go_on(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1") + remote.frame(ALIGNED))
+    assert remote.gate.poll_priority() is None
+    assert [remote.poll(), remote.poll(), remote.poll()] == [b"1", ALIGNED, None]
+    remote.channel.resume()
+    assert remote.said == [ResumeConsumption(remote.number)]
+
+
+def test_a_priority_barrier_is_there_at_once_and_counts_what_came_before_it(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"12") + remote.frame(b"345"))
+    remote.poll()
+    remote.arrive(remote.frame(PRIORITY) + remote.frame(b"6"))
+    assert remote.gate.poll_priority() == (0, PRIORITY) and remote.gate.poll_priority() is None
+    assert (remote.channel.bytes_polled, remote.channel.bytes_before(1)) == (2, 5)
+    assert [remote.poll(), remote.poll(), remote.poll()] == [b"345", b"6", None]
+    assert remote.channel.bytes_before(2) == 6, "its barrier has not come"
+
+
+def test_a_barrier_with_a_timeout_is_announced_and_passed_over_once_it_was_acted_upon(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1") + remote.frame(TIMED))
+    assert remote.gate.poll_priority() == (0, Announcement(1, TIMED))
+    remote.channel.prioritise(1)
+    assert [remote.poll(), remote.poll()] == [b"1", None]
+    assert remote.channel.bytes_before(1) == 1
+
+
+def test_a_barrier_whose_timeout_did_not_pass_comes_in_order(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1") + remote.frame(TIMED))
+    assert [remote.poll(), remote.poll()] == [b"1", TIMED]
+
+
+def test_a_backlog_behind_a_barrier_that_blocks_is_an_error(remote: Remote) -> None:
+    with pytest.raises(ExchangeError, match="a backlog of 2 came with the barrier"):
+        remote.arrive(remote.frame(ALIGNED, backlog=2))
+
+
+def test_a_channel_without_buffers_of_its_own_takes_floating_ones_for_an_announced_backlog(
+    make: Callable[..., Remote],
+) -> None:
+    remote = make(exclusive=0)
+    assert remote.channel.request(remote.number).credit == 0
+    remote.arrive(encode(BacklogAnnouncement(2, remote.number)))
+    assert remote.channel.take_unannounced() == 2 and remote.floating.in_use == 2
+    remote.arrive(remote.frame(b"1", backlog=1) + remote.frame(b"2"))
+    assert [remote.poll(), remote.poll()] == [b"1", b"2"] and remote.floating.in_use == 0
+
+
+def test_and_gives_them_up_while_a_barrier_blocks_it(make: Callable[..., Remote]) -> None:
+    remote = make(exclusive=0)
+    remote.arrive(encode(BacklogAnnouncement(3, remote.number)))
+    remote.arrive(remote.frame(b"1"))
+    remote.arrive(remote.frame(ALIGNED))
+    assert remote.floating.in_use == 1 and remote.channel.take_unannounced() == 0
+    assert remote.poll() == b"1" and remote.floating.in_use == 0, "no credit until it goes on"
+
+
+def test_a_consumer_acknowledges_and_chooses_its_buffer_size(remote: Remote) -> None:
+    remote.channel.acknowledge()
+    remote.channel.announce_buffer_size(512)
+    assert remote.said == [AckAllUserRecordsProcessed(remote.number), NewBufferSize(512, remote.number)]
+    for message in remote.said:
+        remote.receiver.tell(message)
+    assert remote.receiver.data_to_send().endswith(b"".join(map(encode, remote.said)))
+    remote.channel.release()
+    remote.deliver()
+    remote.receiver.data_to_send()
+    remote.receiver.tell(remote.said[0])
+    assert remote.receiver.data_to_send() == b"", "who has left has nothing to say"
+
+
+def test_a_local_channel_hands_on_barriers_and_what_it_asks_of_its_producer(local: Local) -> None:
+    subpartition = local.partition.subpartition(0)
+    local.write(b"0123")
+    local.partition.write_event(0, ALIGNED)
+    local.write(b"4")
+    local.partition.flush(0)
+    assert local.read() == [b"0123", ALIGNED]
+    local.channel.resume()
+    assert local.read() == [b"4"]
+    assert subpartition.overtake(PRIORITY) == [] and local.channel.poll_priority() == PRIORITY
+    local.channel.announce_buffer_size(4)
+    local.partition.write_event(0, EndOfData())
+    local.write(b"567890")
+    local.channel.acknowledge()
+    assert subpartition.is_settled
+    assert local.read() == [EndOfData(), b"5678"]
+
+
 def test_a_buffer_half_received_when_the_channel_leaves_is_dropped(remote: Remote) -> None:
     frame = remote.frame(b"12345678")
     remote.arrive(frame[:-3])
@@ -361,7 +479,7 @@ def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segmen
 def test_a_channel_released_before_it_was_requested_cancels_nothing(remote: Remote) -> None:
     floating = remote.network.create_local_pool("other", 1, 1)
     buffers_of = partial(BufferManager, [], floating, lambda segments: None, lock_factory=OneAtATime())
-    other = RemoteInputChannel(1, (0, 0, 0), buffers_of, remote.gate.notify, remote)
+    other = RemoteInputChannel(1, (0, 0, 0), buffers_of, remote.gate.notify, remote.gate.notify_priority, remote)
     other.release()
     floating.destroy()
     assert remote.posted == []

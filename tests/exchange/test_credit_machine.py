@@ -12,6 +12,7 @@ from headgate.exchange.channels import RemoteInputChannel as Channel
 from headgate.exchange.gate import InputGate as Gate
 from headgate.exchange.partition import ResultPartition as Partition
 from headgate.exchange.subpartition import PipelinedSubpartition as Subpartition
+from headgate.memory.buffer_builder import BufferConsumer as Consumer
 from headgate.protocol.credit import BufferManager as Buffers
 from headgate.protocol.credit import SenderCredit
 from headgate.protocol.decoders import RequestDecoder as Requests
@@ -37,7 +38,8 @@ BUGS = [
     PlantedBug("an event behind the last credit waits for more", Sender, "_may_go_on",
                "last.next_is_event is True or", "False or"),
     PlantedBug("an event at the head of the queue needs credit", Subpartition, "is_available",
-               "return bool(self._queue) and isinstance(self._queue[0], EventConsumer)", "return False"),
+               "return not self._blocked and bool(self._queue) and isinstance(self._queue[0], EventConsumer)",
+               "return False"),
     PlantedBug("data need no credit", Subpartition, "is_available", "if has_credit:", "if True:"),
     PlantedBug("a reader is queued twice", Sender, "_enqueue", "not reader.queued and ", ""),
     PlantedBug("new credit does not put a reader into the queue", Sender, "_handle", "self._enqueue(reader)", "pass"),
@@ -149,11 +151,30 @@ BUGS = [
     PlantedBug("a released queue keeps its buffers", Subpartition, "release",
                "queued.recycle() if isinstance(queued, Buffer) else queued.close()", "pass"),
     PlantedBug("an event leaves its builder open", Partition, "write_event", "self._finish_builder(index)", "pass"),
+    # Barriers, and channels without buffers of their own.
+    PlantedBug("nothing is blocked behind a barrier", Subpartition, "_take", "self._blocked = True", "pass"),
+    PlantedBug("a blocked channel never goes on", Sender, "_resume", "reader.view.resume()", "pass"),
+    PlantedBug("nobody is told of a backlog without credit", Sender, "_enqueue",
+               "self._control.append(encode(BacklogAnnouncement(backlog, reader.receiver)))", "pass"),
+    PlantedBug("an announced backlog is not heeded", Channel, "on_backlog",
+               "self._buffers.on_backlog(backlog)", "pass"),
+    PlantedBug("a backlog behind an event is not heeded", Channel, "on_event",
+               "self._buffers.on_backlog(response.backlog)", "pass"),
+    PlantedBug("a priority barrier waits in line", Subpartition, "_insert_priority",
+               "sum(1 for _ in queued)", "len(self._queue)"),
+    PlantedBug("a priority barrier tells nobody", Subpartition, "_insert_priority",
+               "return self._on_priority if", "return _tell_nobody if"),
+    PlantedBug("overtaken data are not held", Subpartition, "_data_before", "queued.retain()", "queued"),
+    PlantedBug("overtaken data are taken from the reader", Consumer, "peek", "self._position = position", "pass"),
+    PlantedBug("a priority barrier tells the gate nothing", Channel, "on_event",
+               "self._notify_priority(self.index)", "pass"),
+    PlantedBug("a priority barrier has no number", Channel, "on_event",
+               "self._check_sequence(response.sequence)", "pass"),
     # The queue between receiver and task.
     PlantedBug("data tell the gate nothing", Channel, "on_read", "self._notify(self.index)", "pass"),
     PlantedBug("an event tells the gate nothing", Channel, "on_event", "self._notify(self.index)", "pass"),
-    PlantedBug("a released channel minds the numbers of what it discards", Channel, "_push",
-               "elif sequence", "if sequence"),
+    PlantedBug("a released channel minds the numbers of what it discards", Channel, "_check_sequence",
+               " and not self._released", ""),
     PlantedBug("a channel that has more says it has not", Channel, "poll", "bool(self._received) or ", ""),
     PlantedBug("a gate forgets channels that have more", Gate, "poll", "if more and", "if False and"),
     PlantedBug("a gate looks at the data before it takes the channel off", Gate, "poll",

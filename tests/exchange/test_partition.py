@@ -29,10 +29,14 @@ class Output:
             "out", min(channels + 1, segments), segments, subpartitions=channels, max_per_subpartition=cap
         )
         self.wakes = 0
-        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake)
+        self.settled = 0
+        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake, self._settle)
 
     def _wake(self) -> None:
         self.wakes += 1
+
+    def _settle(self) -> None:
+        self.settled += 1
 
     def write(self, channel: int, data: bytes) -> int:
         return write_bytes(self.partition, channel, data)

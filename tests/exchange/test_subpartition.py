@@ -9,7 +9,14 @@ from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.segment import MemorySegment
-from headgate.records.events import EndOfData, EndOfPartition, Event, decode_event
+from headgate.records.events import (
+    Alignment,
+    CheckpointBarrier,
+    EndOfData,
+    EndOfPartition,
+    Event,
+    decode_event,
+)
 from tests.exchange.link import OneAtATime
 from tests.exchange.rig import poll_one
 
@@ -371,6 +378,167 @@ def test_a_slice_of_the_tail_leaves_it_in_the_queue_but_not_in_the_backlog(queue
     queue.subpartition.flush()
     assert queue.reported_backlog == 0
     assert queue.subpartition.backlog == queue.subpartition.queue_length == 1
+
+
+# ---- barriers
+
+ALIGNED = CheckpointBarrier(1, 0)
+TIMED = CheckpointBarrier(1, 0, Alignment.TIMEOUT, 5)
+PRIORITY = CheckpointBarrier(1, 0, Alignment.UNALIGNED)
+
+
+@pytest.mark.parametrize("barrier", [ALIGNED, TIMED])
+def test_a_barrier_that_blocks_stays_in_order_and_ends_what_can_be_polled(
+    queue: Queue, barrier: CheckpointBarrier
+) -> None:
+    queue.full(b"1")
+    queue.event(barrier)
+    queue.full(b"2")
+    assert queue.poll() == b"1"
+    polled = queue.subpartition.poll(10)
+    assert len(polled) == 1 and polled[0].backlog == 0 and polled[0].next_is_event is None
+    assert not queue.subpartition.is_available(True) and not queue.subpartition.is_available(False)
+    assert queue.subpartition.poll() == [] and queue.subpartition.reported_backlog == 0
+
+
+def test_while_it_is_blocked_nobody_is_told(queue: Queue) -> None:
+    queue.event(ALIGNED)
+    queue.poll()
+    told = queue.told
+    queue.full(b"1")
+    queue.begin(b"2")
+    queue.subpartition.flush()
+    queue.subpartition.overtake(CheckpointBarrier(2, 0, Alignment.UNALIGNED))
+    assert queue.told == told
+
+
+def test_it_goes_on_when_it_is_asked_to_and_tells_of_what_has_come_meanwhile(queue: Queue) -> None:
+    queue.event(ALIGNED)
+    queue.poll()
+    queue.full(b"1")
+    told = queue.told
+    queue.subpartition.resume()
+    assert queue.told == told + 1 and queue.subpartition.reported_backlog == 1
+    assert [queue.poll(), queue.poll()] == [b"1", None]
+
+
+def test_only_a_blocked_channel_can_be_asked_to_go_on(queue: Queue) -> None:
+    with pytest.raises(ExchangeError, match="no barrier blocks"):
+        queue.subpartition.resume()
+    queue.subpartition.release()
+    queue.subpartition.resume()
+
+
+def test_a_priority_barrier_overtakes_all_that_is_queued_and_hands_it_over(queue: Queue) -> None:
+    queue.full(b"12")
+    queue.subpartition.add_filled(filled(queue, b"3"))
+    queue.event()
+    builder = queue.begin(b"45")
+    overtaken = queue.subpartition.overtake(PRIORITY)
+    builder.append(memoryview(b"6"))
+    assert [bytes(buffer.view) for buffer in overtaken] == [b"12", b"3", b"45"], "6 was not there yet"
+    for buffer in overtaken:
+        buffer.recycle()
+    queue.subpartition.flush()
+    assert [queue.poll() for _ in range(5)] == [PRIORITY, b"12", b"3", END, b"456"]
+    queue.end(builder)
+    assert queue.poll() is None and queue.out == 0
+
+
+def test_what_is_overtaken_is_the_rest_that_the_reader_has_not_seen(queue: Queue) -> None:
+    builder = queue.begin(b"12")
+    queue.subpartition.flush()
+    queue.poll()
+    assert queue.subpartition.overtake(PRIORITY) == []
+    builder.append(memoryview(b"3"))
+    overtaken = queue.subpartition.overtake(CheckpointBarrier(2, 0, Alignment.UNALIGNED))
+    assert [bytes(buffer.view) for buffer in overtaken] == [b"3"]
+    overtaken[0].recycle()
+    queue.end(builder)
+    assert queue.poll() == PRIORITY, "of two the first goes first"
+
+
+def test_overtaken_data_outlive_the_queue(queue: Queue) -> None:
+    queue.full(b"12")
+    overtaken = queue.subpartition.overtake(PRIORITY)
+    queue.subpartition.release()
+    assert queue.out == 1 and bytes(overtaken[0].view) == b"12"
+    overtaken[0].recycle()
+    assert queue.out == 0
+
+
+def test_a_priority_barrier_needs_no_credit_and_tells_a_reader_that_knows_of_data(queue: Queue) -> None:
+    queue.full(b"1")
+    assert not queue.subpartition.is_available(False)
+    told = queue.told
+    for buffer in queue.subpartition.overtake(PRIORITY):
+        buffer.recycle()
+    assert queue.told == told + 1 and queue.subpartition.is_available(False)
+    assert queue.subpartition.reported_backlog == 1
+
+
+def test_a_reader_in_this_process_asks_for_priority_alone() -> None:
+    queue, urgent = Queue(attached=False), []
+    queue.subpartition.attach(queue._tell, lambda: urgent.append(1))
+    queue.full(b"1")
+    assert queue.subpartition.poll_priority() is None
+    for buffer in queue.subpartition.overtake(PRIORITY):
+        buffer.recycle()
+    assert urgent == [1] and queue.told == 1
+    assert queue.subpartition.poll_priority() == PRIORITY and queue.subpartition.poll_priority() is None
+    assert queue.poll() == b"1"
+
+
+def test_a_barrier_that_waits_too_long_is_taken_out_and_overtakes(queue: Queue) -> None:
+    queue.full(b"1")
+    queue.event(TIMED)
+    queue.full(b"2")
+    assert queue.subpartition.prioritise(2) is None
+    overtaken = queue.subpartition.prioritise(1)
+    assert overtaken is not None and [bytes(buffer.view) for buffer in overtaken] == [b"1"]
+    overtaken[0].recycle()
+    assert queue.subpartition.prioritise(1) is None
+    assert [queue.poll(), queue.poll(), queue.poll()] == [TIMED.as_priority(), b"1", b"2"], "nothing blocks"
+
+
+def test_an_aligned_barrier_never_overtakes_nor_does_one_that_has_gone(queue: Queue) -> None:
+    queue.event(ALIGNED)
+    assert queue.subpartition.prioritise(1) is None
+    queue.poll()
+    queue.subpartition.resume()
+    queue.event(TIMED)
+    queue.poll()
+    assert queue.subpartition.prioritise(1) is None
+
+
+def test_nothing_is_overtaken_after_the_end(queue: Queue) -> None:
+    queue.full(b"1")
+    queue.subpartition.finish()
+    assert queue.subpartition.overtake(PRIORITY) == []
+    assert queue.poll() == b"1"
+
+
+# ---- what the reader asks for
+
+
+def test_a_reader_without_credit_of_its_own_gets_empty_buffers_back() -> None:
+    queue = Queue(attached=False)
+    queue.subpartition.attach(queue._tell, sends_empty=True)
+    builder = queue.begin(b"12")
+    queue.subpartition.flush()
+    assert queue.poll() == b"12"
+    queue.end(builder)
+    assert queue.poll() == b"" and queue.out == 0
+
+
+def test_it_is_settled_when_the_reader_has_processed_all_or_has_left() -> None:
+    settled: list[int] = []
+    for leave in (PipelinedSubpartition.acknowledge, PipelinedSubpartition.release):
+        subpartition = PipelinedSubpartition(0, OneAtATime(), lambda: settled.append(1))
+        assert not subpartition.is_settled
+        leave(subpartition)
+        assert subpartition.is_settled
+    assert settled == [1, 1]
 
 
 # ---- the end

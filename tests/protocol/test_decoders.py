@@ -29,12 +29,17 @@ from headgate.protocol.messages import (
     FRAME,
     MAGIC,
     MAX_CONTROL_FRAME,
+    AckAllUserRecordsProcessed,
     AddCredit,
+    BacklogAnnouncement,
     BufferResponse,
     CancelPartitionRequest,
     CloseRequest,
     ErrorResponse,
+    NewBufferSize,
     PartitionRequest,
+    ResumeConsumption,
+    ToConsumer,
     ToProducer,
     encode,
     encode_buffer_response,
@@ -51,12 +56,16 @@ REQUESTS = st.one_of(
     st.builds(CancelPartitionRequest, NUMBER),
     st.builds(CloseRequest),
     st.builds(AddCredit, st.integers(1, 2**32 - 1), NUMBER),
+    st.builds(ResumeConsumption, NUMBER),
+    st.builds(AckAllUserRecordsProcessed, NUMBER),
+    st.builds(NewBufferSize, st.integers(1, 2**32 - 1), NUMBER),
 )
 #: (receiver, payload, is_event) or an error; full segments often, since they are read ahead.
 RESPONSES = st.one_of(
     st.tuples(SMALL, st.binary(min_size=SEGMENT, max_size=SEGMENT), st.just(False)),
     st.tuples(SMALL, st.binary(max_size=SEGMENT), st.booleans()),
     st.builds(ErrorResponse, st.text(max_size=20), st.one_of(st.none(), NUMBER)),
+    st.builds(BacklogAnnouncement, st.integers(1, 2**32 - 1), NUMBER),
 )
 CUTS = st.lists(st.integers(1, 90), min_size=1, max_size=8)
 
@@ -75,7 +84,7 @@ class Segments:
     def __init__(self, without: int = -1) -> None:
         self.without = without
         self.reserved: list[Place] = []
-        self.items: list[tuple[BufferResponse, bytes] | ErrorResponse] = []
+        self.items: list[tuple[BufferResponse, bytes] | ToConsumer] = []
 
     def allocate(self, response: BufferResponse) -> memoryview | None:
         assert response.is_event or not self.reserved, "data were allocated while segments lay reserved"
@@ -100,7 +109,7 @@ class Segments:
         assert self.reserved.pop() is reservation, "not the last reserved"
 
 
-def read(decoder: ResponseDecoder, data: bytes, cuts: list[int]) -> list[tuple[BufferResponse, bytes] | ErrorResponse]:
+def read(decoder: ResponseDecoder, data: bytes, cuts: list[int]) -> list[tuple[BufferResponse, bytes] | ToConsumer]:
     """All that comes out when a socket delivers `data` in cuts of these sizes, over and over."""
     memory = decoder._memory
     assert isinstance(memory, Segments)
@@ -116,14 +125,14 @@ def read(decoder: ResponseDecoder, data: bytes, cuts: list[int]) -> list[tuple[B
             done += len(part)
         position += done
         for item in decoder.received(done):
-            items.append(item if isinstance(item, ErrorResponse) else (item[0], bytes(item[1])))
+            items.append(item if isinstance(item, ToConsumer) else (item[0], bytes(item[1])))
     return items
 
 
-def frames(responses: list[tuple[int, bytes, bool] | ErrorResponse]) -> bytes:
+def frames(responses: list[tuple[int, bytes, bool] | ToConsumer]) -> bytes:
     data = b""
     for number, response in enumerate(responses):
-        if isinstance(response, ErrorResponse):
+        if isinstance(response, ToConsumer):
             data += encode(response)
         else:
             receiver, payload, is_event = response
@@ -134,7 +143,7 @@ def frames(responses: list[tuple[int, bytes, bool] | ErrorResponse]) -> bytes:
 
 @settings(deadline=None, derandomize=True)
 @given(messages=st.lists(REQUESTS, max_size=6), cuts=CUTS)
-@example([PartitionRequest(1, 2, 3, 4, 5), AddCredit(1, 4), CancelPartitionRequest(4), CloseRequest()], [1])
+@example([PartitionRequest(1, 2, 3, 4, 5), ResumeConsumption(4), CancelPartitionRequest(4), CloseRequest()], [1])
 def test_requests_survive_every_cut(messages: list[ToProducer], cuts: list[int]) -> None:
     data = b"".join(map(encode, messages))
     decoder, seen = RequestDecoder(), []
@@ -151,14 +160,14 @@ def test_requests_survive_every_cut(messages: list[ToProducer], cuts: list[int])
 @example([(0, b"a" * SEGMENT, False)] * 12, [1], -1)
 @example([(0, b"a" * SEGMENT, False), (1, b"b" * SEGMENT, False)] * 8, [10_000], -1)
 def test_responses_survive_every_cut(
-    responses: list[tuple[int, bytes, bool] | ErrorResponse], cuts: list[int], without: int
+    responses: list[tuple[int, bytes, bool] | ToConsumer], cuts: list[int], without: int
 ) -> None:
     memory = Segments(without)
     decoder = ResponseDecoder(memory, SEGMENT)
     items = read(decoder, frames(responses), cuts)
     assert len(items) == len(responses)
     for number, (item, sent) in enumerate(zip(items, responses, strict=True)):
-        if isinstance(item, ErrorResponse) or isinstance(sent, ErrorResponse):
+        if isinstance(item, ToConsumer) or isinstance(sent, ToConsumer):
             assert item == sent
             continue
         receiver, payload, is_event = sent
@@ -201,11 +210,18 @@ NOISE = st.one_of(
 class NoView:
     """A subpartition with nothing in it."""
 
+    buffer_size: int | None = None
+    reported_backlog = 0
+
     def poll(self) -> None:
         return None
 
     def is_available(self, has_credit: bool) -> bool:
         return False
+
+    def resume(self) -> None: ...
+
+    def acknowledge(self) -> None: ...
 
     def release(self) -> None: ...
 
@@ -237,7 +253,7 @@ def test_a_producer_survives_any_bytes(
 @settings(deadline=None, derandomize=True)
 @given(responses=st.lists(RESPONSES, max_size=8), damage=DAMAGE, noise=NOISE, cuts=CUTS)
 def test_a_consumer_survives_any_bytes(
-    responses: list[tuple[int, bytes, bool] | ErrorResponse],
+    responses: list[tuple[int, bytes, bool] | ToConsumer],
     damage: list[tuple[int, int]],
     noise: bytes,
     cuts: list[int],
@@ -246,7 +262,7 @@ def test_a_consumer_survives_any_bytes(
     decoder = ResponseDecoder(memory, SEGMENT)
     try:
         for item in read(decoder, corrupt(frames(responses), damage) + noise, cuts):
-            assert isinstance(item, ErrorResponse) or len(item[1]) == item[0].size <= SEGMENT
+            assert isinstance(item, ToConsumer) or len(item[1]) == item[0].size <= SEGMENT
     except ExchangeError:
         pass
     decoder.forget_ahead()
@@ -274,6 +290,7 @@ def test_events_and_elements_survive_any_bytes(body: bytes, tag: int) -> None:
         pytest.param(FRAME.pack(11, MAGIC, 6) + b"ab", "AddCredit with 2 bytes", id="a body that does not fit"),
         pytest.param(FRAME.pack(10, MAGIC, 5) + b"a", "CloseRequest with a body", id="a body where none belongs"),
         pytest.param(FRAME.pack(17, MAGIC, 6) + bytes(8), "AddCredit of 0", id="no credit at all"),
+        pytest.param(FRAME.pack(17, MAGIC, 10) + bytes(8), "NewBufferSize of 0", id="buffers without room"),
     ],
 )
 def test_a_corrupted_request_is_named(data: bytes, reason: str) -> None:
@@ -287,6 +304,7 @@ def test_a_corrupted_request_is_named(data: bytes, reason: str) -> None:
         pytest.param(encode(CloseRequest()), "unexpected message id 5", id="a consumer's message"),
         pytest.param(encode_buffer_response(0, 0, 0, DATA_BUFFER, SEGMENT + 1), "25 bytes", id="larger than a segment"),
         pytest.param(encode_buffer_response(0, 0, 0, 7, 1), "type 7", id="no such type"),
+        pytest.param(FRAME.pack(17, MAGIC, 9) + bytes(8), "BacklogAnnouncement of 0", id="an announcement of nothing"),
         pytest.param(
             FRAME.pack(MAX_CONTROL_FRAME + 1, MAGIC, 1), "control frame of 65537 bytes", id="an endless error"
         ),

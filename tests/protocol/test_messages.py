@@ -14,11 +14,16 @@ from headgate.protocol.messages import (
     MAX_CONTROL_FRAME,
     TO_CONSUMER,
     TO_PRODUCER,
+    AckAllUserRecordsProcessed,
     AddCredit,
+    BacklogAnnouncement,
     CancelPartitionRequest,
     CloseRequest,
     ErrorResponse,
+    NewBufferSize,
     PartitionRequest,
+    ResumeConsumption,
+    ToConsumer,
     ToProducer,
     check_frame,
     encode,
@@ -27,28 +32,37 @@ from headgate.protocol.messages import (
 )
 
 NUMBER = st.integers(0, (1 << 32) - 1)
+COUNT = st.integers(1, (1 << 32) - 1)
 MESSAGE = st.one_of(
     st.builds(PartitionRequest, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER),
     st.builds(CancelPartitionRequest, NUMBER),
     st.just(CloseRequest()),
-    st.builds(AddCredit, st.integers(1, (1 << 32) - 1), NUMBER),
+    st.builds(AddCredit, COUNT, NUMBER),
+    st.builds(ResumeConsumption, NUMBER),
+    st.builds(AckAllUserRecordsProcessed, NUMBER),
+    st.builds(BacklogAnnouncement, COUNT, NUMBER),
+    st.builds(NewBufferSize, COUNT, NUMBER),
     st.builds(ErrorResponse, st.text(max_size=50), st.none() | NUMBER),
 )
 
 
 @given(MESSAGE)
-def test_every_message_comes_back_from_its_frame(message: ToProducer | ErrorResponse) -> None:
+def test_every_message_comes_back_from_its_frame(message: ToProducer | ToConsumer) -> None:
     frame = encode(message)
     length, magic, number = FRAME.unpack_from(frame)
     check_frame(length, magic)
     assert length == len(frame) and magic == MAGIC
-    accepted = TO_CONSUMER if isinstance(message, ErrorResponse) else TO_PRODUCER
+    accepted = TO_CONSUMER if isinstance(message, ToConsumer) else TO_PRODUCER
     assert parse_control(number, frame[FRAME.size :], accepted) == message
 
 
 def test_the_bytes_are_those_documented() -> None:
     head = "0badc0ffe"[1:]
     assert encode(AddCredit(3, 9)).hex() == "00000011" + head + "06" + "00000003" + "00000009"
+    assert encode(ResumeConsumption(9)).hex() == "0000000d" + head + "07" + "00000009"
+    assert encode(AckAllUserRecordsProcessed(9)).hex() == "0000000d" + head + "08" + "00000009"
+    assert encode(BacklogAnnouncement(3, 9)).hex() == "00000011" + head + "09" + "00000003" + "00000009"
+    assert encode(NewBufferSize(3, 9)).hex() == "00000011" + head + "0a" + "00000003" + "00000009"
     assert encode(CloseRequest()).hex() == "00000009" + head + "05"
     assert encode(CancelPartitionRequest(9)).hex() == "0000000d" + head + "04" + "00000009"
     assert encode(ErrorResponse("no")).hex() == "0000000c" + head + "01" + "00" + b"no".hex()
@@ -58,8 +72,19 @@ def test_the_bytes_are_those_documented() -> None:
 
 
 def test_every_message_has_a_number_of_its_own() -> None:
-    kinds = [PartitionRequest, CancelPartitionRequest, CloseRequest, AddCredit, ErrorResponse]
-    assert [kind.id for kind in kinds] == [2, 4, 5, 6, 1]
+    assert {number: kind.__name__ for number, kind in TO_PRODUCER.items()} == {
+        2: "PartitionRequest",
+        4: "CancelPartitionRequest",
+        5: "CloseRequest",
+        6: "AddCredit",
+        7: "ResumeConsumption",
+        8: "AckAllUserRecordsProcessed",
+        10: "NewBufferSize",
+    }
+    assert {number: kind.__name__ for number, kind in TO_CONSUMER.items()} == {
+        1: "ErrorResponse",
+        9: "BacklogAnnouncement",
+    }
     assert set(TO_PRODUCER).isdisjoint(TO_CONSUMER)
 
 
@@ -71,11 +96,22 @@ def test_a_long_error_is_cut_to_a_frame_that_is_accepted(receiver: int | None) -
     assert parsed.receiver == receiver and parsed.message.startswith("€€€")
 
 
-@pytest.mark.parametrize("kind", [PartitionRequest, CancelPartitionRequest, AddCredit])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        PartitionRequest,
+        CancelPartitionRequest,
+        AddCredit,
+        ResumeConsumption,
+        AckAllUserRecordsProcessed,
+        NewBufferSize,
+        BacklogAnnouncement,
+    ],
+)
 @pytest.mark.parametrize("size", [0, 1, 7, 9, 100])
-def test_a_body_of_another_length_is_corruption(kind: type[ToProducer], size: int) -> None:
+def test_a_body_of_another_length_is_corruption(kind: type[ToProducer | ToConsumer], size: int) -> None:
     with pytest.raises(ExchangeError, match=f"stream corrupted: {kind.__name__} with {size} bytes"):
-        parse_control(kind.id, bytes(size), TO_PRODUCER)
+        parse_control(kind.id, bytes(size), {**TO_PRODUCER, **TO_CONSUMER})
 
 
 @pytest.mark.parametrize("body", [b"", b"\x01", b"\x01\x00\x00"])

@@ -12,39 +12,61 @@ from headgate.memory.buffer import Buffer
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
     EVENT_BUFFER,
+    AckAllUserRecordsProcessed,
     AddCredit,
+    BacklogAnnouncement,
     CancelPartitionRequest,
     CloseRequest,
     ErrorResponse,
+    NewBufferSize,
     PartitionRequest,
+    ResumeConsumption,
     ToProducer,
     encode,
 )
 from headgate.protocol.sender import Polled, Sender
 
 EVENT = b"event"
+BARRIER = b"barrier"
+EVENTS = (EVENT, BARRIER)
 
 
 class View:
-    """A subpartition of buffers that a test has put into it; EVENT is an event."""
+    """A subpartition of buffers that a test has put into it; EVENT is an event, and BARRIER one that blocks."""
+
+    buffer_size: int | None = None
 
     def __init__(self) -> None:
         self.queue: deque[bytes] = deque()
         self.sequence = 0
         self.released = 0
         self.buffers: list[Buffer] = []
+        self.blocked = False
+        self.acknowledged = 0
 
     def is_available(self, has_credit: bool) -> bool:
-        return bool(self.queue) and (has_credit or self.queue[0] == EVENT)
+        return not self.blocked and bool(self.queue) and (has_credit or self.queue[0] in EVENTS)
+
+    @property
+    def reported_backlog(self) -> int:
+        return 0 if self.blocked else sum(content not in EVENTS for content in self.queue)
+
+    def resume(self) -> None:
+        assert self.blocked
+        self.blocked = False
+
+    def acknowledge(self) -> None:
+        self.acknowledged += 1
 
     def poll(self, limit: int = 1) -> list[Polled]:
         polled: list[Polled] = []
         while self.queue and len(polled) < limit:
             content = self.queue.popleft()
-            following = self.queue[0] == EVENT if self.queue else None
-            backlog = sum(content != EVENT for content in self.queue)
+            self.blocked = content == BARRIER
+            following = self.queue[0] in EVENTS if self.queue and not self.blocked else None
             self.buffers.append(Buffer.of_bytes(content))
-            polled.append(Polled(self.buffers[-1], content == EVENT, backlog, self.sequence, following))
+            is_event = content in EVENTS
+            polled.append(Polled(self.buffers[-1], is_event, self.reported_backlog, self.sequence, following))
             self.sequence += 1
             if following is not False:
                 break
@@ -84,15 +106,23 @@ class Producer:
         pieces, buffers = self.sender.next_frames(max_buffers)
         sent = []
         rest = deque(bytes(piece) for piece in pieces)
+        while rest and rest[0][8] == BacklogAnnouncement.id:
+            rest.popleft()
         for buffer in buffers:
             length, _, _, receiver, _, _, kind, size = BUFFER_RESPONSE.unpack(rest.popleft())
             content = rest.popleft() if size else b""
             assert length == BUFFER_RESPONSE.size + size and content == bytes(buffer.view)
-            assert (kind == EVENT_BUFFER) == (content == EVENT)
+            assert (kind == EVENT_BUFFER) == (content in EVENTS)
             sent.append((receiver - 10, content))
             buffer.recycle()
         assert not rest
         return sent
+
+    def said(self) -> list[bytes]:
+        """Control frames that go next, when no buffer does."""
+        pieces, buffers = self.sender.next_frames(100)
+        assert not buffers
+        return [bytes(piece) for piece in pieces]
 
 
 @pytest.fixture
@@ -159,6 +189,73 @@ def test_events_need_no_credit_and_cost_none(producer: Producer) -> None:
     producer.hear(AddCredit(1, 10))
     producer.put(0, EVENT, b"a", EVENT, b"b")
     assert producer.send() == [(0, EVENT), (0, b"a"), (0, EVENT)]
+
+
+def test_a_barrier_needs_no_credit_and_stops_the_channel_until_the_consumer_asks(producer: Producer) -> None:
+    producer.request(0, 3)
+    producer.request(1, 3)
+    producer.put(0, b"a", BARRIER, b"b")
+    producer.put(1, b"x")
+    assert producer.send() == [(0, b"a"), (1, b"x"), (0, BARRIER)]
+    producer.sender.data_available(10)
+    producer.put(1, b"y")
+    assert producer.send() == [(1, b"y")], "only its own channel waits"
+    producer.hear(ResumeConsumption(10))
+    assert producer.send() == [(0, b"b")]
+
+
+def test_credit_of_a_blocked_channel_counts_when_it_goes_on(producer: Producer) -> None:
+    producer.request(0, 1)
+    producer.put(0, b"a", BARRIER, b"b", b"c", b"d")
+    assert producer.send() == [(0, b"a"), (0, BARRIER)]
+    producer.hear(AddCredit(2, 10))
+    assert producer.send() == []
+    producer.hear(ResumeConsumption(10))
+    assert producer.send() == [(0, b"b"), (0, b"c")]
+
+
+def test_a_channel_without_buffers_of_its_own_is_told_of_its_backlog(producer: Producer) -> None:
+    producer.request(0, 0)
+    producer.put(0, b"a", b"b", EVENT)
+    assert producer.said() == [encode(BacklogAnnouncement(2, 10))]
+    producer.hear(AddCredit(1, 10))
+    assert producer.send() == [(0, b"a")], "the backlog travels with the buffer from here on"
+    producer.hear(AddCredit(1, 10))
+    assert producer.send() == [(0, b"b"), (0, EVENT)]
+    producer.put(0, EVENT)
+    assert producer.send() == [(0, EVENT)], "events are never announced"
+
+
+def test_a_channel_with_buffers_of_its_own_hears_of_its_backlog_with_them(producer: Producer) -> None:
+    producer.request(0, 1)
+    producer.put(0, b"a", b"b")
+    assert producer.send() == [(0, b"a")]
+    producer.put(0, b"c")
+    assert producer.said() == []
+
+
+def test_credit_for_buffers_given_up_during_a_block_is_forgotten(producer: Producer) -> None:
+    producer.request(0, 0)
+    producer.put(0, b"a")
+    producer.said()
+    producer.hear(AddCredit(3, 10))
+    producer.put(0, BARRIER, b"b")
+    assert producer.send() == [(0, b"a"), (0, BARRIER)]
+    producer.hear(ResumeConsumption(10))
+    assert producer.said() == [encode(BacklogAnnouncement(1, 10))]
+    producer.hear(AddCredit(1, 10))
+    assert producer.send() == [(0, b"b")]
+
+
+def test_a_consumer_acknowledges_and_chooses_its_buffer_size(producer: Producer) -> None:
+    producer.request(0, 1)
+    producer.hear(AckAllUserRecordsProcessed(10), NewBufferSize(512, 10))
+    assert producer.views[0].acknowledged == 1 and producer.views[0].buffer_size == 512
+
+
+def test_words_about_a_channel_that_has_left_are_not_minded(producer: Producer) -> None:
+    producer.hear(ResumeConsumption(10), AckAllUserRecordsProcessed(10), NewBufferSize(512, 10))
+    assert producer.said() == []
 
 
 def test_an_event_waits_for_the_data_before_it(producer: Producer) -> None:

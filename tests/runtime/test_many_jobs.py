@@ -39,7 +39,7 @@ class RandomJob:
             segment_size=segment_size,
             network_memory=segment_size * chance.choice([20, 40, 60, 2000]),
             message_size=chance.choice([1, 2000, 128 << 10]),
-            buffers_per_channel=chance.choice([1, 2]),
+            buffers_per_channel=chance.choice([0, 1, 2]),
             floating_buffers_per_gate=chance.choice([1, 8]),
             max_buffers_per_channel=chance.choice([1, 2, 10]),
             max_overdraft_buffers_per_gate=chance.choice([0, 5]),

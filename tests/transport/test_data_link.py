@@ -50,7 +50,7 @@ class Producer:
         self.network = network
         self.memory = NetworkBufferPool(channels + cap + 1, segment, threading.Lock)
         self.pool = self.memory.create_local_pool("out", channels + 1, channels + cap + 1, subpartitions=channels)
-        self.partition = ResultPartition("out", channels, self.pool, cap, threading.Lock, wake)
+        self.partition = ResultPartition("out", channels, self.pool, cap, threading.Lock, wake, wake)
         self.writer = RecordWriter(
             self.partition,
             Rebalance(channels, 0),
@@ -121,6 +121,7 @@ class Consumer:
                 lock_factory=threading.Lock,
             ),
             self.gate.notify,
+            self.gate.notify_priority,
             self.end,
         )
         self.end.request(channel)

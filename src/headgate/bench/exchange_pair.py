@@ -118,7 +118,9 @@ def produce(config: Config, sock: socket.socket, batches: int) -> None:
         max_per_subpartition=config.max_buffers_per_channel,
         max_overdraft=config.max_overdraft_buffers_per_gate,
     )
-    partition = ResultPartition("output", 1, local, config.max_buffers_per_channel, threading.Lock, end.mailbox.wake)
+    partition = ResultPartition(
+        "output", 1, local, config.max_buffers_per_channel, threading.Lock, end.mailbox.wake, end.mailbox.wake
+    )
     writer = RecordWriter(
         partition,
         Forward(),
@@ -178,7 +180,7 @@ def consume(config: Config, sock: socket.socket) -> dict[str, Any]:
         lambda segments: end.pool.recycle_exclusive(segments, "exclusive"),
         lock_factory=threading.Lock,
     )
-    channel = RemoteInputChannel(0, (0, 0, 0), buffers_of, gate.notify, link)
+    channel = RemoteInputChannel(0, (0, 0, 0), buffers_of, gate.notify, gate.notify_priority, link)
     gate.channels = [channel]
     link.request(channel)
     count = _Count()

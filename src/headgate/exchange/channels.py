@@ -16,8 +16,15 @@ from headgate.errors import ExchangeError, HeadgateError
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.messages import BufferResponse, PartitionRequest
-from headgate.records.events import Event, decode_event
+from headgate.protocol.messages import (
+    AckAllUserRecordsProcessed,
+    BufferResponse,
+    NewBufferSize,
+    OfChannel,
+    PartitionRequest,
+    ResumeConsumption,
+)
+from headgate.records.events import Announcement, CheckpointBarrier, Event, blocks, decode_event, is_priority
 
 #: Told, from any thread, when a channel without data has some again.
 NotifyGate = Callable[[int], None]
@@ -27,6 +34,8 @@ class InputChannel:
     """What the gate needs of either kind."""
 
     index: int
+    #: Data bytes handed to the task.
+    bytes_polled = 0
 
     def start(self) -> None:
         """Begin to read, now that somebody listens."""
@@ -34,6 +43,26 @@ class InputChannel:
     def poll(self) -> tuple[Buffer | Event | None, bool]:
         """The next buffer or event, or None; and whether there is more. Raises what made the channel fail."""
         raise AssertionError("an input channel is local or remote")
+
+    def poll_priority(self) -> Event | None:
+        """The next priority event, if there is one."""
+        raise AssertionError("an input channel is local or remote")
+
+    def resume(self) -> None:
+        """Have the producer go on behind the aligned barrier that blocked this channel."""
+
+    def prioritise(self, checkpoint: int) -> None:
+        """An announced barrier has been acted upon: `poll` passes over it when it comes to it."""
+
+    def acknowledge(self) -> None:
+        """Tell the producer that all its records have been processed."""
+
+    def announce_buffer_size(self, size: int) -> None:
+        """Ask the producer for buffers of `size` bytes at most."""
+
+    def bytes_before(self, checkpoint: int) -> int:
+        """All data bytes that arrived before a checkpoint's barrier, or so far if that has not arrived."""
+        return self.bytes_polled
 
     def release(self) -> None:
         """Take leave: also what is still queued is given back."""
@@ -51,14 +80,16 @@ class InputChannel:
 class LocalInputChannel(InputChannel):
     """A subpartition of the same TaskManager."""
 
-    def __init__(self, index: int, subpartition: PipelinedSubpartition, notify: NotifyGate) -> None:
+    def __init__(
+        self, index: int, subpartition: PipelinedSubpartition, notify: NotifyGate, notify_priority: NotifyGate
+    ) -> None:
         self.index = index
         self._subpartition = subpartition
         self._notify = notify
-        self.bytes_in = 0
+        self._notify_priority = notify_priority
 
     def start(self) -> None:
-        self._subpartition.attach(lambda: self._notify(self.index))
+        self._subpartition.attach(lambda: self._notify(self.index), lambda: self._notify_priority(self.index))
 
     def poll(self) -> tuple[Buffer | Event | None, bool]:
         polls = self._subpartition.poll()
@@ -66,19 +97,33 @@ class LocalInputChannel(InputChannel):
             return None, False
         polled = polls[0]
         more = polled.next_is_event is not None
-        self.bytes_in += polled.buffer.size
         if polled.is_event:
             return decode_event(polled.buffer.view), more
+        self.bytes_polled += polled.buffer.size
         return polled.buffer, more
+
+    def poll_priority(self) -> Event | None:
+        return self._subpartition.poll_priority()
+
+    def resume(self) -> None:
+        self._subpartition.resume()
+
+    def acknowledge(self) -> None:
+        self._subpartition.acknowledge()
+
+    def announce_buffer_size(self, size: int) -> None:
+        self._subpartition.buffer_size = size
 
     def release(self) -> None:
         self._subpartition.release()
 
 
 class Connection(Protocol):
-    """The consumer's end of a data link, as a channel sees it; both may be called from any thread."""
+    """The consumer's end of a data link, as a channel sees it; all may be called from any thread."""
 
     def credit_available(self, receiver: int) -> None: ...
+
+    def tell(self, message: OfChannel) -> None: ...
 
     def cancel(self, receiver: int) -> None: ...
 
@@ -101,6 +146,8 @@ class ChannelBuffers(Protocol):
 
     def on_backlog(self, backlog: int) -> None: ...
 
+    def block(self) -> None: ...
+
     def take_unannounced(self) -> int: ...
 
     def release(self) -> None: ...
@@ -108,8 +155,11 @@ class ChannelBuffers(Protocol):
 
 class RemoteInputChannel(InputChannel):
     """A subpartition of another TaskManager, at `address` (edge, producer, subpartition). `on_*` run on the network
-    thread, `poll` on the task thread. `buffers_of` is given what to call when the connection is to look at the buffers
-    again."""
+    thread, `poll` and what follows on the task thread. `buffers_of` is given what to call when the connection is to
+    look at the buffers again.
+
+    Barriers that overtake, and announcements of those that may yet, wait in a queue of their own.
+    """
 
     def __init__(
         self,
@@ -117,6 +167,7 @@ class RemoteInputChannel(InputChannel):
         address: tuple[int, int, int],
         buffers_of: Callable[[Callable[[], None]], ChannelBuffers],
         notify: NotifyGate,
+        notify_priority: NotifyGate,
         connection: Connection,
     ) -> None:
         self.index = index
@@ -124,9 +175,13 @@ class RemoteInputChannel(InputChannel):
         self._buffers = buffers_of(self._on_credit)
         self._recycle = self._buffers.recycle
         self._notify = notify
+        self._notify_priority = notify_priority
         self._connection = connection
         self._receiver: int | None = None
         self._received: deque[Buffer | Event] = deque()
+        self._priority: deque[Event] = deque()
+        self._barrier_at = (0, 0)  # the last barrier, and the bytes that came before it
+        self._prioritised = 0
         self._sequence = 0
         self._released = False
         self._error: HeadgateError | None = None
@@ -171,15 +226,41 @@ class RemoteInputChannel(InputChannel):
         self._buffers.on_backlog(backlog)
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
-        self._push(response.sequence, decode_event(body))
-        self._notify(self.index)
+        event = decode_event(body)
+        if isinstance(event, CheckpointBarrier):
+            self._on_barrier(event, response)
+        if is_priority(event):
+            self._check_sequence(response.sequence)
+            self._priority.append(event)
+            self._notify_priority(self.index)
+        else:
+            self._push(response.sequence, event)
+            self._notify(self.index)
+        if blocks(event):
+            self._buffers.block()
+        else:
+            self._buffers.on_backlog(response.backlog)
+
+    def _on_barrier(self, barrier: CheckpointBarrier, response: BufferResponse) -> None:
+        if barrier.blocks and response.backlog:
+            raise ExchangeError(f"a backlog of {response.backlog} came with the barrier that blocks its channel")
+        self._barrier_at = barrier.id, self.bytes_in
+        if barrier.is_announced:
+            self._priority.append(Announcement(response.sequence, barrier))
+            self._notify_priority(self.index)
+
+    def on_backlog(self, backlog: int) -> None:
+        self._buffers.on_backlog(backlog)
 
     def _push(self, sequence: int, item: Buffer | Event) -> None:
-        expected, self._sequence = self._sequence, (self._sequence + 1) & 0xFFFFFFFF
         self._received.append(item)
         if self._released:  # perhaps since a moment ago: whoever sees it last gives the buffer back
             self._drop_received()
-        elif sequence != expected:
+        self._check_sequence(sequence)
+
+    def _check_sequence(self, sequence: int) -> None:
+        expected, self._sequence = self._sequence, (self._sequence + 1) & 0xFFFFFFFF
+        if sequence != expected and not self._released:
             raise ExchangeError(f"buffer {sequence} came where {expected} was expected")
 
     def _drop_received(self) -> None:
@@ -197,12 +278,41 @@ class RemoteInputChannel(InputChannel):
     # --- the task thread's side
 
     def poll(self) -> tuple[Buffer | Event | None, bool]:
-        if self._received:
+        while self._received:
             item = self._received.popleft()
-            return item, bool(self._received) or self._error is not None
+            more = bool(self._received) or self._error is not None
+            if isinstance(item, Buffer):
+                self.bytes_polled += item.size
+            elif isinstance(item, CheckpointBarrier) and item.id == self._prioritised:
+                continue
+            return item, more
         if self._error is not None:
             raise self._error
         return None, False
+
+    def poll_priority(self) -> Event | None:
+        return self._priority.popleft() if self._priority else None
+
+    def prioritise(self, checkpoint: int) -> None:
+        self._prioritised = checkpoint
+
+    def bytes_before(self, checkpoint: int) -> int:
+        last, received = self._barrier_at
+        return received if last == checkpoint else self.bytes_in
+
+    def resume(self) -> None:
+        self._tell(ResumeConsumption)
+
+    def acknowledge(self) -> None:
+        self._tell(AckAllUserRecordsProcessed)
+
+    def announce_buffer_size(self, size: int) -> None:
+        if self._receiver is not None:
+            self._connection.tell(NewBufferSize(size, self._receiver))
+
+    def _tell(self, message: type[ResumeConsumption] | type[AckAllUserRecordsProcessed]) -> None:
+        if self._receiver is not None:
+            self._connection.tell(message(self._receiver))
 
     def release(self) -> None:
         self._released = True

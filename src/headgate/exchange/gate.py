@@ -17,12 +17,15 @@ class InputGate:
     `on_data` is called, from any thread, when a channel joins the queue. There is no lock: a channel is taken off the
     queue *before* its data are looked at, so data that come after that look put it back, and a channel that two
     threads put there at once is only looked at in vain.
+
+    Priority events stand in a queue of their own, to be asked for also while the task takes no data.
     """
 
     def __init__(self, on_data: Callable[[], None]) -> None:
         self._on_data = on_data
         self._ready: deque[int] = deque()
         self._queued: set[int] = set()
+        self._priority: deque[int] = deque()
         self.channels: Sequence[InputChannel] = ()
 
     def notify(self, channel: int) -> None:
@@ -31,6 +34,20 @@ class InputGate:
             self._queued.add(channel)
             self._ready.append(channel)
         self._on_data()
+
+    def notify_priority(self, channel: int) -> None:
+        """A channel has a priority event."""
+        self._priority.append(channel)
+        self._on_data()
+
+    def poll_priority(self) -> tuple[int, Event] | None:
+        """One priority event and its channel's index; None when there is nothing."""
+        while self._priority:
+            channel = self._priority.popleft()
+            event = self.channels[channel].poll_priority()
+            if event is not None:
+                return channel, event
+        return None
 
     @property
     def has_data(self) -> bool:

@@ -17,7 +17,8 @@ from headgate.records.spanning import SpanningSerializer
 class ResultPartition:
     """Takes bytes from the task and never waits: `write` copies what fits into segments and says how much that was.
 
-    `on_segment_free` is called, from any thread, after a `write` fell short and a segment has come back since.
+    `on_segment_free` is called, from any thread, after a `write` fell short and a segment has come back since;
+    `on_settled` when a consumer has processed all records, or has left.
     """
 
     def __init__(
@@ -28,9 +29,10 @@ class ResultPartition:
         max_buffers_per_subpartition: int,
         lock_factory: LockFactory,
         on_segment_free: Callable[[], None],
+        on_settled: Callable[[], None],
     ) -> None:
         self.name = name
-        self.subpartitions = [PipelinedSubpartition(index, lock_factory) for index in range(subpartitions)]
+        self.subpartitions = [PipelinedSubpartition(index, lock_factory, on_settled) for index in range(subpartitions)]
         self._pool = pool
         self._cap = max_buffers_per_subpartition
         self._segment_size = pool.segment_size
@@ -64,7 +66,8 @@ class ResultPartition:
         is_full_record = False
         while not is_full_record:
             builder = self._builders[index]
-            if builder is None and record.contiguous >= self._segment_size:
+            size = self._segment_size
+            if builder is None and record.contiguous >= size <= (subpartition.buffer_size or size):
                 if not self._write_whole(index, record, overdraft):
                     break
                 is_full_record = not record.remaining
@@ -110,7 +113,7 @@ class ResultPartition:
         segments = self._request(index, 1, overdraft)
         if not segments:
             return None
-        builder = BufferBuilder(segments[0], self._recyclers[index])
+        builder = BufferBuilder(segments[0], self._recyclers[index], self.subpartitions[index].buffer_size)
         self._builders[index] = builder
         self.buffers_out += 1
         return builder
@@ -145,6 +148,11 @@ class ResultPartition:
             return False
         self._wanting = True  # before the last look, as in `_request`
         return self._pool.is_overdrawn
+
+    @property
+    def is_settled(self) -> bool:
+        """All consumers have processed all records, or have left."""
+        return all(subpartition.is_settled for subpartition in self.subpartitions)
 
     @property
     def is_consumed(self) -> bool:

@@ -3,12 +3,16 @@
 The task adds buffers while they are still empty and fills them in place; the reader takes slices of what has been
 written so far, once a buffer is finished or a flush was asked for. Rules and names: `research/flink.md` 3.4. The reader
 is told only when it would otherwise not look: when it has seen the end of what there was, and there is more.
+
+Barriers (section 5): behind an aligned one nothing can be polled until the reader asks for it; a priority one goes
+before all that is queued, and what it overtakes is handed to whoever keeps it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice, takewhile
 from typing import Final
 
 from headgate.errors import ExchangeError
@@ -16,45 +20,64 @@ from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
 from headgate.protocol.sender import Polled
-from headgate.records.events import EndOfPartition, Event, encode_event
+from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, blocks, encode_event, is_priority
 
 
 class EventConsumer:
     """An event in the queue: one finished buffer that holds no segment."""
 
-    __slots__ = ("_body",)
+    __slots__ = ("event",)
     is_finished: Final = True
     has_unread: Final = True
     unread: Final = 0  # takes no segment
 
     def __init__(self, event: Event) -> None:
-        self._body = encode_event(event)
+        self.event = event
 
     def build(self) -> Buffer:
-        return Buffer.of_bytes(self._body)
+        return Buffer.of_bytes(encode_event(self.event))
 
     def close(self) -> None: ...
 
 
+def _tell_nobody() -> None: ...
+
+
 class PipelinedSubpartition:
-    """One writer (the task), one reader (the network thread, or a task of the same TaskManager)."""
+    """One writer (the task), one reader (the network thread, or a task of the same TaskManager).
+
+    `on_settled` is called, from any thread, when the reader has acknowledged the end of data or has left. `buffer_size`
+    is how much the reader wants in one buffer, None for as much as fits.
+    """
 
     __slots__ = (
+        "_acknowledged",
         "_backlog",
+        "_blocked",
         "_flush_requested",
         "_listener",
         "_lock",
+        "_on_priority",
+        "_on_settled",
         "_queue",
         "_reader_waits",
         "_released",
+        "_sends_empty",
         "_sequence",
+        "buffer_size",
         "finished",
         "index",
     )
 
-    def __init__(self, index: int, lock_factory: LockFactory) -> None:
+    def __init__(self, index: int, lock_factory: LockFactory, on_settled: Callable[[], None] = _tell_nobody) -> None:
         self.index = index
         self._lock = lock_factory()
+        self._on_settled = on_settled
+        self._on_priority: Callable[[], None] = _tell_nobody
+        self._sends_empty = False
+        self._blocked = False
+        self._acknowledged = False
+        self.buffer_size: int | None = None
         self._queue: deque[BufferConsumer | EventConsumer | Buffer] = deque()
         self._backlog = 0
         self._flush_requested = False
@@ -98,6 +121,49 @@ class PipelinedSubpartition:
         if notify is not None:
             notify()
 
+    def overtake(self, barrier: CheckpointBarrier) -> list[Buffer]:
+        """Queue a priority barrier before all but earlier ones of its kind. Returns the data that it overtakes, in
+        order, with a reference each for the caller."""
+        with self._lock:
+            if self._released or self.finished:
+                return []
+            overtaken = self._data_before(len(self._queue))
+            notify = self._insert_priority(barrier)
+        notify()
+        return overtaken
+
+    def prioritise(self, checkpoint: int) -> list[Buffer] | None:
+        """Have the barrier of a checkpoint, which waits in order, overtake what is before it. Returns that as
+        `overtake` does; None when no such barrier is queued (any more)."""
+        with self._lock:
+            barriers = ((at, _timed_barrier(queued, checkpoint)) for at, queued in enumerate(self._queue))
+            position, barrier = next(((at, found) for at, found in barriers if found is not None), (0, None))
+            if barrier is None:
+                return None
+            overtaken = self._data_before(position)
+            del self._queue[position]
+            notify = self._insert_priority(barrier.as_priority())
+        notify()
+        return overtaken
+
+    def _data_before(self, position: int) -> list[Buffer]:
+        data = [queued for queued in islice(self._queue, position) if not isinstance(queued, EventConsumer)]
+        buffers = [queued.retain() if isinstance(queued, Buffer) else queued.peek() for queued in data]
+        for empty in (buffer for buffer in buffers if not buffer.size):
+            empty.recycle()
+        return [buffer for buffer in buffers if buffer.size]
+
+    def _insert_priority(self, barrier: CheckpointBarrier) -> Callable[[], None]:
+        """Under the lock; returns whom to tell outside it, also if the reader knows of other data."""
+        queued = takewhile(lambda item: isinstance(item, EventConsumer) and is_priority(item.event), self._queue)
+        self._queue.insert(sum(1 for _ in queued), EventConsumer(barrier))
+        return self._on_priority if not self._blocked else _tell_nobody
+
+    @property
+    def is_settled(self) -> bool:
+        """The reader has processed all records, or has left."""
+        return self._acknowledged or self._released
+
     def flush(self) -> None:
         """Let the reader see what the last, unfinished buffer holds."""
         with self._lock:
@@ -132,14 +198,24 @@ class PipelinedSubpartition:
 
     # --- the reader's side
 
-    def attach(self, listener: Callable[[], None]) -> None:
-        """Take the reading end; there is one. `listener` is called outside the lock when data become available."""
+    def attach(
+        self,
+        listener: Callable[[], None],
+        on_priority: Callable[[], None] | None = None,
+        *,
+        sends_empty: bool = False,
+    ) -> None:
+        """Take the reading end; there is one. `listener` is called outside the lock when data become available,
+        `on_priority` (if it is another one) for a barrier that overtakes. With `sends_empty` a buffer that is
+        finished with nothing in it is sent too: it takes back the credit that its place in the backlog has raised."""
         with self._lock:
             if self._listener is not None:
                 raise ExchangeError("this subpartition is being read already")
             if self._released:
                 raise ExchangeError("this subpartition was released")
             self._listener = listener
+            self._on_priority = on_priority or listener
+            self._sends_empty = sends_empty
             notify = self._news()
         if notify is not None:
             notify()
@@ -149,16 +225,42 @@ class PipelinedSubpartition:
         with self._lock:
             if has_credit:
                 return self._is_available()
-            return bool(self._queue) and isinstance(self._queue[0], EventConsumer)
+            return not self._blocked and bool(self._queue) and isinstance(self._queue[0], EventConsumer)
 
     def _is_available(self) -> bool:
-        return self._flush_requested or self._finished_buffers() > 0
+        return not self._blocked and (self._flush_requested or self._finished_buffers() > 0)
+
+    def resume(self) -> None:
+        """Go on behind the barrier that was polled last. Raises ExchangeError if none blocks."""
+        with self._lock:
+            if not self._blocked and not self._released:
+                raise ExchangeError("a channel was asked to go on that no barrier blocks")
+            self._blocked = False
+            notify = self._news()
+        if notify is not None:
+            notify()
+
+    def acknowledge(self) -> None:
+        """The reader has processed all records up to the end of data."""
+        self._acknowledged = True
+        self._on_settled()
+
+    def poll_priority(self) -> CheckpointBarrier | None:
+        """A barrier that overtakes, if that is what comes next."""
+        with self._lock:
+            head = self._queue[0] if self._queue and not self._blocked else None
+            if not isinstance(head, EventConsumer) or not is_priority(head.event):
+                return None
+            self._queue.popleft()
+            self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        assert isinstance(head.event, CheckpointBarrier)
+        return head.event
 
     def poll(self, limit: int = 1) -> list[Polled]:
         """The next buffers, `limit` at most: data, or a single event; empty when there is nothing to see yet."""
         polled: list[Polled] = []
         with self._lock:
-            while len(polled) < limit:
+            while len(polled) < limit and not self._blocked:
                 taken = self._take()
                 if taken is None:
                     break
@@ -191,15 +293,23 @@ class PipelinedSubpartition:
                 head.close()
                 if not is_event:
                     self._backlog -= 1
-            if buffer.size:
+            if isinstance(head, EventConsumer) and blocks(head.event):
+                self._blocked = True
+            if buffer.size or (head_finished and self._sends_empty):
                 return buffer, is_event
             buffer.recycle()
             if not head_finished:
                 return None
         return None
 
+    @property
+    def reported_backlog(self) -> int:
+        """Data buffers that the reader could poll now, had it room for them."""
+        with self._lock:
+            return self._reported_backlog()
+
     def _reported_backlog(self) -> int:
-        if not self._queue:
+        if not self._queue or self._blocked:
             return 0
         if self._flush_requested or self.finished or _is_finished(self._queue[-1]):
             return self._backlog
@@ -221,6 +331,7 @@ class PipelinedSubpartition:
             self._flush_requested = False
         for queued in queue:
             queued.recycle() if isinstance(queued, Buffer) else queued.close()
+        self._on_settled()
 
     @property
     def is_released(self) -> bool:
@@ -246,6 +357,14 @@ class PipelinedSubpartition:
             data = [consumer for consumer in self._queue if not isinstance(consumer, EventConsumer)]
             assert len(data) == self._backlog, f"backlog {self._backlog}, but {len(data)} data buffers are queued"
             assert all(map(_is_finished, list(self._queue)[:-1])), "only the last may be unfinished"
+
+
+def _timed_barrier(queued: BufferConsumer | EventConsumer | Buffer, checkpoint: int) -> CheckpointBarrier | None:
+    """The barrier of a checkpoint, if this is it and it may be told to overtake."""
+    event = queued.event if isinstance(queued, EventConsumer) else None
+    if isinstance(event, CheckpointBarrier) and event.id == checkpoint and event.is_announced:
+        return event
+    return None
 
 
 def _is_finished(queued: BufferConsumer | EventConsumer | Buffer) -> bool:

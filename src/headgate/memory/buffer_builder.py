@@ -33,12 +33,14 @@ class _SharedSegment:
 
 
 class BufferBuilder:
-    """The writing end. It owns `segment` from now on and gives it to `recycler` when all is done."""
+    """The writing end. It owns `segment` from now on and gives it to `recycler` when all is done. It is full at
+    `capacity` bytes, or at the segment's end."""
 
     __slots__ = ("_finished", "_position", "_shared", "_view", "capacity")
 
-    def __init__(self, segment: MemorySegment, recycler: Recycler) -> None:
-        self.capacity = len(segment.view)
+    def __init__(self, segment: MemorySegment, recycler: Recycler, capacity: int | None = None) -> None:
+        size = len(segment.view)
+        self.capacity = size if capacity is None else min(size, capacity)
         self._view = segment.view
         self._shared = _SharedSegment(segment, recycler)
         self._position = 0
@@ -120,6 +122,13 @@ class BufferConsumer:
         self._position = end = marker if marker >= 0 else ~marker
         shared.references.append(False)
         return Buffer(shared.segment, start, end - start, shared.release)
+
+    def peek(self) -> Buffer:
+        """What `build` would return, which still returns it."""
+        position = self._position
+        buffer = self.build()
+        self._position = position
+        return buffer
 
     def close(self) -> None:
         """Read no more; again is harmless. Slices already built stay valid."""

@@ -23,7 +23,7 @@ class PoolSize:
 def output_pool(subpartitions: int, config: Config) -> PoolSize:
     """A result partition can run with one buffer for each subpartition, and one more that is being filled."""
     required = subpartitions + 1
-    most = subpartitions * config.buffers_per_channel + config.floating_buffers_per_gate
+    most = subpartitions * max(1, config.buffers_per_channel) + config.floating_buffers_per_gate
     return PoolSize(required, max(required, most))
 
 

@@ -6,6 +6,7 @@
 buffers and takes floating ones from its gate's pool, one at a time; each is a new credit.
 4. Credit comes back when the task has *consumed* a buffer and recycled it, never when it was received.
 5. New credit gathers until the connection can write, and goes out as one AddCredit.
+6. A channel without exclusive buffers begins at credit 0; its producer announces a backlog that no buffer can tell of.
 
 Source: `research/flink.md` 2.3 and 2.5. Invariant (2.6 a): credit at the producer + credit on its way + unannounced
 credit + buffers in flight = free buffers held by the channel.
@@ -27,9 +28,10 @@ MAX_CREDIT = 1 << 24
 class SenderCredit:
     """The producer's end. One thread only."""
 
-    __slots__ = ("available",)
+    __slots__ = ("_initial", "available")
 
     def __init__(self, initial: int) -> None:
+        self._initial = initial
         self.available = 0
         self.add(initial)
 
@@ -38,6 +40,15 @@ class SenderCredit:
         if credit < 0 or self.available + credit > MAX_CREDIT:
             raise ExchangeError(f"credit of {credit} on top of {self.available} is impossible")
         self.available += credit
+
+    def on_resume(self) -> None:
+        """A consumer without exclusive buffers gave up all others when it was blocked: no credit stands for one now."""
+        if not self._initial:
+            self.available = 0
+
+    @property
+    def needs_announcement(self) -> bool:
+        return not self._initial and not self.available
 
     def spend(self) -> None:
         if self.available <= 0:
@@ -176,6 +187,18 @@ class BufferManager:
             first = self._request_floating()
         if first:
             self._on_credit()
+
+    def block(self) -> None:
+        """Nothing comes until the consumer asks for it. A channel without buffers of its own holds none meanwhile: the
+        producer forgets the credit that stood for them when it goes on."""
+        if self.initial_credit:
+            self.on_backlog(0)
+            return
+        with self._lock:
+            self._required = self.unannounced = 0
+            floating, self._floating = self._floating, deque()
+        for segment in floating:
+            self._pool.recycle(segment)
 
     def _request_floating(self) -> bool:
         """Under the lock: take floating buffers up to what is required; wait in line for the one that is missing."""

@@ -16,10 +16,11 @@ from headgate.protocol.messages import (
     FRAME,
     MAGIC,
     MAX_CONTROL_FRAME,
+    MAX_EVENT,
     TO_CONSUMER,
     TO_PRODUCER,
     BufferResponse,
-    ErrorResponse,
+    ToConsumer,
     ToProducer,
     check_frame,
     parse_control,
@@ -77,7 +78,7 @@ class Memory(Protocol):
 
 
 Reservation = Any
-Item = tuple[BufferResponse, memoryview] | ErrorResponse
+Item = tuple[BufferResponse, memoryview] | ToConsumer
 
 
 class ResponseDecoder:
@@ -232,16 +233,13 @@ class ResponseDecoder:
                     break
                 body = data[position + FRAME.size : position + length]
                 position += length
-                yield cast(ErrorResponse, parse_control(message_id, body, TO_CONSUMER))
+                yield cast(ToConsumer, parse_control(message_id, body, TO_CONSUMER))
         self._staged = data[position:] if self._payload is None else b""
 
     def _begin(self, data: bytes, position: int, length: int) -> None:
         _, _, _, receiver, sequence, backlog, data_type, size = BUFFER_RESPONSE.unpack_from(data, position)
-        if (
-            length != BUFFER_RESPONSE.size + size
-            or size > self._segment_size
-            or data_type not in (DATA_BUFFER, EVENT_BUFFER)
-        ):
+        limit = {DATA_BUFFER: self._segment_size, EVENT_BUFFER: MAX_EVENT}.get(data_type, -1)
+        if length != BUFFER_RESPONSE.size + size or size > limit:
             raise ExchangeError(f"stream corrupted: a buffer of {size} bytes, type {data_type}, in a frame of {length}")
         self._current = BufferResponse(receiver, sequence, backlog, data_type == EVENT_BUFFER, size)
         self._is_streaming = size == self._segment_size
@@ -249,7 +247,7 @@ class ResponseDecoder:
         place = self._memory.allocate(self._current)
         if place is None:
             if len(self._discard) < size:
-                self._discard = memoryview(bytearray(self._segment_size))
+                self._discard = memoryview(bytearray(max(self._segment_size, MAX_EVENT)))
             place = self._discard[:size]
         else:  # of channels that are known: a peer must not make this table grow
             self._followers[self._last] = receiver

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, get_args
 
 from headgate.errors import ExchangeError
 
@@ -18,11 +18,13 @@ MAGIC: Final = 0xBADC0FFE
 FRAME: Final = struct.Struct(">IIB")
 #: Control frames are small; a longer one is an attack or corruption.
 MAX_CONTROL_FRAME: Final = 64 << 10
+#: So is the body of an event.
+MAX_EVENT: Final = 1 << 10
 
 # Whole headers, packed in one call: the frame header and the fixed part of the body.
 BUFFER_RESPONSE: Final = struct.Struct(">IIBIIIBI")  # frame, receiver, sequence, backlog, data type, size
 _PARTITION_REQUEST: Final = struct.Struct(">IIIII")  # edge, producer, subpartition, receiver, initial credit
-_ADD_CREDIT: Final = struct.Struct(">II")  # credit, receiver
+_COUNT: Final = struct.Struct(">II")  # a credit, backlog or size, and the receiver it is for
 _RECEIVER: Final = struct.Struct(">I")
 
 BUFFER_RESPONSE_ID: Final = 0
@@ -109,14 +111,81 @@ class AddCredit:
     receiver: int
 
     def body(self) -> bytes:
-        return _ADD_CREDIT.pack(self.credit, self.receiver)
+        return _COUNT.pack(self.credit, self.receiver)
 
     @classmethod
     def parse(cls, body: bytes) -> AddCredit:
-        message = cls(*_ADD_CREDIT.unpack(body))
-        if message.credit == 0:
-            raise ExchangeError("stream corrupted: AddCredit of 0")
-        return message
+        return cls(*_positive(cls, body))
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeConsumption:
+    """C->P: go on behind the aligned barrier that blocked this channel."""
+
+    id: ClassVar[int] = 7
+    receiver: int
+
+    def body(self) -> bytes:
+        return _RECEIVER.pack(self.receiver)
+
+    @classmethod
+    def parse(cls, body: bytes) -> ResumeConsumption:
+        return cls(*_RECEIVER.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class AckAllUserRecordsProcessed:
+    """C->P: all records up to the end of data have been processed."""
+
+    id: ClassVar[int] = 8
+    receiver: int
+
+    def body(self) -> bytes:
+        return _RECEIVER.pack(self.receiver)
+
+    @classmethod
+    def parse(cls, body: bytes) -> AckAllUserRecordsProcessed:
+        return cls(*_RECEIVER.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogAnnouncement:
+    """P->C: `backlog` data buffers wait for a channel that has no credit, and no buffers of its own to be told with."""
+
+    id: ClassVar[int] = 9
+    backlog: int
+    receiver: int
+
+    def body(self) -> bytes:
+        return _COUNT.pack(self.backlog, self.receiver)
+
+    @classmethod
+    def parse(cls, body: bytes) -> BacklogAnnouncement:
+        return cls(*_positive(cls, body))
+
+
+@dataclass(frozen=True, slots=True)
+class NewBufferSize:
+    """C->P: fill buffers for this channel with `size` bytes at most from now on."""
+
+    id: ClassVar[int] = 10
+    size: int
+    receiver: int
+
+    def body(self) -> bytes:
+        return _COUNT.pack(self.size, self.receiver)
+
+    @classmethod
+    def parse(cls, body: bytes) -> NewBufferSize:
+        return cls(*_positive(cls, body))
+
+
+def _positive(kind: type, body: bytes) -> tuple[int, int]:
+    """A count above 0, and the receiver."""
+    count, receiver = _COUNT.unpack(body)
+    if count == 0:
+        raise ExchangeError(f"stream corrupted: {kind.__name__} of 0")
+    return count, receiver
 
 
 @dataclass(slots=True)
@@ -130,13 +199,16 @@ class BufferResponse:
     size: int
 
 
-ToProducer = PartitionRequest | CancelPartitionRequest | CloseRequest | AddCredit
+#: What a consumer tells the producer of one of its channels.
+OfChannel = AddCredit | ResumeConsumption | AckAllUserRecordsProcessed | NewBufferSize
+ToProducer = PartitionRequest | CancelPartitionRequest | CloseRequest | OfChannel
+ToConsumer = ErrorResponse | BacklogAnnouncement
 #: What each end accepts; any other id is an error.
-TO_PRODUCER: Final = {m.id: m for m in (PartitionRequest, CancelPartitionRequest, CloseRequest, AddCredit)}
-TO_CONSUMER: Final = {ErrorResponse.id: ErrorResponse}
+TO_PRODUCER: Final = {message.id: message for message in get_args(ToProducer)}
+TO_CONSUMER: Final = {message.id: message for message in get_args(ToConsumer)}
 
 
-def encode(message: ToProducer | ErrorResponse) -> bytes:
+def encode(message: ToProducer | ToConsumer) -> bytes:
     """One frame."""
     body = message.body()
     return FRAME.pack(FRAME.size + len(body), MAGIC, message.id) + body

@@ -14,10 +14,12 @@ from headgate.memory.segment import MemorySegment
 from headgate.protocol.decoders import Reservation, ResponseDecoder
 from headgate.protocol.messages import (
     AddCredit,
+    BacklogAnnouncement,
     BufferResponse,
     CancelPartitionRequest,
     CloseRequest,
     ErrorResponse,
+    OfChannel,
     PartitionRequest,
     encode,
 )
@@ -50,6 +52,9 @@ class ReceivingChannel(Protocol):
         """Look at what came, and at the backlog the last buffer told of."""
 
     def on_event(self, response: BufferResponse, body: bytes) -> None: ...
+
+    def on_backlog(self, backlog: int) -> None:
+        """So many data buffers wait, and there is no credit."""
 
     def on_error(self, error: ExchangeError) -> None: ...
 
@@ -87,6 +92,11 @@ class Receiver:
         for item in self._decoder.received(count):
             if isinstance(item, ErrorResponse):
                 self._on_error(item)
+                continue
+            if isinstance(item, BacklogAnnouncement):
+                channel = self._channels.get(item.receiver)
+                if channel is not None:
+                    channel.on_backlog(item.backlog)
                 continue
             response, payload = item
             if response.is_event:
@@ -150,6 +160,11 @@ class Receiver:
     def credit_available(self, receiver: int) -> None:
         """A channel has told that it has unannounced credit (the posted notification)."""
         self._credited.append(receiver)
+
+    def tell(self, message: OfChannel) -> None:
+        """Send what a channel has to say, unless it has left."""
+        if message.receiver in self._channels:
+            self._outgoing.append(encode(message))
 
     def cancel(self, receiver: int) -> None:
         """Take leave of a channel; with the last one, of the connection."""

@@ -18,11 +18,15 @@ from headgate.protocol.decoders import RequestDecoder
 from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
+    AckAllUserRecordsProcessed,
     AddCredit,
+    BacklogAnnouncement,
     CancelPartitionRequest,
     CloseRequest,
     ErrorResponse,
+    NewBufferSize,
     PartitionRequest,
+    ResumeConsumption,
     ToProducer,
     encode,
     encode_buffer_response,
@@ -51,6 +55,19 @@ class SubpartitionView(Protocol):
     def is_available(self, has_credit: bool) -> bool:
         """Whether `poll` would return something that may be sent: without credit only an event may."""
 
+    @property
+    def reported_backlog(self) -> int:
+        """Data buffers that could be sent now, had the consumer room for them."""
+
+    def resume(self) -> None:
+        """Go on behind an aligned barrier. Raises ExchangeError if none blocks."""
+
+    def acknowledge(self) -> None:
+        """The consumer has processed all records."""
+
+    #: The most that the consumer wants in one buffer, bytes; None for as much as fits.
+    buffer_size: int | None
+
     def release(self) -> None: ...
 
 
@@ -65,6 +82,13 @@ class Credit(Protocol):
 
     def spend(self) -> None:
         """One is being sent."""
+
+    def on_resume(self) -> None:
+        """The consumer goes on behind a barrier."""
+
+    @property
+    def needs_announcement(self) -> bool:
+        """The consumer grants none until it is told of a backlog, and no buffer can tell it."""
 
 
 @dataclass(slots=True)
@@ -113,6 +137,14 @@ class Sender:
                     self._enqueue(reader)
             case PartitionRequest():
                 self._open(message)
+            case ResumeConsumption(receiver):
+                self._resume(receiver)
+            case AckAllUserRecordsProcessed(receiver):
+                if receiver in self._readers:
+                    self._readers[receiver].view.acknowledge()
+            case NewBufferSize(size, receiver):
+                if receiver in self._readers:
+                    self._readers[receiver].view.buffer_size = size
             case CancelPartitionRequest(receiver):
                 self._cancel(receiver)
             case CloseRequest():
@@ -130,6 +162,14 @@ class Sender:
         self._readers[receiver] = reader = _Reader(receiver, view, credit)
         self._enqueue(reader)
 
+    def _resume(self, receiver: int) -> None:
+        reader = self._readers.get(receiver)
+        if reader is None:
+            return
+        reader.credit.on_resume()
+        reader.view.resume()
+        self._enqueue(reader)
+
     def _cancel(self, receiver: int) -> None:
         reader = self._readers.pop(receiver, None)
         if reader is not None:
@@ -145,6 +185,8 @@ class Sender:
         if not reader.queued and reader.view.is_available(reader.credit.available > 0):
             reader.queued = True
             self._ready.append(reader)
+        elif reader.credit.needs_announcement and (backlog := reader.view.reported_backlog):
+            self._control.append(encode(BacklogAnnouncement(backlog, reader.receiver)))
 
     def next_frames(self, max_buffers: int) -> tuple[list[bytes | memoryview], list[Buffer]]:
         """Up to `max_buffers` frames as pieces to be written in order, and the buffers to recycle when they are

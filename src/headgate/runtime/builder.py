@@ -134,7 +134,7 @@ class TaskBuilder:
             max_overdraft=config.max_overdraft_buffers_per_gate,
         )
         wake = self._mailboxes[vertex.id, subtask].wake
-        return ResultPartition(name, count, pool, config.max_buffers_per_channel, threading.Lock, wake)
+        return ResultPartition(name, count, pool, config.max_buffers_per_channel, threading.Lock, wake, wake)
 
 
 class _TaskAssembly:
@@ -320,7 +320,8 @@ class _TaskAssembly:
         for number, channel in enumerate(wanted):
             if plan.place(channel.producer) == here.index:
                 partition = self._builder.partitions[edge.id, channel.producer]
-                channels.append(LocalInputChannel(number, partition.subpartitions[channel.subpartition], gate.notify))
+                source = partition.subpartitions[channel.subpartition]
+                channels.append(LocalInputChannel(number, source, gate.notify, gate.notify_priority))
             else:
                 assert floating is not None
                 channels.append(self._remote_channel(number, edge, channel, floating, gate, f"{name}, exclusive"))
@@ -339,9 +340,8 @@ class _TaskAssembly:
             lambda segments: pool.recycle_exclusive(segments, owner),
             lock_factory=threading.Lock,
         )
-        remote = RemoteInputChannel(
-            number, (edge.id, channel.producer, channel.subpartition), buffers_of, gate.notify, end
-        )
+        address = edge.id, channel.producer, channel.subpartition
+        remote = RemoteInputChannel(number, address, buffers_of, gate.notify, gate.notify_priority, end)
         end.request(remote)
         self._builder.remote.append(remote)
         return remote

@@ -202,7 +202,7 @@ class TaskManager:
         if partition is None or request.subpartition >= len(partition.subpartitions):
             raise ExchangeError(f"there is no partition {request.edge}/{request.producer}/{request.subpartition} here")
         subpartition = partition.subpartitions[request.subpartition]
-        subpartition.attach(listener)
+        subpartition.attach(listener, sends_empty=request.credit == 0)
         return subpartition
 
     def _peer_lost(self, peer: int) -> Callable[[str], None]:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from headgate.errors import ExchangeError
-from headgate.protocol.messages import ErrorResponse, encode
+from headgate.protocol.messages import ErrorResponse, OfChannel, encode
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.receiver import Receiver, ReceivingChannel
 from headgate.protocol.sender import OpenView, Sender
@@ -158,6 +158,7 @@ class ConsumerEnd:
         self._receiver = Receiver(segment_size)
         self._socket: socket.socket | None = None
         self._notified: deque[int] = deque()
+        self._told: deque[OfChannel] = deque()
         self._cancelled: deque[int] = deque()
         self._outgoing = b""
         self._wants_write = False
@@ -170,6 +171,11 @@ class ConsumerEnd:
     def credit_available(self, receiver: int) -> None:
         """Any thread: a channel has new credit."""
         self._notified.append(receiver)
+        self._network.mark(self)
+
+    def tell(self, message: OfChannel) -> None:
+        """Any thread: a channel has something to say to its producer."""
+        self._told.append(message)
         self._network.mark(self)
 
     def cancel(self, receiver: int) -> None:
@@ -185,6 +191,8 @@ class ConsumerEnd:
     def on_marked(self) -> None:
         while self._notified:
             self._receiver.credit_available(self._notified.popleft())
+        while self._told:
+            self._receiver.tell(self._told.popleft())
         while self._cancelled:
             self._receiver.cancel(self._cancelled.popleft())
         if self._socket is not None:
