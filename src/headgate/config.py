@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headgate.errors import ConfigError
 
@@ -65,7 +65,7 @@ class Config:
     floating_buffers_per_gate: int = 8
     max_buffers_per_channel: int = 10
     max_overdraft_buffers_per_gate: int = 5
-    buffer_timeout: float = 0.1
+    buffer_timeout: float | Literal["adaptive"] = 0.1
     watermark_interval: float = 0.2
     max_parallelism: int | None = None
     slots_per_task: int = 1
@@ -97,8 +97,11 @@ class Config:
                 raise ConfigError(f"{name}={getattr(self, name)} is impossible: it must be at least {least}")
         if not 512 <= self.segment_size <= 1 << 20:
             raise ConfigError(f"segment_size={self.segment_size} is impossible: it must be from 512 bytes to 1 MiB")
-        if self.buffer_timeout < 0 and self.buffer_timeout != -1:
-            raise ConfigError("buffer_timeout must be a duration, 0 (flush every batch) or -1 (only when full)")
+        if self.buffer_timeout != "adaptive" and self.buffer_timeout < 0 and self.buffer_timeout != -1:
+            raise ConfigError(
+                'buffer_timeout must be a duration, 0 (flush every batch), -1 (only when full) or "adaptive" (when the '
+                "reader has nothing left)"
+            )
         if self.heartbeat_timeout <= 0:
             raise ConfigError("heartbeat_timeout must be above 0")
         if self.max_parallelism is not None and not 1 <= self.max_parallelism <= 32768:
@@ -115,6 +118,10 @@ def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{value!r} is not a whole number")
     return value
+
+
+def _timeout(value: object) -> float | str:
+    return "adaptive" if value == "adaptive" else seconds(value)
 
 
 def _optional_whole(value: object) -> int | None:
@@ -143,8 +150,9 @@ def _ports(value: object) -> tuple[int, int] | None:
 
 _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("segment_size", "message_size", "network_memory"), size),
-    **dict.fromkeys(("buffer_timeout", "watermark_interval", "slots_timeout", "heartbeat_timeout"), seconds),
+    **dict.fromkeys(("watermark_interval", "slots_timeout", "heartbeat_timeout"), seconds),
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
                      "max_overdraft_buffers_per_gate", "slots_per_task"), _whole),
+    "buffer_timeout": _timeout,
     "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "paranoid": _flag,
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pyarrow as pa
 
 from headgate.exchange.partition import ResultPartition
@@ -48,12 +50,13 @@ class Rig:
         cap: int = 1000,
         overdraft: int = 0,
         message_size: int = 80,
-        buffer_timeout: float = NEVER,
+        buffer_timeout: float | Literal["adaptive"] = NEVER,
         watermark_interval: float = 0.2,
         limit: int = 1 << 30,
         schema: pa.Schema = SCHEMA,
     ) -> None:
         self.now = 100.0
+        self.tick = 0.0  # how far the clock goes on each time it is read
         self.network = NetworkBufferPool(segments, segment, CheckedLocks())
         self.pool = self.network.create_local_pool(
             "out",
@@ -80,10 +83,14 @@ class Rig:
             message_size=message_size,
             buffer_timeout=buffer_timeout,
             watermark_interval=watermark_interval,
-            clock=lambda: self.now,
+            clock=self._clock,
             wait_hard=self._wait_hard,
         )
         self._deserializers = [SpanningDeserializer(codec) for _ in range(channels)]
+
+    def _clock(self) -> float:
+        self.now += self.tick
+        return self.now
 
     def _wake(self) -> None:
         self.wakes += 1

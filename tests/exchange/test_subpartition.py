@@ -578,3 +578,64 @@ def test_after_the_end_nothing_is_taken(queue: Queue) -> None:
     queue.full()
     assert queue.out == 0
     assert [queue.poll(), queue.poll()] == [EndOfPartition(), None]
+
+
+# ---- a writer that waits for its reader to be starved
+
+
+class Hunger:
+    """How often a queue's writer was told that its reader is starved."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.told = 0
+        queue.subpartition.on_starved = self
+
+    def __call__(self) -> None:
+        self.told += 1
+
+
+def test_a_reader_with_nothing_to_look_at_is_starved() -> None:
+    queue = Queue()
+    assert queue.subpartition.is_starved(tell=False)
+    builder = queue.begin(b"123")
+    assert queue.subpartition.is_starved(tell=False), "what is not flushed cannot be seen"
+    queue.subpartition.flush()
+    assert not queue.subpartition.is_starved(tell=False)
+    assert queue.poll() == b"123"
+    assert queue.subpartition.is_starved(tell=False)
+    queue.end(builder)
+
+
+def test_a_writer_is_told_once_when_the_reader_has_taken_the_last() -> None:
+    queue = Queue()
+    hunger = Hunger(queue)
+    queue.full()
+    queue.full()
+    assert not queue.subpartition.is_starved(tell=True)
+    queue.poll()
+    assert hunger.told == 0
+    queue.poll()
+    queue.poll()
+    assert hunger.told == 1
+    queue.full()
+    queue.poll()
+    assert hunger.told == 1, "it did not ask again"
+
+
+def test_a_reader_without_credit_is_not_starved_until_it_has_some() -> None:
+    queue = Queue()
+    hunger = Hunger(queue)
+    queue.subpartition.credit_changed(False)
+    assert not queue.subpartition.is_starved(tell=True)
+    queue.subpartition.credit_changed(True)
+    assert hunger.told == 1 and queue.subpartition.is_starved(tell=False)
+
+
+def test_nobody_is_starved_before_the_reader_comes_and_after_it_has_left() -> None:
+    queue = Queue(attached=False)
+    hunger = Hunger(queue)
+    assert not queue.subpartition.is_starved(tell=True)
+    queue.attach()
+    assert hunger.told == 1 and queue.subpartition.is_starved(tell=False)
+    queue.subpartition.release()
+    assert not queue.subpartition.is_starved(tell=True)

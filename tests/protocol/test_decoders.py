@@ -216,6 +216,8 @@ class NoView:
     def poll(self) -> None:
         return None
 
+    def credit_changed(self, has_credit: bool) -> None: ...
+
     def is_available(self, has_credit: bool) -> bool:
         return False
 

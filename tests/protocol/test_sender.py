@@ -43,6 +43,10 @@ class View:
         self.buffers: list[Buffer] = []
         self.blocked = False
         self.acknowledged = 0
+        self.credit: list[bool] = []
+
+    def credit_changed(self, has_credit: bool) -> None:
+        self.credit.append(has_credit)
 
     def is_available(self, has_credit: bool) -> bool:
         return not self.blocked and bool(self.queue) and (has_credit or self.queue[0] in EVENTS)
@@ -371,3 +375,23 @@ def test_it_counts_what_it_sends(producer: Producer) -> None:
     producer.put(0, b"abc", EVENT)
     producer.send()
     assert (producer.sender.buffers_sent, producer.sender.bytes_sent) == (2, 3 + len(EVENT))
+
+
+def test_a_view_is_told_when_credit_ends_and_when_it_comes_back() -> None:
+    producer = Producer()
+    producer.request(0, 2)
+    producer.put(0, b"a", b"b", b"c", EVENT)
+    producer.sender.next_frames(16)
+    assert producer.views[0].credit == [False]
+    producer.hear(AddCredit(3, 10), AddCredit(1, 10))
+    producer.sender.next_frames(16)
+    assert producer.views[0].credit == [False, True]
+
+
+def test_a_view_whose_channel_gets_credit_for_a_backlog_only_is_not_told_that_it_has_none() -> None:
+    producer = Producer()
+    producer.request(0, 0)
+    producer.put(0, b"a")
+    producer.hear(AddCredit(1, 10))
+    producer.sender.next_frames(16)
+    assert producer.views[0].credit == [True]

@@ -17,8 +17,8 @@ from headgate.records.spanning import SpanningSerializer
 class ResultPartition:
     """Takes bytes from the task and never waits: `write` copies what fits into segments and says how much that was.
 
-    `on_segment_free` is called, from any thread, after a `write` fell short and a segment has come back since;
-    `on_settled` when a consumer has processed all records, or has left.
+    `wake` is called, from any thread, after a `write` fell short and a segment has come back since, and when a reader is
+    starved whose writer waited for that; `on_settled` when a consumer has processed all records, or has left.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class ResultPartition:
         pool: LocalBufferPool,
         max_buffers_per_subpartition: int,
         lock_factory: LockFactory,
-        on_segment_free: Callable[[], None],
+        wake: Callable[[], None],
         on_settled: Callable[[], None],
     ) -> None:
         self.name = name
@@ -36,10 +36,12 @@ class ResultPartition:
         self._pool = pool
         self._cap = max_buffers_per_subpartition
         self._segment_size = pool.segment_size
-        self._on_segment_free = on_segment_free
+        self._wake = wake
         self._builders: list[BufferBuilder | None] = [None] * subpartitions
         self._recyclers = [self._recycler(index) for index in range(subpartitions)]
         self._wanting = False
+        for subpartition in self.subpartitions:
+            subpartition.on_starved = wake
         pool.on_available = pool.on_refill = self._segment_freed
         self.bytes_out = 0
         self.buffers_out = 0
@@ -55,7 +57,7 @@ class ResultPartition:
     def _segment_freed(self) -> None:
         if self._wanting:
             self._wanting = False
-            self._on_segment_free()
+            self._wake()
 
     def write(self, index: int, record: SpanningSerializer, *, overdraft: bool = False) -> bool:
         """Copy what is left of an element into the subpartition's segments; returns whether that was all of it. It is

@@ -55,6 +55,7 @@ class PipelinedSubpartition:
         "_backlog",
         "_blocked",
         "_flush_requested",
+        "_has_credit",
         "_listener",
         "_lock",
         "_on_priority",
@@ -64,9 +65,11 @@ class PipelinedSubpartition:
         "_released",
         "_sends_empty",
         "_sequence",
+        "_writer_waits",
         "buffer_size",
         "finished",
         "index",
+        "on_starved",
     )
 
     def __init__(self, index: int, lock_factory: LockFactory, on_settled: Callable[[], None] = _tell_nobody) -> None:
@@ -85,6 +88,10 @@ class PipelinedSubpartition:
         self._listener: Callable[[], None] | None = None
         self._reader_waits = True  # it found nothing more at its last look, and was told nothing since
         self._released = False
+        self._has_credit = True
+        self._writer_waits = False  # for the reader to be starved
+        #: Told, from any thread, that the reader is starved, once after it was asked and was not.
+        self.on_starved: Callable[[], None] = _tell_nobody
         self.finished = False
 
     # --- the writer's side
@@ -182,6 +189,25 @@ class PipelinedSubpartition:
         if notify is not None:
             notify()
 
+    def is_starved(self, *, tell: bool) -> bool:
+        """Whether the reader could take data and has none to look at. With `tell`, `on_starved` is called when it comes
+        to that."""
+        with self._lock:
+            starved = self._is_starved()
+            self._writer_waits = tell and not starved
+            return starved
+
+    def _is_starved(self) -> bool:
+        reads = self._listener is not None and self._has_credit and not self._blocked and not self._released
+        return reads and not self._is_available()
+
+    def _hunger(self) -> bool:
+        """Whether the writer waits for what has just come true; `on_starved` must then be called outside the lock."""
+        if not self._writer_waits or not self._is_starved():
+            return False
+        self._writer_waits = False
+        return True
+
     def _news(self) -> Callable[[], None] | None:
         """Whom to tell, outside the lock, that something can be polled; nobody while the reader is still looking."""
         if self._listener is None or not self._reader_waits or not self._is_available():
@@ -216,9 +242,19 @@ class PipelinedSubpartition:
             self._listener = listener
             self._on_priority = on_priority or listener
             self._sends_empty = sends_empty
-            notify = self._news()
+            notify, starved = self._news(), self._hunger()
         if notify is not None:
             notify()
+        if starved:
+            self.on_starved()
+
+    def credit_changed(self, has_credit: bool) -> None:
+        """The reader may send more data, or may not; one that needs no credit never says so."""
+        with self._lock:
+            self._has_credit = has_credit
+            starved = self._hunger()
+        if starved:
+            self.on_starved()
 
     def is_available(self, has_credit: bool) -> bool:
         """Whether `poll` would return something that may be sent now; without credit only an event may."""
@@ -236,9 +272,11 @@ class PipelinedSubpartition:
             if not self._blocked and not self._released:
                 raise ExchangeError("a channel was asked to go on that no barrier blocks")
             self._blocked = False
-            notify = self._news()
+            notify, starved = self._news(), self._hunger()
         if notify is not None:
             notify()
+        if starved:
+            self.on_starved()
 
     def acknowledge(self) -> None:
         """The reader has processed all records up to the end of data."""
@@ -271,6 +309,9 @@ class PipelinedSubpartition:
                 if next_is_event is not False:
                     break
             self._reader_waits = not polled or polled[-1].next_is_event is None
+            starved = self._hunger()
+        if starved:
+            self.on_starved()
         return polled
 
     def _take(self) -> tuple[Buffer, bool] | None:

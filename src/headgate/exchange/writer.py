@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Literal
 
 import pyarrow as pa
 
+from headgate.exchange.flush import AdaptiveFlush
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
 from headgate.exchange.selectors import Broadcast, ChannelSelector
@@ -37,7 +39,7 @@ class RecordWriter:
         budget: PendingBudget,
         *,
         message_size: int,
-        buffer_timeout: float,
+        buffer_timeout: float | Literal["adaptive"],
         watermark_interval: float,
         clock: Callable[[], float],
         wait_hard: Callable[[RecordWriter], None],
@@ -48,7 +50,9 @@ class RecordWriter:
         self._budget = budget
         self._count = budget.count()
         self._message_size = message_size
-        self._buffer_timeout = buffer_timeout
+        self._buffer_timeout = -1.0 if buffer_timeout == "adaptive" else buffer_timeout
+        self._adaptive = AdaptiveFlush() if buffer_timeout == "adaptive" else None
+        self._unflushed: set[int] = set()  # channels with anything that their reader cannot see, if adaptive
         self._watermark_interval = watermark_interval
         self._clock = clock
         self._wait_hard = wait_hard
@@ -80,13 +84,17 @@ class RecordWriter:
         for channel, rows in shares:
             pending = self._pending[channel]
             pending.add(rows, row_bytes, held)
+            if self._adaptive is not None:
+                self._unflushed.update(pending.channels)
             if pending.bytes >= self._message_size:
                 self._cut(pending)
         if self._budget.is_exceeded:
             largest = max(self._pending, key=lambda pending: pending.bytes)
             if largest.rows:
                 self._cut(largest)
-        if self._buffer_timeout == 0:
+        if self._adaptive is not None:
+            self._flush_starved(self._adaptive, waiting=False)
+        elif self._buffer_timeout == 0:
             self.flush()
         elif self._flush_at is None and self._buffer_timeout > 0:
             self._flush_at = self._clock() + self._buffer_timeout
@@ -134,10 +142,18 @@ class RecordWriter:
             return self._watermark_at if self._flush_at is None else self._flush_at
         return min(self._flush_at, self._watermark_at)
 
+    def before_wait(self) -> None:
+        """The task is about to wait: send what starved readers could use meanwhile."""
+        if self._adaptive is not None and self._unflushed:
+            self._flush_starved(self._adaptive, waiting=True)
+
     def on_time(self, now: float) -> None:
         """Flush when the buffer timeout has passed; send watermarks that have waited alone for long enough."""
         if self._flush_at is not None and now >= self._flush_at:
-            self.flush()
+            if self._adaptive is None:
+                self.flush()
+            else:
+                self._flush_at = None  # `before_wait` follows, or the next batch
         if self._watermark_at is not None and now >= self._watermark_at:
             self._watermark_at = None
             for pending in self._pending:
@@ -167,7 +183,23 @@ class RecordWriter:
 
     # --- inside
 
+    def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
+        """Flush the channels whose readers have nothing left; when `waiting`, the others wake the task as they come to
+        that."""
+        began = self._clock()
+        if began < (earliest := adaptive.earliest(waiting=waiting)):
+            if waiting:
+                self._flush_at = earliest
+            return
+        self._flush_at = None
+        for channel in tuple(self._unflushed):
+            if self.partition.subpartitions[channel].is_starved(tell=waiting):
+                self._cut(self._pending[0 if self._is_broadcast else channel])
+                self._flush_channel(channel)
+        adaptive.flushed(began, self._clock())
+
     def _flush_channel(self, channel: int) -> None:
+        self._unflushed.discard(channel)
         if self._due[channel]:
             self._flush_when_drained.add(channel)
         else:

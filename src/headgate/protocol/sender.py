@@ -68,6 +68,9 @@ class SubpartitionView(Protocol):
     #: The most that the consumer wants in one buffer, bytes; None for as much as fits.
     buffer_size: int | None
 
+    def credit_changed(self, has_credit: bool) -> None:
+        """Whether data may be sent on now."""
+
     def release(self) -> None: ...
 
 
@@ -133,7 +136,10 @@ class Sender:
             case AddCredit(credit, receiver):
                 reader = self._readers.get(receiver)
                 if reader is not None:  # a cancelled channel's last credit may still be on its way
+                    had_credit = reader.credit.available > 0
                     reader.credit.add(credit)
+                    if not had_credit:
+                        reader.view.credit_changed(True)
                     self._enqueue(reader)
             case PartitionRequest():
                 self._open(message)
@@ -206,6 +212,8 @@ class Sender:
             for polled in polls:
                 self._frame(reader, polled, pieces)
                 buffers.append(polled.buffer)
+            if polls and not polls[-1].is_event:
+                self._look_at_credit(reader)
             if polls and self._may_go_on(reader, polls[-1]):
                 reader.queued = True
                 ready.append(reader)
@@ -221,6 +229,12 @@ class Sender:
             pieces.append(buffer.view)
         self.buffers_sent += 1
         self.bytes_sent += buffer.size
+
+    @staticmethod
+    def _look_at_credit(reader: _Reader) -> None:
+        """Tell the view when credit has run out; who has to announce a backlog to get any can always do so."""
+        if not reader.credit.available and not reader.credit.needs_announcement:
+            reader.view.credit_changed(False)
 
     @staticmethod
     def _may_go_on(reader: _Reader, last: Polled) -> bool:

@@ -243,28 +243,31 @@ class Task:
         head, mailbox = self.head, self._mailbox
         while True:
             mailbox.run()
-            deadline = self._on_time()
+            self._on_time()
             if not self._writers_available():
                 head.on_backpressure(True)
-                self._wait(deadline, Wait.SOFT)
+                self._rest(WAIT, Wait.SOFT)
                 head.on_backpressure(False)
                 continue
             patience = head.step()
             if patience == END:
                 return
             if patience != MORE:
-                until = time.monotonic() + patience
-                deadline = self._next_deadline()
-                self._wait(until if deadline is None else min(until, deadline), Wait.IDLE)
+                self._rest(time.monotonic() + patience, Wait.IDLE)
 
-    def _on_time(self) -> float | None:
-        """Let writers do what is due by the clock; returns when to look again."""
+    def _rest(self, until: float, why: Wait) -> None:
+        """Between two inputs: wait until woken, or until there is something to do by the clock."""
+        for writer in self.writers:
+            writer.before_wait()
+        deadline = self._next_deadline()
+        self._wait(until if deadline is None else min(until, deadline), why)
+
+    def _on_time(self) -> None:
+        """Let writers do what is due by the clock."""
         deadline = self._next_deadline()
         if deadline is not None and (now := time.monotonic()) >= deadline:
             for writer in self.writers:
                 writer.on_time(now)
-            deadline = self._next_deadline()
-        return deadline
 
     def _next_deadline(self) -> float | None:
         earliest: float | None = None

@@ -1,0 +1,116 @@
+"""A writer with adaptive flush: at once for starved readers, in full messages for busy ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.exchange.flush import BUSY_SHARE
+from headgate.exchange.selectors import Broadcast, Forward, Rebalance
+from tests.exchange.rig import Rig, rows
+
+
+@pytest.fixture
+def made() -> Iterator[list[Rig]]:
+    rigs: list[Rig] = []
+    yield rigs
+    for rig in rigs:
+        rig.close()
+
+
+def adaptive(made: list[Rig], *arguments: object, **options: object) -> Rig:
+    made.append(Rig(*arguments, buffer_timeout="adaptive", **options))  # type: ignore[arg-type]
+    return made[-1]
+
+
+def test_a_starved_reader_gets_every_batch_at_once(made: list[Rig]) -> None:
+    rig = adaptive(made, Forward())
+    for first in range(3):
+        rig.writer.emit(rows(first, 1))
+        assert rig.read() == ((first,),) and rig.writer.deadline is None
+
+
+def test_rows_for_a_busy_reader_gather_until_it_has_nothing_left(made: list[Rig]) -> None:
+    rig = adaptive(made, Forward())
+    for first in range(5):
+        rig.writer.emit(rows(first, 1))
+        rig.writer.before_wait()
+    assert rig.wakes == 0
+    assert rig.read() == ((0,),) and rig.wakes == 1, "the task is woken"
+    rig.writer.before_wait()
+    assert rig.read() == ((1, 2, 3, 4),)
+    rig.writer.before_wait()
+    assert rig.read() == ()
+
+
+def test_each_channel_for_itself(made: list[Rig]) -> None:
+    rig = adaptive(made, Rebalance(2, start=0), 2)
+    for first in range(4):
+        rig.writer.emit(rows(first, 1))
+    assert rig.read(0) == ((0,),)
+    rig.writer.before_wait()
+    assert rig.read_all() == [((2,),), ((1,),)]
+
+
+def test_a_broadcast_is_cut_for_all_when_one_is_starved(made: list[Rig]) -> None:
+    rig = adaptive(made, Broadcast(2), 2)
+    rig.writer.emit(rows(0, 1))
+    assert rig.read(0) == ((0,),)
+    rig.writer.emit(rows(1, 1))
+    assert rig.read(0) == ((1,),)
+    rig.writer.before_wait()
+    assert rig.read(1) == ((0,), (1,))
+
+
+def test_a_reader_without_credit_is_busy(made: list[Rig]) -> None:
+    rig = adaptive(made, Forward())
+    rig.partition.subpartitions[0].credit_changed(False)
+    rig.writer.emit(rows(0, 1))
+    rig.writer.before_wait()
+    assert rig.read() == () and rig.wakes == 0
+    rig.partition.subpartitions[0].credit_changed(True)
+    assert rig.wakes == 1
+    rig.writer.before_wait()
+    assert rig.read() == ((0,),)
+
+
+def test_a_busy_task_flushes_seldom_and_one_that_would_wait_soon(made: list[Rig]) -> None:
+    rig = adaptive(made, Forward(), message_size=1 << 20)
+    rig.tick = 0.001  # a flush takes so long
+    rig.writer.emit(rows(0, 1))
+    assert rig.read() == ((0,),)
+    flushed = rig.now
+    emits = 0
+    while not (seen := rig.read()):
+        rig.writer.emit(rows(emits, 1))
+        emits += 1
+    assert rig.now - flushed == pytest.approx(0.001 / BUSY_SHARE, rel=0.2) and len(seen[0]) == emits  # type: ignore[arg-type]
+    rig.tick = 0.0
+    rig.writer.emit(rows(0, 1))
+    rig.writer.before_wait()
+    deadline = rig.writer.deadline
+    assert rig.read() == () and deadline is not None and deadline <= rig.now + 0.001
+    rig.now = deadline
+    rig.writer.on_time(rig.now)
+    rig.writer.before_wait()
+    assert len(rig.read()) == 1 and rig.writer.deadline is None
+
+
+def test_full_messages_leave_without_a_flush_and_their_rest_when_the_reader_is_starved(made: list[Rig]) -> None:
+    rig = adaptive(made, Forward(), segment=64)
+    rig.partition.subpartitions[0].credit_changed(False)
+    rig.writer.emit(rows(0, 10))
+    assert rig.partition.subpartitions[0].is_available(True), "whole segments need no flush"
+    rig.partition.subpartitions[0].credit_changed(True)
+    assert rig.read() == ()
+    rig.writer.before_wait()
+    assert rig.read() == (tuple(range(10)),)
+
+
+def test_the_end_leaves_nothing_behind(made: list[Rig]) -> None:
+    rig = adaptive(made, Forward())
+    rig.writer.emit(rows(0, 1))
+    rig.writer.emit(rows(1, 1))
+    rig.writer.finish()
+    assert rig.read()[:2] == ((0,), (1,)) and rig.writer.is_available
