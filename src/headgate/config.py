@@ -67,6 +67,7 @@ class Config:
     max_overdraft_buffers_per_gate: int = 5
     buffer_timeout: float | Literal["adaptive"] = 0.1
     watermark_interval: float = 0.2
+    latency_interval: float = 0.0
     max_parallelism: int | None = None
     slots_per_task: int = 1
     slots_timeout: float = 10.0
@@ -91,7 +92,8 @@ class Config:
     def _check(self) -> None:
         at_least = {"message_size": 1, "network_memory": self.segment_size, "buffers_per_channel": 0,
                     "floating_buffers_per_gate": 1, "max_buffers_per_channel": 1, "max_overdraft_buffers_per_gate": 0,
-                    "slots_per_task": 1, "watermark_interval": 0, "slots_timeout": 0}  # fmt: skip
+                    "slots_per_task": 1, "watermark_interval": 0, "latency_interval": 0,
+                    "slots_timeout": 0}  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)} is impossible: it must be at least {least}")
@@ -150,7 +152,7 @@ def _ports(value: object) -> tuple[int, int] | None:
 
 _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("segment_size", "message_size", "network_memory"), size),
-    **dict.fromkeys(("watermark_interval", "slots_timeout", "heartbeat_timeout"), seconds),
+    **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "heartbeat_timeout"), seconds),
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
                      "max_overdraft_buffers_per_gate", "slots_per_task"), _whole),
     "buffer_timeout": _timeout,

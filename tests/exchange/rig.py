@@ -14,7 +14,7 @@ from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.sender import Polled
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.elements import SmallElement
 from headgate.records.events import decode_event
 from headgate.records.spanning import SpanningDeserializer
 from tests.exchange.link import OneAtATime
@@ -123,7 +123,7 @@ class Rig:
                 seen.append(decode_event(polled.buffer.view))
                 continue
             for element in self._deserializers[channel].feed(polled.buffer.view):
-                is_small = isinstance(element, Watermark | WatermarkStatus)
+                is_small = isinstance(element, SmallElement)
                 seen.append(element if is_small else tuple(element.column(0).to_pylist()))
             polled.buffer.recycle()
         subpartition.validate()

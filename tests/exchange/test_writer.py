@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.errors import ExchangeError
 from headgate.exchange.selectors import Broadcast, Forward, KeyGroups, Rebalance
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import EndOfData, EndOfPartition
 from tests.exchange.rig import NEVER, ROW, Rig, rows
 
@@ -452,3 +452,32 @@ def test_a_slow_reader_of_a_broadcast_keeps_only_its_own_rest(make: MakeRig) -> 
     while not rig.writer.drain():
         rig.read(1)
     assert rig.writer.pending_bytes == 0
+
+
+# ---- latency markers
+
+
+def test_a_marker_goes_to_one_channel_behind_what_is_pending_there(make: MakeRig) -> None:
+    rig = make(Broadcast(3), 3, buffer_timeout=0.1)
+    rig.writer.emit(rows(0, 2))
+    rig.writer.emit_marker(LatencyMarker(5, 1, 0))
+    assert rig.read_all() == [(), (), ()]
+    rig.writer.on_time(200.0)
+    seen = rig.read_all()
+    assert sorted(map(len, seen)) == [1, 1, 2] and max(seen, key=len) == (numbers(0, 2), LatencyMarker(5, 1, 0))
+
+
+def test_a_marker_with_nothing_before_it_waits_for_the_timeout_like_a_row(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=0.1)
+    rig.writer.emit_marker(LatencyMarker(5, 1, 0))
+    assert rig.writer.deadline == pytest.approx(100.1) and rig.read() == ()
+    rig.writer.on_time(100.1)
+    assert rig.read() == (LatencyMarker(5, 1, 0),)
+
+
+def test_markers_reach_every_channel_in_time(make: MakeRig) -> None:
+    rig = make(Rebalance(4, start=0), 4, buffer_timeout=0.0)
+    for time in range(200):
+        rig.writer.emit_marker(LatencyMarker(time, 1, 0))
+    seen = rig.read_all()
+    assert all(seen) and sorted(marker.time for channel in seen for marker in channel) == list(range(200))  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from headgate.errors import ExchangeError
 from headgate.records.elements import (
     MAX_TIME,
     MIN_TIME,
+    LatencyMarker,
     Tag,
     Watermark,
     WatermarkStatus,
@@ -29,6 +30,13 @@ def test_a_status_comes_back(active: bool) -> None:
     assert decode_element(*encode_element(WatermarkStatus(active))) == WatermarkStatus(active)
 
 
+@given(st.integers(MIN_TIME, MAX_TIME), st.integers(0, MAX_TIME), st.integers(0, (1 << 31) - 1))
+def test_a_latency_marker_comes_back_in_the_28_bytes_it_has_in_flink(time: int, source: int, subtask: int) -> None:
+    tag, body = encode_element(LatencyMarker(time, source, subtask))
+    assert tag is Tag.LATENCY_MARKER and len(body) == 28
+    assert decode_element(tag, body) == LatencyMarker(time, source, subtask)
+
+
 @pytest.mark.parametrize(
     ("tag", "body"),
     [
@@ -36,6 +44,7 @@ def test_a_status_comes_back(active: bool) -> None:
         (Tag.WATERMARK, bytes(9)),
         (Tag.WATERMARK_STATUS, b""),
         (Tag.WATERMARK_STATUS, b"\x02"),
+        (Tag.LATENCY_MARKER, bytes(27)),
         (Tag.RECORDS, bytes(8)),
         (0, bytes(8)),
         (255, b"\x00"),

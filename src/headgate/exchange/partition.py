@@ -17,8 +17,8 @@ from headgate.records.spanning import SpanningSerializer
 class ResultPartition:
     """Takes bytes from the task and never waits: `write` copies what fits into segments and says how much that was.
 
-    `wake` is called, from any thread, after a `write` fell short and a segment has come back since, and when a reader is
-    starved whose writer waited for that; `on_settled` when a consumer has processed all records, or has left.
+    `wake` is called, from any thread, after a `write` fell short and a segment has come back since, and when a reader
+    is starved whose writer waited for that; `on_settled` when a consumer has processed all records, or has left.
     """
 
     def __init__(

@@ -7,6 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from headgate.records.elements import LatencyMarker
+
 PENDING_BUDGET: Final = 64 << 20
 
 
@@ -59,9 +61,10 @@ class PendingCount:
 
 
 class PendingSlices:
-    """What waits for one channel (or, broadcast, for all): slices, then the newest watermark behind them."""
+    """What waits for one channel (or, broadcast, for all): slices, then the newest watermark behind them, then latency
+    markers, each with the channel that it goes to."""
 
-    __slots__ = ("_held", "_slices", "bytes", "channels", "rows", "watermark", "watermark_sent_at")
+    __slots__ = ("_held", "_slices", "bytes", "channels", "markers", "rows", "watermark", "watermark_sent_at")
 
     def __init__(self, channels: range) -> None:
         self.channels = channels
@@ -70,6 +73,7 @@ class PendingSlices:
         self.rows = 0
         self.bytes = 0.0
         self.watermark: int | None = None
+        self.markers: list[tuple[int, LatencyMarker]] = []
         self.watermark_sent_at = float("-inf")
 
     def add(self, rows: pa.RecordBatch, row_bytes: float, held: HeldBatch) -> None:

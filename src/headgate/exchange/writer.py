@@ -8,6 +8,7 @@ its task takes no new batch. That is back-pressure.
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable
 from typing import Literal
@@ -19,7 +20,7 @@ from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
 from headgate.exchange.selectors import Broadcast, ChannelSelector
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import EndOfData, EndOfPartition, Event
 from headgate.records.spanning import Element, SpanningSerializer, serialize
 
@@ -92,12 +93,7 @@ class RecordWriter:
             largest = max(self._pending, key=lambda pending: pending.bytes)
             if largest.rows:
                 self._cut(largest)
-        if self._adaptive is not None:
-            self._flush_starved(self._adaptive, waiting=False)
-        elif self._buffer_timeout == 0:
-            self.flush()
-        elif self._flush_at is None and self._buffer_timeout > 0:
-            self._flush_at = self._clock() + self._buffer_timeout
+        self._flush_in_time()
 
     def emit_watermark(self, time: int) -> None:
         """Behind each channel's next message; alone where nothing is pending, at most each watermark interval."""
@@ -113,6 +109,17 @@ class RecordWriter:
             self._cut(pending)
             self._write(pending, WatermarkStatus(active))
         self.flush()
+
+    def emit_marker(self, marker: LatencyMarker) -> None:
+        """To one channel at random, behind what is pending there; it leaves by the same rules as rows."""
+        channel = random.randrange(len(self._due))
+        pending = self._pending[0 if self._is_broadcast else channel]
+        pending.markers.append((channel, marker))
+        if not pending.rows:
+            self._write_markers(pending)
+        if self._adaptive is not None:
+            self._unflushed.add(channel)
+        self._flush_in_time()
 
     def finish(self) -> None:
         """The end: everything pending, then END_OF_DATA and END_OF_PARTITION on every channel."""
@@ -183,6 +190,15 @@ class RecordWriter:
 
     # --- inside
 
+    def _flush_in_time(self) -> None:
+        """There is something new: see to it that it leaves as the buffer timeout asks."""
+        if self._adaptive is not None:
+            self._flush_starved(self._adaptive, waiting=False)
+        elif self._buffer_timeout == 0:
+            self.flush()
+        elif self._flush_at is None and self._buffer_timeout > 0:
+            self._flush_at = self._clock() + self._buffer_timeout
+
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
         """Flush the channels whose readers have nothing left; when `waiting`, the others wake the task as they come to
         that."""
@@ -227,6 +243,12 @@ class RecordWriter:
             for batch in batches:
                 self._write(pending, batch)
         self._write_watermark(pending)
+        self._write_markers(pending)
+
+    def _write_markers(self, pending: PendingSlices) -> None:
+        markers, pending.markers = pending.markers, []
+        for channel, marker in markers:
+            self._enqueue(channel, SpanningSerializer(serialize(marker, self._codec)))
 
     def _write(self, pending: PendingSlices, element: Element) -> None:
         pieces = serialize(element, self._codec)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headgate.errors import ExchangeError
 from headgate.records.arrow import CHECKSUM_BYTES, BatchCodec
-from headgate.records.elements import Tag, Watermark, WatermarkStatus, decode_element, encode_element
+from headgate.records.elements import SmallElement, Tag, decode_element, encode_element
 
 _HEADER: Final = struct.Struct(">IB")
 #: A length above this is taken for corruption: no writer makes one batch or record as long.
@@ -26,7 +26,7 @@ MAX_ELEMENT_BYTES: Final = 1 << 31
 _SMALL_BODY_LIMIT: Final = 64
 _NOTHING: Final = memoryview(b"")
 
-Element: TypeAlias = pa.RecordBatch | Watermark | WatermarkStatus
+Element: TypeAlias = pa.RecordBatch | SmallElement
 
 
 def serialize(element: Element, codec: BatchCodec) -> list[memoryview]:

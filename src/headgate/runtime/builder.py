@@ -42,6 +42,7 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.chain import Chained, Directed, ToOperator, ToWriter, joined
 from headgate.runtime.input import TaskInput
+from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.sink import SinkOperator
 from headgate.runtime.task import Head, InputHead, SourceHead, Task
@@ -218,7 +219,9 @@ class _TaskAssembly:
                 idle_timeout=idle_timeout,
             )
         plain = None if node.schema.types == source.schema.types else node.schema
-        return SourceHead(open_reader, plain, watermarks, idle_timeout, output, context)
+        interval = self._here.config.latency_interval
+        markers = MarkerTimer(interval, node.id, self._subtask) if interval else None
+        return SourceHead(open_reader, plain, watermarks, idle_timeout, output, context, markers)
 
     def _entry(self, node: Node) -> ToOperator:
         """The node's operator with everything behind it. Operators are opened from the end of the chain on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 import traceback
 from collections.abc import Iterable, Sequence
 
@@ -10,10 +12,15 @@ import pyarrow as pa
 from headgate.errors import HeadgateError
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.base import Operator, OperatorContext, Output
+from headgate.records.elements import LatencyMarker
+from headgate.runtime.latency import LatencyHistogram
 
 
 class Chained(Output):
     """An output that leads somewhere within the task; the end of input is passed on like everything else."""
+
+    def emit_marker(self, marker: LatencyMarker) -> None:
+        """Past user code: a marker is for the operators' histograms and the queues between them."""
 
     def end_input(self) -> None: ...
 
@@ -21,11 +28,12 @@ class Chained(Output):
 class ToOperator(Chained):
     """The next operator, called directly. What it raises is given its name and subtask."""
 
-    __slots__ = ("context", "operator")
+    __slots__ = ("context", "latency", "operator")
 
     def __init__(self, operator: Operator, context: OperatorContext) -> None:
         self.operator = operator
         self.context = context
+        self.latency: dict[int, LatencyHistogram] = {}  # by source
 
     def open(self) -> None:
         try:
@@ -56,6 +64,14 @@ class ToOperator(Chained):
     def emit_status(self, active: bool) -> None:
         self.operator.process_status(active)
 
+    def emit_marker(self, marker: LatencyMarker) -> None:
+        if marker.source not in self.latency:
+            self.latency = {**self.latency, marker.source: LatencyHistogram()}  # read by other threads
+        self.latency[marker.source].record(round(time.time() * 1e6) - marker.time)
+        output = self.operator.output
+        assert isinstance(output, Chained)
+        output.emit_marker(marker)
+
     def end_input(self) -> None:
         try:
             self.operator.end_input()
@@ -83,6 +99,9 @@ class ToWriter(Chained):
     def emit_status(self, active: bool) -> None:
         self._writer.emit_status(active)
 
+    def emit_marker(self, marker: LatencyMarker) -> None:
+        self._writer.emit_marker(marker)
+
     def end_input(self) -> None:
         self._writer.finish()
 
@@ -108,6 +127,11 @@ class ToSeveral(Chained):
         for output in self._outputs:
             output.emit_status(active)
 
+    def emit_marker(self, marker: LatencyMarker) -> None:
+        """To one of them, as to one channel of an exchange: a stream has as many markers behind a fork as before."""
+        if self._outputs:
+            random.choice(self._outputs).emit_marker(marker)
+
     def end_input(self) -> None:
         for output in self._outputs:
             output.end_input()
@@ -130,6 +154,9 @@ class Directed(Chained):
 
     def emit_status(self, active: bool) -> None:
         self._all.emit_status(active)
+
+    def emit_marker(self, marker: LatencyMarker) -> None:
+        self._all.emit_marker(marker)
 
     def end_input(self) -> None:
         self._all.end_input()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headgate.exchange.gate import InputGate
 from headgate.exchange.watermark_valve import WatermarkValve
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer
 
@@ -45,12 +45,14 @@ class TaskInput:
         self._bytes = 0
         self._watermark: int | None = None
         self._status: bool | None = None
+        self._markers: deque[LatencyMarker] = deque()
         self.rows_in = 0
 
     @property
     def is_finished(self) -> bool:
         """All channels have ended and everything of theirs was handed out."""
-        return not self._open and not self._elements and not self._batches and self._watermark is None
+        held = self._elements or self._batches or self._markers
+        return not self._open and not held and self._watermark is None
 
     @property
     def has_data(self) -> bool:
@@ -61,9 +63,9 @@ class TaskInput:
         """Bytes outside segments: messages not yet complete, and batches about to be joined."""
         return self._bytes + sum(deserializer.gathering for deserializer in self._deserializers)
 
-    def next(self) -> pa.RecordBatch | Watermark | WatermarkStatus | None:
+    def next(self) -> Element | None:
         """The next thing to do, or None when nothing is there. Watermarks never overtake rows, and wait for no others
-        than those they came behind."""
+        than those they came behind; nor do latency markers."""
         if self._watermark is None and self._status is None:
             self._gather()
         if self._batches:
@@ -74,7 +76,7 @@ class TaskInput:
         if self._status is not None:
             active, self._status = self._status, None
             return WatermarkStatus(active)
-        return None
+        return self._markers.popleft() if self._markers else None
 
     def _gather(self) -> None:
         """Take what is there, up to a message's size."""
@@ -98,6 +100,8 @@ class TaskInput:
             # A later watermark replaces an earlier one: it says more, and rows in between were on time for both.
             watermark = self._valve.watermark(channel, element.time)
             self._watermark = watermark if watermark is not None else self._watermark
+        elif isinstance(element, LatencyMarker):
+            self._markers.append(element)
         else:
             watermark, self._status = self._valve.status(channel, element.active)
             self._watermark = watermark if watermark is not None else self._watermark

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.operators.base import Operator
 from headgate.operators.window import WindowAggregate
 from headgate.runtime.builder import BuiltTask
+from headgate.runtime.latency import LatencyHistogram, summary
 from headgate.runtime.task import SourceHead
 from headgate.runtime.time_account import Wait
 
@@ -66,10 +68,15 @@ def _operator(built: BuiltTask, node_id: int) -> Metrics:
         "rows_out": instance.rows_out,
         "late_rows": instance.late_rows,
         "state_bytes": instance.state_bytes(),
+        "latency": [[source, histogram.points()] for source, histogram in _latency(built, instance).items()],
     }
     if isinstance(instance, WindowAggregate):
         counts["emissions"] = instance.emissions.points()
     return {**place, **counts}
+
+
+def _latency(built: BuiltTask, instance: Operator) -> dict[int, LatencyHistogram]:
+    return next(entry.latency for entry in built.task.operators if entry.operator is instance)
 
 
 def _task(built: BuiltTask) -> Metrics:
@@ -99,6 +106,8 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         total["subtasks"] += 1
         for counter in ("rows_in", "rows_out", "late_rows", "state_bytes"):
             total[counter] += row.get(counter, 0)
+    for name, latency in _latencies(rows).items():
+        operators[name]["latency"] = latency
     return {
         "operators": operators,
         "tasks": {task["name"]: task for each in snapshots for task in each["tasks"]},
@@ -110,6 +119,19 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         "in_flight": [each["in_flight"] for each in snapshots],
         "rows_out_before_end": _before_end(rows),
     }
+
+
+def _latencies(rows: Sequence[Metrics]) -> dict[str, Metrics]:
+    """By operator and source, what the markers that reached the operator's subtasks say; nothing where none did."""
+    sources = {row["node"]: row["name"] for row in rows}
+    histograms: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
+        for source, points in row.get("latency", ()):
+            histograms.setdefault((row["name"], sources[source]), []).append(points)
+    latencies: dict[str, Metrics] = {}
+    for (name, source), points in histograms.items():
+        latencies.setdefault(name, {})[source] = summary(points)
+    return latencies
 
 
 def _before_end(rows: Sequence[Metrics]) -> int | None:

@@ -19,9 +19,10 @@ from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.errors import HeadgateError, JobCancelled, from_wire
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.base import MAX_TIME, MIN_TIME, OperatorContext
-from headgate.records.elements import Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.runtime.chain import Chained, ToOperator, placed
 from headgate.runtime.input import TaskInput
+from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.time_account import TimeAccount, Wait
 
@@ -59,6 +60,7 @@ class SourceHead:
         idle_timeout: float | None,
         output: Chained,
         context: OperatorContext,
+        markers: MarkerTimer | None = None,
     ) -> None:
         self._open_reader = open_reader
         self._plain = plain
@@ -67,6 +69,7 @@ class SourceHead:
         self._idle_timeout = idle_timeout
         self._output = output
         self.context = context
+        self._markers = markers
         self._watermark = MIN_TIME
         self._idle = False
         self.rows = 0
@@ -79,6 +82,7 @@ class SourceHead:
             if reader is None:
                 reader = self._reader = self._open_reader()
                 self.on_backpressure(False)
+            self._send_marker()
             batch = reader.read()
             if batch is None:
                 if reader.finished:
@@ -103,15 +107,20 @@ class SourceHead:
             self._output.emit_watermark(watermark)
         return MORE
 
+    def _send_marker(self) -> None:
+        if self._markers is not None and (marker := self._markers.due()) is not None:
+            self._output.emit_marker(marker)
+
     def _look_idle(self) -> None:
         if self._watermarks is not None and not self._idle and self._watermarks.is_idle(time.monotonic()):
             self._idle = True
             self._output.emit_status(False)
 
     def _patience(self) -> float:
-        """How long to sleep at most: until idleness is to be looked at again."""
+        """How long to sleep at most: until idleness is to be looked at again, or the next marker."""
         timeout = self._idle_timeout
-        return WAIT if timeout is None or self._idle else max(timeout / 4, 1e-3)
+        idle = WAIT if timeout is None or self._idle else max(timeout / 4, 1e-3)
+        return idle if self._markers is None else min(idle, max(1e-3, self._markers.patience))
 
     def on_backpressure(self, begins: bool) -> None:
         if self._watermarks is not None:
@@ -150,6 +159,8 @@ class InputHead:
             self._output.emit_watermark(element.time)
         elif isinstance(element, WatermarkStatus):
             self._output.emit_status(element.active)
+        elif isinstance(element, LatencyMarker):
+            self._output.emit_marker(element)
         else:
             self._output.emit(element)
         return MORE
