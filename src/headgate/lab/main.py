@@ -23,6 +23,7 @@ from headgate.lab.report import Experiment
 #: Experiments by name, in the order they run; each module has `run(options) -> Experiment`.
 EXPERIMENTS = {
     "isolation": "headgate.lab.isolation",
+    "reach": "headgate.lab.reach",
     "sizing": "headgate.lab.sizing",
 }
 

@@ -1,0 +1,168 @@
+"""`reach`: how soon a sink's stall stops its source, and how much is under way between them then, by place.
+
+A source at full speed, across one connection or two, to a sink that takes nothing for some seconds. The source's stop
+is seen in the rows themselves, which say when they were made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.api.stream import DataStream
+from headgate.bench.options import Options
+from headgate.bench.report import Figure
+from headgate.config import Config
+from headgate.errors import HeadgateError
+from headgate.lab.flows import ROW_BYTES, SCHEMA, Flow, Flows, by_target
+from headgate.lab.places import A1, A2, B3, MODES, Place, processes
+from headgate.lab.probe import Probe, Seen, Stall
+from headgate.lab.report import Experiment, Plot, Series
+
+PLACES = ("segments", "pending", "gathering", "sockets")
+#: Seconds between looks at the job's counters, which are reported four times a second.
+_LOOK = 0.05
+#: A job whose counters have not moved for so many seconds stands.
+_STANDS = 0.6
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A source in one TaskManager and a sink `connections` away."""
+
+    name: str
+    connections: int
+
+    @property
+    def sink(self) -> int:
+        return B3 if self.connections == 1 else A2
+
+    def bound(self, config: Config) -> int:
+        """Bytes of segments that a channel may hold at its two ends, for all connections of the path."""
+        written = config.max_buffers_per_channel + config.max_overdraft_buffers_per_gate
+        received = config.buffers_per_channel + config.floating_buffers_per_gate
+        return self.connections * (written + received) * config.segment_size
+
+    def build(self, stream: DataStream) -> DataStream:
+        dealt = stream.partition_by(by_target)
+        return dealt if self.connections == 1 else dealt.map_batches(_same, schema=SCHEMA).partition_by(_to_a2)
+
+
+ONE, TWO = Path("one connection", 1), Path("two connections", 2)
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _to_a2(batch: pa.RecordBatch, subtasks: int) -> npt.NDArray[np.int64]:
+    return np.full(batch.num_rows, A2)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One round: seconds until the source stood, bytes made and not taken then, and where they were."""
+
+    seconds: float
+    bytes_made: int
+    places: Mapping[str, int]
+    #: The most bytes of segments seen at any time.
+    most_segments: int
+
+
+@dataclass(slots=True)
+class _Samples:
+    """The job's counters over time; `stood` are those since which nothing had moved for a while."""
+
+    most_segments: int = 0
+    stood: dict[str, int] | None = None
+    _since: float = 0.0
+    _rows: tuple[int, int] = field(default=(0, 0))
+
+    def add(self, now: float, metrics: Mapping[str, Any]) -> None:
+        places = {place: sum(each[place] for each in metrics["in_flight"]) for place in PLACES}
+        self.most_segments = max(self.most_segments, places["segments"])
+        rows = (metrics["rows_in"], metrics["rows_out"])
+        if rows != self._rows:
+            self._rows, self._since = rows, now
+        elif rows[0] and now - self._since >= _STANDS:
+            self.stood = places
+
+
+def run(options: Options) -> Experiment:
+    """Every mode on both paths, in turn, round by round."""
+    rounds, flow, stall = (1, 1.0, 2.0) if options.quick else (ROUNDS, 2.0, 3.0)
+    outcomes: dict[tuple[str, Path], list[Standing]] = {}
+    for number in range(rounds):
+        for mode in MODES:
+            for path in (ONE, TWO):
+                options.say(f"reach: round {number + 1}, {mode}, {path.name}")
+                outcomes.setdefault((mode, path), []).append(one_round(processes, mode, path, flow, stall))
+    return report(outcomes)
+
+
+def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) -> Standing:
+    """Let rows flow for `flow` seconds, then stall the sink. Raises HeadgateError if the source did not stop."""
+    environment = place(MODES[mode])
+    probe = Probe({path.sink: Stall(after=flow, seconds=stall)})
+    source = Flows({A1: Flow((B3,))}, flow + stall + 0.5)
+    path.build(environment.from_source(source)).sink_to(probe)
+    job, samples = environment.execute_async("reach"), _Samples()
+    try:
+        while job.status() in ("CREATED", "RUNNING"):
+            samples.add(time.monotonic(), job.metrics())
+            time.sleep(_LOOK)
+        job.wait()
+    finally:
+        job.cancel()
+    return _standing(probe.seen[path.sink], samples)
+
+
+def _standing(seen: Seen, samples: _Samples) -> Standing:
+    if seen.stalled is None or samples.stood is None or seen.gap[1] - seen.gap[0] < _STANDS:
+        raise HeadgateError("reach: the source did not stop while its sink stalled, so nothing was shown")
+    seconds = max(0.0, seen.gap[0] - seen.stalled[0])
+    return Standing(seconds, seen.in_flight * ROW_BYTES, samples.stood, samples.most_segments)
+
+
+def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
+    """Figures and verdict; segments must stay within what the channels on the path may hold."""
+    config = Config()
+    figures: list[Figure] = []
+    met = True
+    for (mode, path), rounds in outcomes.items():
+        name, bound = f"{mode}, {path.name}", path.bound(config)
+        met = met and all(each.most_segments <= bound for each in rounds)
+        figures.append(Figure(f"{name}: source stands after", "ms", tuple(1000 * each.seconds for each in rounds)))
+        figures.append(Figure(f"{name}: made and not taken", "B", tuple(float(each.bytes_made) for each in rounds)))
+        figures += [
+            Figure(f"{name}: {place}", "B", tuple(float(each.places[place]) for each in rounds)) for place in PLACES
+        ]
+        figures.append(Figure(f"{name}: most segments", "B", tuple(float(each.most_segments) for each in rounds)))
+        figures.append(Figure(f"{name}: segments may be", "B", (float(bound),)))
+    return Experiment(
+        "reach",
+        "a stalled sink stops its source, and segments never exceed what their channels' pools may hold",
+        met,
+        tuple(figures),
+        {"bytes per row": ROW_BYTES, "segment": config.segment_size},
+        plots=(_plot(outcomes),),
+    )
+
+
+def _plot(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Plot:
+    """Bytes by place over the number of connections."""
+    series = []
+    for mode in dict.fromkeys(mode for mode, _ in outcomes):
+        paths = [path for each, path in outcomes if each == mode]
+        for place in PLACES:
+            amounts = tuple(float(np.median([s.places[place] for s in outcomes[mode, path]])) for path in paths)
+            series.append(Series(f"{mode}, {place}", tuple(float(path.connections) for path in paths), amounts))
+    return Plot("Under way when the source stands", "connections", "bytes", tuple(series))
