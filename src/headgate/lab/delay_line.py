@@ -36,8 +36,10 @@ class DelayLine:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._listener.close()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # a close alone does not end the wait in accept
         self._threads[0].join(_TIMEOUT)
+        self._listener.close()
         for sock in self._sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -49,7 +51,7 @@ class DelayLine:
     def _connect(self) -> None:
         try:
             near, _ = self._listener.accept()
-        except OSError:  # closed before anyone came
+        except OSError:  # over before anyone came
             return
         far = socket.create_connection(("127.0.0.1", self._target), _TIMEOUT)
         self._sockets += [near, far]
