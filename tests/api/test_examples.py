@@ -11,6 +11,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST_LINES = {
+    "bad_lines.py": "trips.jsonl, line 2: column 'km' changed from number to string",
     "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
     "dealing_rows.py": "worker 1: 6 rows of odd orders",
     "late_rows.py": "6 readings in all, counted or put aside",

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.connectors import csv_lines
+from headgate.connectors import lines
 
 Read = Callable[..., list[pa.Table]]
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -163,7 +163,7 @@ def test_a_bad_line_is_named_with_file_offset_text_and_reason(
     text = bad.split(b"\n")[0].decode("utf-8", "backslashreplace")
     assert str(caught.value) == (
         f"{path}: bad line at byte {len(good)}: {reason}. The line is: {text!r}. "
-        "Correct it, or give a schema= and null_values= that fit"
+        "Correct it, give a schema= and null_values= that fit, or read such lines with side_output('bad')"
     )
 
 
@@ -172,7 +172,7 @@ def test_a_bad_line_is_named_with_file_offset_text_and_reason(
 def test_the_offset_is_the_files_whatever_the_splits_and_blocks(
     tmp_path: Path, read_source: Read, monkeypatch: pytest.MonkeyPatch, split_size: int, block: int
 ) -> None:
-    monkeypatch.setattr(csv_lines, "BLOCK_BYTES", block)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
     path = write(tmp_path / "bad.csv", "a,b\n1,x\n2,y\noops,z\n4,w\n")
     with pytest.raises(hg.SourceError, match=r"bad line at byte 12: .*invalid value 'oops'.*'oops,z'"):
         read_source(hg.sources.csv(path, schema=SCHEMA, split_size=split_size))

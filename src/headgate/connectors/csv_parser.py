@@ -1,4 +1,4 @@
-"""Lines of CSV to record batches of a fixed schema, and finding the line that is to blame when that fails."""
+"""Lines of CSV to record batches of a fixed schema."""
 
 from __future__ import annotations
 
@@ -11,20 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-_LONGEST_SHOWN = 200
+from headgate.connectors.line_parser import LineParser
+
 _LINE = re.compile(rb"[^\r\n]+")
 _ENDS_IN_ZONE = r"[T ]\d{2}.*(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 _COLUMN_NUMBER = re.compile(r"In CSV column #(\d+): ")
 _TOO_MANY = re.compile(r"(Expected \d+ columns, got \d+): .*", re.DOTALL)
 _ROW_NUMBER = re.compile(r"Row #\d+: ")
-
-
-class BadLine(Exception):
-    """A line that cannot be parsed: where it begins in its block (bytes), its text and what is wrong with it."""
-
-    def __init__(self, position: int, text: str, reason: str) -> None:
-        super().__init__(reason)
-        self.position, self.text, self.reason = position, text, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +51,8 @@ class CsvDialect:
         return [str(name) for name in csv.read_csv(pa.py_buffer(line), parse_options=options).column_names]
 
 
-class CsvParser:
-    """Parses blocks of whole lines of one file into batches of `schema`; `names` are the file's columns in order."""
+class CsvParser(LineParser):
+    """`names` are the file's columns in order."""
 
     def __init__(self, schema: pa.Schema, names: Sequence[str], dialect: CsvDialect) -> None:
         self.schema = schema
@@ -68,14 +61,8 @@ class CsvParser:
         # For Arrow a time without a zone is an error where the column has one; such columns come as text.
         self._types = {field.name: pa.string() if _is_zoned(field.type) else field.type for field in schema}
 
-    def parse(self, lines: bytes) -> pa.RecordBatch:
-        """The rows of whole lines; blank lines are none. Raises BadLine for the first that does not fit."""
-        try:
-            return self._parse(lines)
-        except pa.ArrowInvalid:
-            raise self._first_bad(lines) from None
-
     def _parse(self, lines: bytes) -> pa.RecordBatch:
+        """Blank lines are no rows."""
         if not lines.strip(b"\r\n"):
             return pa.RecordBatch.from_pylist([], self.schema)
         table = self._dialect.read(lines, self._names, self._types)
@@ -95,29 +82,10 @@ class CsvParser:
         if not fits:
             raise pa.ArrowInvalid("a quoted value does not end on its line; values with line breaks are not supported")
 
-    def _first_bad(self, block: bytes) -> BadLine:
-        """Bisect for the first line with which the lines up to it do not parse."""
-        lines = [line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]
-        good, bad = 0, len(lines)
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            if self._why_not(b"".join(lines[good:middle])) is None:
-                good = middle
-            else:
-                bad = middle
-        text = lines[good].decode("utf-8", "backslashreplace").rstrip("\r\n")
-        shown = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
-        return BadLine(sum(map(len, lines[:good])), shown, str(self._why_not(lines[good])))
-
-    def _why_not(self, lines: bytes) -> str | None:
-        """What is wrong with the lines, in the file's terms; None if nothing is."""
-        try:
-            self._parse(lines)
-        except pa.ArrowInvalid as error:
-            reason = _ROW_NUMBER.sub("", str(error)).split(". If these")[0].strip()
-            reason = _TOO_MANY.sub(r"\1", reason)
-            return _COLUMN_NUMBER.sub(lambda match: f"column {self._names[int(match[1])]!r}: ", reason)
-        return None
+    def _reason(self, error: pa.ArrowInvalid) -> str:
+        reason = _ROW_NUMBER.sub("", str(error)).split(". If these")[0].strip()
+        reason = _TOO_MANY.sub(r"\1", reason)
+        return _COLUMN_NUMBER.sub(lambda match: f"column {self._names[int(match[1])]!r}: ", reason)
 
 
 def _is_zoned(type_: pa.DataType) -> bool:

@@ -18,10 +18,12 @@ from headgate.connectors.csv_source import CsvSource
 from headgate.connectors.files import Paths
 from headgate.connectors.generate_source import GenerateSource, RowFunction
 from headgate.connectors.iterable_source import Factory, FactorySource, Item, ListSource
+from headgate.connectors.json_source import JsonLinesSource
 from headgate.connectors.parquet_source import ParquetSource
+from headgate.connectors.text_source import TextSource
 from headgate.errors import ConfigError
 
-__all__ = ["csv", "generate", "iterable", "parquet"]
+__all__ = ["csv", "generate", "iterable", "json_lines", "parquet", "text"]
 
 
 def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", header: bool = True,
@@ -35,11 +37,31 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
     decompressed, each one split.
 
     Raises SourceError for files that cannot be read, lack a column, or have a bad line: with file, byte offset (in
-    the decompressed text), the line's text and what is wrong. Raises ConfigError for impossible arguments.
+    the decompressed text), the line's text and what is wrong. Raises ConfigError for impossible arguments. Bad lines
+    go aside instead, and the job goes on, where the stream's `side_output("bad")` is read: columns `file, offset,
+    line, text, error`, lines counted from 1.
     """
     if isinstance(null_values, str):
         raise ConfigError(f"null_values={null_values!r} must be a list of texts, for example [{null_values!r}]")
     return CsvSource(path, schema, CsvDialect(delimiter, tuple(null_values)), header=header, split_size=split_size)
+
+
+def json_lines(path: Paths, *, schema: pa.Schema | None = None, split_size: int | str = "64 mb") -> Source:
+    """Rows of files with a JSON object on each line, in UTF-8; blank lines are none.
+
+    With `schema` its members are read: others are passed over, missing ones are null. Without, the types are guessed
+    from the first 1 MiB of the first file, where a string with a date and time is a timestamp. Times are ISO 8601; a
+    timestamp without a zone is UTC in a column that has one. Compressed files and bad lines are treated as by `csv`.
+
+    Raises SourceError for files that cannot be read or have a bad line, ConfigError for impossible arguments.
+    """
+    return JsonLinesSource(path, schema, split_size=split_size)
+
+
+def text(path: Paths, *, split_size: int | str = "64 mb") -> Source:
+    """Lines of files in UTF-8, blank ones too, in a column `value`, without line ends. Compressed files and bad lines
+    (what is not UTF-8) are treated as by `csv`."""
+    return TextSource(path, split_size=split_size)
 
 
 def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: int = 16_384,

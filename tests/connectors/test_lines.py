@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.connectors import csv_lines
-from headgate.connectors.csv_lines import first_line, line_blocks
+from headgate.connectors import lines
+from headgate.connectors.lines import first_line, line_blocks
 
 TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\r\n", b"dddddddd"]), max_size=12).map(b"".join)
 
@@ -29,7 +29,7 @@ def lines_of(text: bytes, start: int, end: int) -> list[tuple[int, bytes]]:
 
 @pytest.fixture(autouse=True, params=[1, 3, 1 << 20])
 def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_lines, "BLOCK_BYTES", request.param)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", request.param)
 
 
 @example(b"a\nbc\n\ndddddddd\na", [2, 5])

@@ -1,0 +1,129 @@
+"""Files with a JSON object on each line as a source."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import json
+
+from headgate.connectors.files import DataFile, Paths
+from headgate.connectors.line_parser import BadLine, LineParser
+from headgate.connectors.line_source import LineSource
+from headgate.errors import ConfigError, SourceError
+
+#: A line that begins with something else than an object; Arrow's parser takes such lines amiss, some fatally.
+_NO_OBJECT = re.compile(rb"^[ \t\r]*[^{\s]", re.MULTILINE)
+_BLANK = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
+_ROW = re.compile(r"^JSON parse error: | in row \d+$")
+_COLUMN = re.compile(r"^Column\(/?(.*?)\)")
+#: Levels of nesting with which types are guessed; Arrow recurses into them.
+_DEEPEST = 100
+
+
+class JsonParser(LineParser):
+    """Members that the schema has not are passed over, those that an object has not are null."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        # Arrow's JSON reader takes dates for numbers; they come as text and are cast.
+        fields = [field.with_type(pa.string()) if pa.types.is_date(field.type) else field for field in schema]
+        self._read_as = pa.schema([field.with_nullable(True) for field in fields])
+
+    def _parse(self, lines: bytes) -> pa.RecordBatch:
+        _check_text(lines)
+        rows = lines.count(b"\n") - len(_BLANK.findall(lines))
+        if not rows:
+            return pa.RecordBatch.from_pylist([], self.schema)
+        table = _read(lines, json.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior="ignore"))
+        if table.num_rows != rows:
+            raise pa.ArrowInvalid("a line must hold one JSON object, whole")
+        columns = [_fit(table.column(field.name).combine_chunks(), field) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _reason(self, error: pa.ArrowInvalid) -> str:
+        return _COLUMN.sub(r"column '\1'", _ROW.sub("", str(error)))
+
+
+class JsonLinesSource(LineSource):
+    """Rows of files of JSON lines; see `headgate.connectors.sources.json_lines`."""
+
+    remedy = "give a schema= that fits"
+
+    def __init__(self, paths: Paths, schema: pa.Schema | None, *, split_size: int | str) -> None:
+        super().__init__(paths, split_size)
+        self.schema = (self._infer(self.first_file()) if schema is None else schema).remove_metadata()
+        _check_schema(self.schema)
+
+    def parser(self, file: DataFile) -> JsonParser:
+        return JsonParser(self.schema)
+
+    def _infer(self, file: DataFile) -> pa.Schema:
+        """Types guessed from the file's first block; a member that is always null there is text."""
+        lines = self.first_block(file)
+        try:
+            _check_text(lines)
+            _check_depth(lines)
+            guessed = _read(lines, json.ParseOptions()).schema
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SourceError(f"{file.path}: the types cannot be guessed: {error}; give schema=") from None
+        if not len(guessed):
+            raise SourceError(f"{file.path}: its objects have no members; give schema=")
+        return pa.schema([field.with_type(_without_nulls(field.type)) for field in guessed])
+
+
+def _read(lines: bytes, options: json.ParseOptions) -> pa.Table:
+    return json.read_json(pa.py_buffer(lines), json.ReadOptions(use_threads=False, block_size=len(lines)), options)
+
+
+def _check_text(lines: bytes) -> None:
+    """Raises ArrowInvalid for what must not reach Arrow's parser."""
+    if _NO_OBJECT.search(lines):
+        raise pa.ArrowInvalid("a line must hold one JSON object")
+    try:
+        lines.decode()
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"it is not UTF-8: {error.reason}") from None
+
+
+def _check_depth(lines: bytes) -> None:
+    characters = np.frombuffer(lines, np.uint8)
+    steps = np.isin(characters, [ord("["), ord("{")]).astype(np.int64) - np.isin(characters, [ord("]"), ord("}")])
+    if int(np.cumsum(steps).max()) > _DEEPEST:
+        raise pa.ArrowInvalid(f"more than {_DEEPEST} levels of nesting")
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    """Raises ConfigError for a schema that no file of JSON can have."""
+    if not len(schema) or len(set(schema.names)) < len(schema):
+        raise ConfigError(f"schema={schema.names} must have columns, and no name twice")
+    for field in schema:
+        with suppress(BadLine):
+            try:
+                JsonParser(pa.schema([field.with_nullable(True)])).parse(b"{}\n")
+            except pa.ArrowNotImplementedError:
+                raise ConfigError(f"schema: column {field.name!r} cannot be read from JSON as {field.type}") from None
+
+
+def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
+    """The column as the schema has it."""
+    try:
+        array = array if array.type == field.type else array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from None
+    if array.null_count and not field.nullable:
+        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says it never is")
+    return array
+
+
+def _without_nulls(type_: pa.DataType) -> pa.DataType:
+    """The type with text where only nulls were seen."""
+    if pa.types.is_null(type_):
+        return pa.string()
+    if pa.types.is_list(type_):
+        return pa.list_(_without_nulls(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_without_nulls(field.type)) for field in type_])
+    return type_

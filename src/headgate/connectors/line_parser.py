@@ -1,0 +1,75 @@
+"""From blocks of whole lines to batches, and finding the lines that are to blame when that fails."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import pyarrow as pa
+
+
+class BadLine(Exception):
+    """A line that cannot be parsed: where it begins in its block (bytes), its text and what is wrong with it."""
+
+    def __init__(self, position: int, line: bytes, reason: str) -> None:
+        super().__init__(reason)
+        self.position, self.reason = position, reason
+        self.text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
+
+
+class LineParser(ABC):
+    """Parses blocks of whole lines of one file into batches of `schema`."""
+
+    schema: pa.Schema
+
+    def parse(self, lines: bytes) -> pa.RecordBatch:
+        """The rows of whole lines. Raises BadLine for the first that does not fit."""
+        try:
+            return self._parse(lines)
+        except pa.ArrowInvalid:
+            raise self._first_bad(lines) from None
+
+    def parse_good(self, lines: bytes) -> tuple[pa.RecordBatch, list[BadLine]]:
+        """The rows of the lines that fit, and the lines that do not, each in their order."""
+        good: list[pa.RecordBatch] = []
+        bad: list[BadLine] = []
+        self._sort(lines, 0, good, bad)
+        return pa.concat_batches(good) if good else pa.RecordBatch.from_pylist([], self.schema), bad
+
+    @abstractmethod
+    def _parse(self, lines: bytes) -> pa.RecordBatch:
+        """The rows of whole lines. Raises pa.ArrowInvalid if one of them does not fit."""
+
+    def _reason(self, error: pa.ArrowInvalid) -> str:
+        """What is wrong, in the file's terms."""
+        return str(error)
+
+    def _sort(self, lines: bytes, start: int, good: list[pa.RecordBatch], bad: list[BadLine]) -> None:
+        """Halve what does not parse until the lines that are to blame stand alone."""
+        try:
+            good.append(self._parse(lines))
+        except pa.ArrowInvalid as error:
+            middle = lines.rfind(b"\n", 0, len(lines) // 2) + 1 or lines.find(b"\n") + 1
+            if middle == len(lines):
+                bad.append(BadLine(start, lines, self._reason(error)))
+            else:
+                self._sort(lines[:middle], start, good, bad)
+                self._sort(lines[middle:], start + middle, good, bad)
+
+    def _first_bad(self, block: bytes) -> BadLine:
+        """Bisect for the first line with which the lines up to it do not parse."""
+        lines = [line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]
+        good, bad = 0, len(lines)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if self._why_not(b"".join(lines[good:middle])) is None:
+                good = middle
+            else:
+                bad = middle
+        return BadLine(sum(map(len, lines[:good])), lines[good], str(self._why_not(lines[good])))
+
+    def _why_not(self, lines: bytes) -> str | None:
+        try:
+            self._parse(lines)
+        except pa.ArrowInvalid as error:
+            return self._reason(error)
+        return None

@@ -1,0 +1,205 @@
+"""Files of lines as a source: byte-range splits, read in blocks of whole lines; bad lines fail the job or go aside."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.files import DataFile, Paths, absolute_all, expand, reading
+from headgate.connectors.line_parser import BadLine, LineParser
+from headgate.connectors.lines import BLOCK_BYTES, line_blocks
+from headgate.connectors.splits import SplitReader, check_split_size
+from headgate.errors import SourceError
+
+BOM = b"\xef\xbb\xbf"
+#: The tag of the side output for bad lines, and its columns; `offset` is in bytes of the decompressed text, `line`
+#: counts from 1.
+BAD = "bad"
+BAD_LINES = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("error", pa.string(), nullable=False),
+    ]
+)
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_LONGEST_SHOWN = 200
+_MOST_ROWS = 65_536
+_NO_END = 1 << 62
+
+TakeBad = Callable[[pa.RecordBatch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A split: the lines of `file` from `start` to `end` (bytes), as `line_blocks` deals them."""
+
+    file: DataFile
+    start: int
+    end: int
+
+
+class LineSource(Source):
+    """Base of the sources that read files of lines; a subclass says how lines are parsed, and sets `schema`."""
+
+    sides = MappingProxyType({BAD: BAD_LINES})
+    #: What to do about a bad line, in its error.
+    remedy: str
+
+    def __init__(self, paths: Paths, split_size: int | str) -> None:
+        self._paths = absolute_all(paths)
+        self._split_size = check_split_size(split_size)
+        self._splits: list[ByteRange] = []
+
+    def prepare(self) -> None:
+        """List the files and cut them into splits. Raises SourceError."""
+        self._splits = [split for file in expand(self._paths) for split in _cut(file, self._split_size)]
+
+    def files(self) -> list[DataFile]:
+        """What a job that starts now reads."""
+        return expand(self._paths)
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Reads this subtask's splits. Bad lines go to the side output where that is read."""
+        bad = context.sides.get(BAD)
+        return SplitReader(self._splits, lambda split: self.batches(split, bad), context)
+
+    def batches(self, split: ByteRange, bad: TakeBad | None) -> Iterator[pa.RecordBatch]:
+        """The split's rows, some 1 MiB of text or 65,536 rows at a time. Raises SourceError for the first bad line, if
+        nobody takes them."""
+        parser = self.parser(split.file)
+        numbers = LineNumbers(split.file)
+        for offset, lines in self.blocks(split):
+            if bad is None:
+                batch = self._parsed(parser, lines, split.file, offset)
+            else:
+                batch, bad_lines = parser.parse_good(lines)
+                if bad_lines:
+                    bad(_aside(split.file, offset, lines, bad_lines, numbers.before(offset)))
+                numbers.pass_over(offset, lines)
+            for start in range(0, batch.num_rows, _MOST_ROWS):
+                yield batch.slice(start, _MOST_ROWS)
+
+    def blocks(self, split: ByteRange) -> Iterator[tuple[int, bytes]]:
+        """The split's lines, each block with its offset, without what stands before the first row."""
+        with open_text(split.file, split.start) as read:
+            for offset, lines in line_blocks(read, split.start, split.end):
+                skip = self.header_bytes(lines) if offset == 0 else 0
+                if skip < len(lines):
+                    yield offset + skip, lines[skip:]
+
+    @abstractmethod
+    def parser(self, file: DataFile) -> LineParser:
+        """What parses this file's lines. Raises SourceError."""
+
+    def header_bytes(self, lines: bytes) -> int:
+        """How much of a file's first lines comes before its rows: a byte order mark."""
+        return len(BOM) * lines.startswith(BOM)
+
+    def first_block(self, file: DataFile) -> bytes:
+        """Some lines to guess the types from. Raises SourceError if there are none."""
+        for _, lines in self.blocks(ByteRange(file, 0, BLOCK_BYTES)):
+            return lines
+        raise SourceError(f"{file.path}: has no rows to guess the types from; give schema=")
+
+    def first_file(self) -> DataFile:
+        """The first file with anything in it. Raises SourceError if there is none."""
+        file = next((file for file in expand(self._paths) if file.size), None)
+        if file is None:
+            raise SourceError(f"{', '.join(self._paths)}: all files are empty, so the types are unknown; give schema=")
+        return file
+
+    def _parsed(self, parser: LineParser, lines: bytes, file: DataFile, offset: int) -> pa.RecordBatch:
+        try:
+            return parser.parse(lines)
+        except BadLine as bad:
+            text = bad.text if len(bad.text) <= _LONGEST_SHOWN else bad.text[:_LONGEST_SHOWN] + "..."
+            raise SourceError(
+                f"{file.path}: bad line at byte {offset + bad.position}: {bad.reason}. The line is: {text!r}. "
+                f"Correct it, {self.remedy}, or read such lines with side_output({BAD!r})"
+            ) from None
+
+
+class LineNumbers:
+    """How many lines of a file stand before a block. Lines before the first block are counted when first asked for."""
+
+    def __init__(self, file: DataFile) -> None:
+        self._file = file
+        self._first: int | None = None
+        self._before_first: int | None = None
+        self._passed = 0
+
+    def before(self, offset: int) -> int:
+        """Lines before the block at `offset`; those before it were passed over."""
+        if self._before_first is None:
+            self._before_first = _count_lines(self._file, offset if self._first is None else self._first)
+        return self._before_first + self._passed
+
+    def pass_over(self, offset: int, lines: bytes) -> None:
+        self._first = offset if self._first is None else self._first
+        self._passed += lines.count(b"\n")
+
+
+def _aside(file: DataFile, offset: int, lines: bytes, bad: list[BadLine], lines_before: int) -> pa.RecordBatch:
+    """Bad lines of a block as rows of `BAD_LINES`."""
+    numbers, at, number = [], 0, lines_before + 1
+    for line in bad:
+        number += lines.count(b"\n", at, line.position)
+        at = line.position
+        numbers.append(number)
+    columns = [
+        [file.path] * len(bad),
+        [offset + line.position for line in bad],
+        numbers,
+        [line.text for line in bad],
+        [line.reason for line in bad],
+    ]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, BAD_LINES, strict=True)], schema=BAD_LINES
+    )
+
+
+def _count_lines(file: DataFile, end: int) -> int:
+    """Line breaks in the first `end` bytes of a file's text."""
+    count = 0
+    with open_text(file, 0) as read:
+        while end and (chunk := read(min(end, BLOCK_BYTES))):
+            count += chunk.count(b"\n")
+            end -= len(chunk)
+    return count
+
+
+def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
+    """Byte ranges of `split_size`; a compressed file cannot be entered in the middle and is one."""
+    if file.path.endswith(_COMPRESSED):
+        return [ByteRange(file, 0, _NO_END)]
+    return [ByteRange(file, at, min(at + split_size, file.size)) for at in range(0, file.size, split_size)]
+
+
+@contextmanager
+def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
+    """Gives a `read(n)` of the file's text from byte `start` on, and no further than the size it had at first."""
+    with reading(file.path):
+        if file.path.endswith(_COMPRESSED):
+            with file.filesystem.open_input_stream(file.path) as stream:
+                yield stream.read
+            return
+        with file.filesystem.open_input_file(file.path) as stream:
+            stream.seek(start)
+
+            def read(most: int) -> bytes:
+                wanted = min(most, file.size - stream.tell())
+                data: bytes = stream.read(wanted)
+                if wanted and not data:
+                    raise SourceError(f"{file.path}: became shorter while the job ran; run it again on files at rest")
+                return data
+
+            yield read

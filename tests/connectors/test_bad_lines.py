@@ -1,0 +1,127 @@
+"""Bad lines put aside: all of them, each with its place, and every good line is a row all the same."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate.connectors.base import Source
+from headgate.connectors.line_source import BAD_LINES
+from tests.connectors.conftest import drain, reader_context
+
+SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
+GOOD = st.sampled_from(["1,x", "2,", "-3,é", "4,long " * 5])
+WRONG = st.sampled_from(["oops", "x,y", "1,2,3", "1,é,", '5,"', "é"])
+
+
+def read(source: Source, parallelism: int) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Rows, and bad lines, of all subtasks."""
+    source.prepare()
+    rows: list[dict[str, object]] = []
+    bad: list[pa.RecordBatch] = []
+    for subtask in range(parallelism):
+        context = reader_context(subtask, parallelism)
+        context.sides["bad"] = bad.append  # type: ignore[index]
+        rows += [row for batch in drain(source.reader(context)) for row in batch.to_pylist()]
+    for batch in bad:
+        assert batch.schema == BAD_LINES
+        batch.validate(full=True)
+    return rows, sorted((row for batch in bad for row in batch.to_pylist()), key=lambda row: (row["file"], row["line"]))
+
+
+def expected_of(path: Path, lines: Sequence[str], header: int = 1) -> list[tuple[str, int, int, str]]:
+    """File, offset, line and text of the bad ones."""
+    found, offset = [], sum(map(len, ["a,b\n"] * header))
+    for number, line in enumerate(lines, start=1 + header):
+        if line.count(",") != 1 or '"' in line or line.startswith("x"):
+            found.append((str(path), offset, number, line))
+        offset += len(line.encode()) + 1
+    return found
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lines=st.lists(GOOD | WRONG, min_size=1, max_size=20),
+    split_size=st.integers(1, 200),
+    parallelism=st.integers(1, 3),
+)
+def test_wherever_they_are(tmp_path: Path, lines: list[str], split_size: int, parallelism: int) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "".join(f"{line}\n" for line in lines))
+    rows, bad = read(hg.sources.csv(path, schema=SCHEMA, split_size=split_size), parallelism)
+    expected = expected_of(path, lines)
+    assert [(row["file"], row["offset"], row["line"], row["text"]) for row in bad] == expected
+    assert all(row["error"] for row in bad)
+    good = [line for line in lines if line not in {text for _, _, _, text in expected}]
+    assert sorted(f"{row['a']},{row['b'] or ''}" for row in rows) == sorted(good)
+
+
+def test_in_many_blocks_and_a_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.connectors.lines.BLOCK_BYTES", 50)
+    lines = [f"{number},x" if number % 7 else f"bad {number}" for number in range(200)]
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(("a,b\n" + "\n".join(lines)).encode()))
+    rows, bad = read(hg.sources.csv(path, schema=SCHEMA), 1)
+    assert len(rows) == 171
+    assert [(row["line"], row["text"]) for row in bad] == [
+        (number + 2, line) for number, line in enumerate(lines) if line.startswith("bad")
+    ]
+    assert [row["offset"] for row in bad] == [offset for _, offset, _, _ in expected_of(path, lines)]
+
+
+@pytest.mark.parametrize("make", [hg.sources.json_lines, hg.sources.text])
+def test_of_other_formats(tmp_path: Path, make: Callable[..., Source]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b'{"value": "1"}\n{"value": "\xff"}\n{"value": "2"}\n')
+    options = {"schema": pa.schema({"value": pa.string()})} if make is hg.sources.json_lines else {}
+    rows, bad = read(make(path, **options), 1)
+    assert len(rows) == 2
+    [line] = bad
+    assert (line["offset"], line["line"], line["error"]) == (15, 2, "it is not UTF-8: invalid start byte")
+    assert line["text"] == r'{"value": "\xff"}'
+
+
+def test_the_whole_text_of_long_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "x" * 5000 + ",y\n")
+    _, [bad] = read(hg.sources.csv(path, schema=SCHEMA), 1)
+    assert bad["text"] == "x" * 5000 + ",y"
+
+
+def test_a_file_of_nothing_else_is_read_in_reasonable_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "oops\n" * 3000)
+    rows, bad = read(hg.sources.csv(path, schema=SCHEMA), 1)
+    assert rows == [] and [row["line"] for row in bad] == list(range(2, 3002))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_in_a_job(tmp_path: Path, parallelism: int) -> None:
+    lines = [f"{number},x" if number % 7 else f"bad {number}" for number in range(1000)]
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "\n".join(lines))
+    env = hg.StreamEnvironment(parallelism=parallelism, deployment=hg.LocalDeployment(2, processes=parallelism > 1))
+    stream = env.from_source(hg.sources.csv(path, schema=SCHEMA, split_size="1 kb"))
+    bad = hg.sinks.collect()
+    stream.side_output("bad").filter("line > 100").sink_to(bad)
+    total = stream.key_by().aggregate(final=True, rows=hg.count(), total=hg.sum("a")).collect().to_pylist()
+    good = [number for number in range(1000) if number % 7]
+    assert total == [{"rows": len(good), "total": sum(good)}]
+    assert sorted(bad.to_table()["line"].to_pylist()) == [n + 2 for n in range(0, 1000, 7) if n + 2 > 100]
+
+
+def test_where_nobody_reads_them_they_fail_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,x\noops\n")
+    stream = hg.StreamEnvironment().from_source(hg.sources.csv(path, schema=SCHEMA))
+    stream.side_output("bad")
+    with pytest.raises(hg.SourceError, match="bad line at byte 8.*or read such lines with side_output"):
+        stream.collect()
+    assert stream.side_output("bad").collect()["line"].to_pylist() == [3]
