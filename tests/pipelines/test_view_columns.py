@@ -1,4 +1,4 @@
-"""Columns of views, whose rows Arrow cannot take, come as large ones; run-end encoded ones are refused."""
+"""Columns whose rows Arrow cannot take come as plain ones: views as large columns, runs as their values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,21 @@ def test_a_function_may_return_views() -> None:
     assert back.schema == PLAIN and sorted(back["n"].to_pylist()) == sorted([0, 1, 2, 3] * 2)
 
 
-def test_run_end_encoded_columns_are_refused() -> None:
-    column = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None]))
-    with pytest.raises(hg.PlanError, match="column 'x' is run_end_encoded.* decode it"):
+RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None]))
+
+
+def test_run_end_encoded_columns_come_as_their_values() -> None:
+    batch = pa.record_batch({"x": RUNS, "n": pa.array([0, 1, 2])})
+    env = hg.StreamEnvironment(parallelism=2)
+    stream = env.from_source(hg.sources.iterable([batch, batch.slice(1)]))
+    assert stream.schema == pa.schema({"x": pa.string(), "n": pa.int64()})
+    counted = stream.key_by("x").aggregate(final=True, rows=hg.count()).collect().to_pylist()
+    assert sorted(counted, key=str) == [{"x": "a", "rows": 3}, {"x": None, "rows": 2}]
+    back = stream.map_batches(lambda _: batch, schema=batch.schema).rebalance().collect()
+    assert sorted(back["n"].to_pylist()) == sorted([0, 1, 2] * 2) and back.schema == stream.schema
+
+
+def test_runs_within_other_columns_are_refused() -> None:
+    column = pa.StructArray.from_arrays([RUNS], ["r"])
+    with pytest.raises(hg.PlanError, match="column 'x' is struct<r: run_end_encoded.* decode what is inside"):
         hg.StreamEnvironment().from_source(hg.sources.iterable([pa.record_batch({"x": column})]))

@@ -31,7 +31,7 @@ def check_columns(where: str, columns: Iterable[object], schema: pa.Schema) -> t
 def check_schema(where: str, schema: object) -> pa.Schema:
     """A schema that rows can have: an Arrow schema with columns of different names, none of them ours.
 
-    Columns with dictionaries and views come as plain ones, for so their rows travel.
+    Columns with dictionaries, runs and views come as plain ones, for so their rows travel.
     """
     if not isinstance(schema, pa.Schema):
         raise PlanError(f"{where}: schema= must be a pyarrow.Schema of the rows that come out, not {schema!r}")
@@ -41,12 +41,10 @@ def check_schema(where: str, schema: object) -> pa.Schema:
         if schema.names.count(name) > 1:
             raise PlanError(f"{where}: the schema has two columns named {name!r}; rename one")
     check_names(where, schema.names)
-    for field in schema:
-        if pa.types.is_run_end_encoded(field.type):
-            raise PlanError(
-                f"{where}: column {field.name!r} is {field.type}; decode it: pyarrow.compute.run_end_decode"
-            )
     plain = plain_schema(schema)
+    for field in plain:
+        if "run_end_encoded<" in str(field.type) or "dictionary<" in str(field.type):
+            raise PlanError(f"{where}: column {field.name!r} is {field.type}; decode what is inside it to values")
     return schema if plain.types == schema.types else plain
 
 

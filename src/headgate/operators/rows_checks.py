@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headgate.errors import UserFunctionError
 from headgate.operators.base import function_name
-from headgate.records.arrow import describe_difference, plain_schema
+from headgate.records.arrow import describe_difference, plain_batch, plain_schema
 
 Function = Callable[..., Any]
 Row = dict[str, Any]
@@ -52,7 +52,7 @@ def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.R
             raise UserFunctionError(
                 f"{name} returned other columns than schema= declares: {_difference(schema, result.schema)}"
             )
-        return _declared(name, result.cast(plain).columns, schema)
+        return _declared(name, plain_batch(result, plain).columns, schema)
     return _declared(name, result.columns, schema)
 
 

@@ -6,7 +6,9 @@ decoding: Arrow trusts the offsets in a message, and a corrupt one would end the
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from headgate.errors import ExchangeError
@@ -17,8 +19,8 @@ CHECKSUM_BYTES = 8
 class BatchCodec:
     """Encodes and decodes the batches of one exchange; the schema comes from the plan and never travels.
 
-    Dictionary columns are sent as their values: `schema` is what a reader gets. With `paranoid` every decoded batch is
-    fully validated.
+    Dictionary and run-end encoded columns are sent as their values: `schema` is what a reader gets. With `paranoid`
+    every decoded batch is fully validated.
     """
 
     __slots__ = ("_paranoid", "_row_bytes", "schema")
@@ -44,7 +46,7 @@ class BatchCodec:
                 raise ExchangeError(
                     f"a batch with another schema was written: {describe_difference(self.schema, plain)}"
                 )
-            batch = batch.cast(self.schema)
+            batch = plain_batch(batch, self.schema)
         message = batch.serialize()
         return xxhash.xxh3_64_digest(message), message
 
@@ -52,9 +54,12 @@ class BatchCodec:
         """The batch in `message`, without copying; raises ExchangeError when it is not what was sent."""
         if xxhash.xxh3_64_digest(message) != checksum:
             raise ExchangeError("checksum mismatch: a record batch was damaged between writer and reader")
-        batch = pa.ipc.read_record_batch(message, self.schema)
-        if self._paranoid:
-            batch.validate(full=True)
+        try:
+            batch = pa.ipc.read_record_batch(message, self.schema)
+            if self._paranoid:
+                batch.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise ExchangeError(f"stream corrupted: a message is not a record batch: {error}") from error
         return batch
 
 
@@ -68,8 +73,46 @@ def _fixed_row_bytes(schema: pa.Schema) -> float | None:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as it travels: dictionary columns as their values, views as large columns, no metadata."""
-    return pa.schema([_plain_field(field) for field in schema])
+    """The schema as it travels: dictionary and run-end encoded columns as their values, views as large columns, no
+    metadata."""
+    return pa.schema([_plain_column(field) for field in schema])
+
+
+def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in `schema`, which is its plain schema."""
+    columns = map(plain_array, batch.columns, schema.types)
+    return pa.RecordBatch.from_arrays(list(columns), schema=schema)
+
+
+def plain_array(column: pa.Array, plain: pa.DataType) -> pa.Array:
+    """The column in the type that `plain_schema` gives it."""
+    if pa.types.is_run_end_encoded(column.type):
+        runs = np.searchsorted(column.run_ends, column.offset + np.arange(len(column)), side="right")
+        return plain_array(column.values, plain).take(pa.array(runs))
+    if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
+        return _list_of_view(column, plain)
+    return column if column.type.equals(plain) else column.cast(plain)
+
+
+def _list_of_view(column: pa.Array, plain: pa.DataType) -> pa.Array:
+    """By hand: Arrow's cast makes lists with too few offsets."""
+    offsets = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(pc.list_value_length(column).fill_null(0), out=offsets[1:])
+    kind, width = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(plain) else (pa.ListArray, pa.int32())
+    values = plain_array(column.flatten(), plain.value_type)
+    return kind.from_arrays(pa.array(offsets, width), values, type=plain, mask=column.is_null())
+
+
+def _plain_column(field: pa.Field) -> pa.Field:
+    """Runs and views of lists are decoded where they are whole columns: within others Arrow cannot cast them."""
+    data_type = field.type
+    if pa.types.is_run_end_encoded(data_type):
+        data_type = data_type.value_type
+    elif pa.types.is_list_view(data_type):
+        data_type = pa.list_(data_type.value_field)
+    elif pa.types.is_large_list_view(data_type):
+        data_type = pa.large_list(data_type.value_field)
+    return pa.field(field.name, plain_type(data_type), field.nullable)
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
@@ -84,6 +127,9 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
         return pa.large_binary()
     if pa.types.is_dictionary(data_type):
         return plain_type(data_type.value_type)
+    if isinstance(data_type, pa.BaseExtensionType):
+        storage = plain_type(data_type.storage_type)
+        return data_type if storage.equals(data_type.storage_type) else storage
     if pa.types.is_struct(data_type):
         return pa.struct([_plain_field(child) for child in data_type])
     if pa.types.is_large_list(data_type):

@@ -19,6 +19,7 @@ from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.errors import HeadgateError, JobCancelled, from_wire
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.base import MAX_TIME, MIN_TIME, OperatorContext
+from headgate.records.arrow import plain_batch
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.runtime.chain import Chained, ToOperator, placed
 from headgate.runtime.input import TaskInput
@@ -94,7 +95,7 @@ class SourceHead:
                 return MORE
             self.rows += batch.num_rows
             if self._plain is not None:
-                batch = batch.cast(self._plain)
+                batch = plain_batch(batch, self._plain)
             watermark = self._watermarks.observe(batch, reader.split) if self._watermarks is not None else MIN_TIME
         except Exception as error:
             raise placed(error, self.context) from error
