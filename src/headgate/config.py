@@ -76,6 +76,12 @@ class Config:
     port_range: tuple[int, int] | None = None
     spill_dir: str | None = None
     paranoid: bool = False
+    debloat: bool = False
+    debloat_target: float = 1.0
+    debloat_period: float = 0.2
+    debloat_samples: int = 20
+    debloat_threshold_percentages: int = 25
+    min_segment_size: int = 256
 
     def __init__(self, **options: Any) -> None:
         known = {field.name: field.default for field in dataclasses.fields(Config)}
@@ -93,7 +99,8 @@ class Config:
         at_least = {"message_size": 1, "network_memory": self.segment_size, "buffers_per_channel": 0,
                     "floating_buffers_per_gate": 1, "max_buffers_per_channel": 1, "max_overdraft_buffers_per_gate": 0,
                     "slots_per_task": 1, "watermark_interval": 0, "latency_interval": 0,
-                    "slots_timeout": 0}  # fmt: skip
+                    "slots_timeout": 0, "debloat_samples": 1, "debloat_threshold_percentages": 0,
+                    "min_segment_size": 1}  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)} is impossible: it must be at least {least}")
@@ -104,8 +111,9 @@ class Config:
                 'buffer_timeout must be a duration, 0 (flush every batch), -1 (only when full) or "adaptive" (when the '
                 "reader has nothing left)"
             )
-        if self.heartbeat_timeout <= 0:
-            raise ConfigError("heartbeat_timeout must be above 0")
+        for name in ("heartbeat_timeout", "debloat_target", "debloat_period"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be above 0")
         if self.max_parallelism is not None and not 1 <= self.max_parallelism <= 32768:
             raise ConfigError(f"max_parallelism={self.max_parallelism} is impossible: it must be from 1 to 32768")
         if self.port_range is not None and not 0 < self.port_range[0] <= self.port_range[1] < 65536:
@@ -151,10 +159,13 @@ def _ports(value: object) -> tuple[int, int] | None:
 
 
 _PARSERS: dict[str, Any] = {
-    **dict.fromkeys(("segment_size", "message_size", "network_memory"), size),
-    **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "heartbeat_timeout"), seconds),
+    **dict.fromkeys(("segment_size", "message_size", "network_memory", "min_segment_size"), size),
+    **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "heartbeat_timeout",
+                     "debloat_target", "debloat_period"), seconds),
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
-                     "max_overdraft_buffers_per_gate", "slots_per_task"), _whole),
+                     "max_overdraft_buffers_per_gate", "slots_per_task", "debloat_samples",
+                     "debloat_threshold_percentages"), _whole),
     "buffer_timeout": _timeout,
     "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "paranoid": _flag,
+    "debloat": _flag,
 }  # fmt: skip

@@ -481,3 +481,24 @@ def test_markers_reach_every_channel_in_time(make: MakeRig) -> None:
         rig.writer.emit_marker(LatencyMarker(time, 1, 0))
     seen = rig.read_all()
     assert all(seen) and sorted(marker.time for channel in seen for marker in channel) == list(range(200))  # type: ignore[attr-defined]
+
+
+# ---- readers that want smaller buffers
+
+
+def test_messages_shrink_with_the_buffers_that_a_reader_wants(make: MakeRig) -> None:
+    """Rows of 8 bytes; half a segment makes half a message."""
+    rig = make(Rebalance(2, start=0), 2, segment=32768, message_size=16384)
+    rig.partition.subpartitions[0].buffer_size = 16384
+    for channel in range(2):
+        rig.writer.emit(rows(channel, 1024))
+    assert rig.partition.bytes_out > 8192 and rig.writer.pending_bytes == 8192, "one of two has its message"
+    rig.writer.flush()
+    assert rig.read(0) == (numbers(0, 1024),)
+
+
+def test_a_broadcast_heeds_the_reader_that_wants_least(make: MakeRig) -> None:
+    rig = make(Broadcast(2), 2, segment=32768, message_size=16384)
+    rig.partition.subpartitions[1].buffer_size = 16384
+    rig.writer.emit(rows(0, 1024))
+    assert rig.writer.pending_bytes == 0

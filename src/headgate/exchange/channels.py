@@ -72,6 +72,11 @@ class InputChannel:
         return 0
 
     @property
+    def buffers_in_use(self) -> int:
+        """Data buffers on their way to the task, those included that still wait at the producer."""
+        return 0
+
+    @property
     def queued_bytes(self) -> int:
         """Received and not yet polled; what a local channel reads still belongs to its producer."""
         return 0
@@ -113,6 +118,10 @@ class LocalInputChannel(InputChannel):
 
     def announce_buffer_size(self, size: int) -> None:
         self._subpartition.buffer_size = size
+
+    @property
+    def buffers_in_use(self) -> int:
+        return self._subpartition.backlog
 
     def release(self) -> None:
         self._subpartition.release()
@@ -185,6 +194,7 @@ class RemoteInputChannel(InputChannel):
         self._sequence = 0
         self._released = False
         self._error: HeadgateError | None = None
+        self._backlog = 0
         self.bytes_in = 0
         self.buffers_in = 0
 
@@ -222,6 +232,7 @@ class RemoteInputChannel(InputChannel):
         self._push(sequence, Buffer(segment, 0, size, self._recycle))
 
     def on_read(self, backlog: int) -> None:
+        self._backlog = backlog
         self._notify(self.index)
         self._buffers.on_backlog(backlog)
 
@@ -250,6 +261,7 @@ class RemoteInputChannel(InputChannel):
             self._notify_priority(self.index)
 
     def on_backlog(self, backlog: int) -> None:
+        self._backlog = backlog
         self._buffers.on_backlog(backlog)
 
     def _push(self, sequence: int, item: Buffer | Event) -> None:
@@ -324,6 +336,10 @@ class RemoteInputChannel(InputChannel):
     @property
     def queue_length(self) -> int:
         return len(self._received)
+
+    @property
+    def buffers_in_use(self) -> int:
+        return len(self._received) + self._backlog
 
     @property
     def queued_bytes(self) -> int:

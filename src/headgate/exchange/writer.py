@@ -15,6 +15,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from headgate.exchange.debloater import debloated_message_size
 from headgate.exchange.flush import AdaptiveFlush
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
@@ -51,6 +52,7 @@ class RecordWriter:
         self._budget = budget
         self._count = budget.count()
         self._message_size = message_size
+        self._segment_size = partition.pool.segment_size
         self._buffer_timeout = -1.0 if buffer_timeout == "adaptive" else buffer_timeout
         self._adaptive = AdaptiveFlush() if buffer_timeout == "adaptive" else None
         self._unflushed: set[int] = set()  # channels with anything that their reader cannot see, if adaptive
@@ -87,7 +89,7 @@ class RecordWriter:
             pending.add(rows, row_bytes, held)
             if self._adaptive is not None:
                 self._unflushed.update(pending.channels)
-            if pending.bytes >= self._message_size:
+            if pending.bytes >= self._message_size_for(pending):
                 self._cut(pending)
         if self._budget.is_exceeded:
             largest = max(self._pending, key=lambda pending: pending.bytes)
@@ -236,9 +238,18 @@ class RecordWriter:
             pending.watermark_sent_at = self._clock()
             self._write(pending, Watermark(time))
 
+    def _message_size_for(self, pending: PendingSlices) -> int:
+        """Less where readers want smaller buffers; for several the least that any of them wants."""
+        size = min(
+            self.partition.subpartitions[channel].buffer_size or self._segment_size for channel in pending.channels
+        )
+        if size >= self._segment_size:
+            return self._message_size
+        return debloated_message_size(self._message_size, size, self._segment_size)
+
     def _cut(self, pending: PendingSlices) -> None:
         if pending.rows:
-            batches, released = pending.cut(self._message_size)
+            batches, released = pending.cut(self._message_size_for(pending))
             self._count.bytes -= released
             for batch in batches:
                 self._write(pending, batch)

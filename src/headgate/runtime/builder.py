@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -41,11 +42,13 @@ from headgate.protocol.credit import BufferManager
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.chain import Chained, Directed, ToOperator, ToWriter, joined
+from headgate.runtime.debloating import Debloating
 from headgate.runtime.input import TaskInput
 from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.sink import SinkOperator
 from headgate.runtime.task import Head, InputHead, SourceHead, Task
+from headgate.runtime.time_account import Wait
 from headgate.transport.data_link import ConsumerEnd
 
 
@@ -83,6 +86,7 @@ class BuiltTask:
     partitions: list[ResultPartition]
     channels: list[InputChannel]
     gathering: Gathering | None
+    debloating: Debloating | None
 
     def sinks(self) -> list[tuple[int, SinkOperator]]:
         """Sink operators by node id."""
@@ -168,6 +172,7 @@ class _TaskAssembly:
         task = self._task = Task(
             self._name, head, self._entries, self._writers, self._mailbox, self._here.opened, self._here.done
         )
+        debloating = self._debloating(task_input, task)
         channels = [channel for gate in self._gates for channel in gate.channels]
         partitions = [writer.partition for writer in self._writers]
         return BuiltTask(
@@ -181,7 +186,16 @@ class _TaskAssembly:
             partitions,
             channels,
             self._gathering,
+            debloating,
         )
+
+    def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
+        if task_input is None or not self._here.config.debloat:
+            return None
+        idle_seconds = functools.partial(task.times.seconds, Wait.IDLE)
+        debloating = Debloating(self._gates, self._here.config, idle_seconds, task_input.set_message_size)
+        task.add_timed(debloating)
+        return debloating
 
     # --- the chain
 

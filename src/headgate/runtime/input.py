@@ -63,6 +63,10 @@ class TaskInput:
         """Bytes outside segments: messages not yet complete, and batches about to be joined."""
         return self._bytes + sum(deserializer.gathering for deserializer in self._deserializers)
 
+    def set_message_size(self, message_size: int) -> None:
+        """Join batches up to another size from now on."""
+        self._message_size = message_size
+
     def next(self) -> Element | None:
         """The next thing to do, or None when nothing is there. Watermarks never overtake rows, and wait for no others
         than those they came behind; nor do latency markers."""

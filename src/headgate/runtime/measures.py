@@ -81,7 +81,12 @@ def _latency(built: BuiltTask, instance: Operator) -> dict[int, LatencyHistogram
 
 def _task(built: BuiltTask) -> Metrics:
     task = built.task
+    debloated: Metrics = {}
+    if built.debloating is not None:
+        debloated["debloated_buffer_size"] = built.debloating.buffer_size
+        debloated["time_to_consume_s"] = built.debloating.time_to_consume
     return {
+        **debloated,
         "name": task.name,
         "idle_s": task.times.seconds(Wait.IDLE),
         "soft_backpressured_s": task.times.seconds(Wait.SOFT),

@@ -174,6 +174,17 @@ class InputHead:
     def close(self) -> None: ...
 
 
+class Timed(Protocol):
+    """What a task has to do by the clock, besides its input."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When there is something to do, in seconds of `time.monotonic`."""
+
+    def on_time(self, now: float) -> None:
+        """Do what is due."""
+
+
 class Task:
     """Runs on its own thread: `run`. Everything else may be called from any thread.
 
@@ -196,6 +207,7 @@ class Task:
         self.head = head
         self.operators = operators
         self.writers = tuple(writers)
+        self._timed: tuple[Timed, ...] = self.writers
         self._mailbox = mailbox
         self._opened = opened
         self._done = done
@@ -203,6 +215,10 @@ class Task:
         self.times = TimeAccount(time.monotonic)
         self.started_at = 0.0
         self.is_ended = False
+
+    def add_timed(self, timed: Timed) -> None:
+        """Before `run`: something else to do by the clock."""
+        self._timed = (*self._timed, timed)
 
     def begin(self) -> None:
         """All tasks of the job are open: take the first batch."""
@@ -275,16 +291,16 @@ class Task:
         self._wait(until if deadline is None else min(until, deadline), why)
 
     def _on_time(self) -> None:
-        """Let writers do what is due by the clock."""
+        """Have done what is due by the clock."""
         deadline = self._next_deadline()
         if deadline is not None and (now := time.monotonic()) >= deadline:
-            for writer in self.writers:
-                writer.on_time(now)
+            for timed in self._timed:
+                timed.on_time(now)
 
     def _next_deadline(self) -> float | None:
         earliest: float | None = None
-        for writer in self.writers:
-            deadline = writer.deadline
+        for timed in self._timed:
+            deadline = timed.deadline
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         return earliest
