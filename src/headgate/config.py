@@ -7,6 +7,7 @@ Names are Flink's, in snake_case.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import re
 from dataclasses import dataclass
 from datetime import timedelta
@@ -54,12 +55,27 @@ def microseconds(value: object) -> int:
     return round(seconds(value) * 1_000_000)
 
 
+class FlowControl(enum.StrEnum):
+    """What keeps a producer from sending more than its consumers take; see `docs/exchange.md`."""
+
+    CREDIT = "credit"
+    TCP = "tcp"
+
+
+def _flow_control(value: object) -> FlowControl:
+    try:
+        return FlowControl(value)  # type: ignore[arg-type]
+    except ValueError:
+        raise ConfigError(f"{value!r} is none of {', '.join(repr(each.value) for each in FlowControl)}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Options of one job; see `docs/configuration.md`. Raises ConfigError for an unknown or impossible value."""
 
     segment_size: int = 32 << 10
     message_size: int = 128 << 10
+    flow_control: FlowControl = FlowControl.CREDIT
     network_memory: int = 64 << 20
     buffers_per_channel: int = 2
     floating_buffers_per_gate: int = 8
@@ -165,7 +181,7 @@ _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
                      "max_overdraft_buffers_per_gate", "slots_per_task", "debloat_samples",
                      "debloat_threshold_percentages"), _whole),
-    "buffer_timeout": _timeout,
+    "buffer_timeout": _timeout, "flow_control": _flow_control,
     "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "paranoid": _flag,
     "debloat": _flag,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.config import Config, seconds, size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
-PARSERS = {"size": size, "int": int, "duration": seconds, "bool": lambda text: text == "True"}
+PARSERS = {"size": size, "int": int, "duration": seconds, "bool": lambda text: text == "True", "text": str}
 
 
 def rows() -> dict[str, dict[str, str]]:

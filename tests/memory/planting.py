@@ -48,7 +48,8 @@ class PlantedBug:
         place = f"{self.owner.__name__}.{self.method}"
         assert source.count(self.right) == 1, f"{self.name}: {self.right!r} is not once in {place}; adapt the bug"
         made: dict[str, Any] = {}
-        code = compile(source.replace(self.right, self.wrong), f"<{self.name}>", "exec")
+        edited = source.replace(self.right, self.wrong).replace("super()", f"super({self.owner.__name__}, self)")
+        code = compile(edited, f"<{self.name}>", "exec")
         exec(code, getattr(function, "__func__", function).__globals__, made)
         setattr(self.owner, self.method, made[self.method])
         try:

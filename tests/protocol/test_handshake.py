@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.config import FlowControl
 from headgate.errors import ExchangeError
 from headgate.protocol.handshake import (
     ANSWER_BYTES,
@@ -53,6 +54,11 @@ REFUSALS = {
     "kind": (dialler(kind=CONTROL_LINK).hello, "wrong kind of link"),
     "job": (dialler(credentials=Credentials(b"k" * 16, 3, SECRET)).hello, "another job"),
     "attempt": (dialler(credentials=Credentials(b"j" * 16, 2, SECRET)).hello, "attempt 2, here 3"),
+    "flow control": (
+        dialler(credentials=Credentials(b"j" * 16, 3, SECRET, FlowControl.TCP)).hello,
+        "flow control tcp, here credit",
+    ),
+    "no flow control": (dialler().hello[:7] + b"\xff" + dialler().hello[8:], "flow control unknown, here credit"),
 }
 
 

@@ -12,8 +12,9 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from headgate.config import FlowControl
 from headgate.errors import ExchangeError
-from headgate.exchange.channels import RemoteInputChannel
+from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
@@ -24,6 +25,7 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import ErrorResponse, PartitionRequest, encode
+from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, Watermark
 from headgate.records.events import EndOfData, EndOfPartition, encode_event
@@ -46,8 +48,17 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 class Producer:
     """A writer over `channels` subpartitions, and the end of the link that sends them."""
 
-    def __init__(self, network: NetworkThread, wake: Callable[[], None], channels: int, segment: int, cap: int) -> None:
+    def __init__(
+        self,
+        network: NetworkThread,
+        wake: Callable[[], None],
+        channels: int,
+        segment: int,
+        cap: int,
+        flow_control: FlowControl,
+    ) -> None:
         self.network = network
+        self.flow_control = flow_control
         self.memory = NetworkBufferPool(channels + cap + 1, segment, threading.Lock)
         self.pool = self.memory.create_local_pool("out", channels + 1, channels + cap + 1, subpartitions=channels)
         self.partition = ResultPartition("out", channels, self.pool, cap, threading.Lock, wake, wake)
@@ -68,7 +79,7 @@ class Producer:
         self.server.start()
 
     def _accepted(self, sock: socket.socket, peer: int) -> None:
-        end = ProducerEnd(self.network, sock, peer, self._open_view, self.lost.append)
+        end = ProducerEnd(self.network, sock, peer, self._open_view, self.lost.append, self.flow_control)
         end.start()
         self.ends.put(end)
 
@@ -95,14 +106,22 @@ class Consumer:
     """A gate of `channels` remote channels, and the end of the link that receives for them."""
 
     def __init__(
-        self, network: NetworkThread, wake: Callable[[], None], channels: list[int], segment: int, exclusive: int
+        self,
+        network: NetworkThread,
+        wake: Callable[[], None],
+        channels: list[int],
+        segment: int,
+        exclusive: int,
+        flow_control: FlowControl,
     ) -> None:
         self.network = network
+        self.flow_control = flow_control
         self.memory = NetworkBufferPool(len(channels) * exclusive + 2, segment, threading.Lock)
-        self.floating = self.memory.create_local_pool("floating", 1, 2)
+        shared = 0 if flow_control is FlowControl.CREDIT else len(channels) * exclusive
+        self.floating = self.memory.create_local_pool("floating", 1 + shared, 2 + shared)
         self.lost: list[str] = []
         self.lost_once = threading.Event()
-        self.end = ConsumerEnd(network, 0, segment, self._on_lost)
+        self.end = ConsumerEnd(network, 0, segment, self._on_lost, flow_control)
         self.gate = InputGate(wake)
         self.channels = [self._channel(number, subpartition, exclusive) for number, subpartition in enumerate(channels)]
         self.gate.channels = self.channels
@@ -110,16 +129,19 @@ class Consumer:
 
     def _channel(self, number: int, subpartition: int, exclusive: int) -> RemoteInputChannel:
         owner = f"channel {number}"
-        channel = RemoteInputChannel(
-            number,
-            (0, 0, subpartition),
-            partial(
+        buffers_of: BuffersOf = partial(SharedBuffers, self.floating, lock_factory=threading.Lock)
+        if self.flow_control is FlowControl.CREDIT:
+            buffers_of = partial(
                 BufferManager,
                 self.memory.request_exclusive(exclusive, owner),
                 self.floating,
                 lambda segments: self.memory.recycle_exclusive(segments, owner),
                 lock_factory=threading.Lock,
-            ),
+            )
+        channel = RemoteInputChannel(
+            number,
+            (0, 0, subpartition),
+            buffers_of,
             self.gate.notify,
             self.gate.notify_priority,
             self.end,
@@ -149,11 +171,18 @@ class Pair:
     """Both ends; the test's own thread is the task of either."""
 
     def __init__(
-        self, network_of: MakeNetwork, channels: int, wanted: list[int], segment: int, exclusive: int, cap: int
+        self,
+        network_of: MakeNetwork,
+        channels: int,
+        wanted: list[int],
+        segment: int,
+        exclusive: int,
+        cap: int,
+        flow_control: FlowControl,
     ) -> None:
         self.mailbox = Mailbox()
-        self.producer = Producer(network_of("producer"), self.mailbox.wake, channels, segment, cap)
-        self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive)
+        self.producer = Producer(network_of("producer"), self.mailbox.wake, channels, segment, cap, flow_control)
+        self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive, flow_control)
         self.values: list[int] = []
         self.watermarks: list[int] = []
 
@@ -216,10 +245,15 @@ def make(network_of: MakeNetwork) -> Iterator[MakePair]:
     pairs: list[Pair] = []
 
     def make_pair(
-        channels: int = 1, wanted: list[int] | None = None, segment: int = 64, exclusive: int = 1, cap: int = 3
+        channels: int = 1,
+        wanted: list[int] | None = None,
+        segment: int = 64,
+        exclusive: int = 1,
+        cap: int = 3,
+        flow_control: FlowControl = FlowControl.CREDIT,
     ) -> Pair:
         wanted = list(range(channels)) if wanted is None else wanted
-        pairs.append(Pair(network_of, channels, wanted, segment, exclusive, cap))
+        pairs.append(Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control))
         return pairs[-1]
 
     yield make_pair
@@ -227,11 +261,14 @@ def make(network_of: MakeNetwork) -> Iterator[MakePair]:
         pair.close()
 
 
+@pytest.mark.parametrize("flow_control", FlowControl)
 @pytest.mark.parametrize(
     ("channels", "segment", "exclusive"), [(1, 32, 1), (1, 512, 2), (3, 64, 1), (3, 512, 3), (8, 128, 2)]
 )
-def test_all_rows_cross_in_order_with_few_segments(make: MakePair, channels: int, segment: int, exclusive: int) -> None:
-    pair = make(channels, segment=segment, exclusive=exclusive)
+def test_all_rows_cross_in_order_with_few_segments(
+    make: MakePair, channels: int, segment: int, exclusive: int, flow_control: FlowControl
+) -> None:
+    pair = make(channels, segment=segment, exclusive=exclusive, flow_control=flow_control)
     pair.connect()
     pair.run_to_the_end([rows(100 * turn, 100) for turn in range(2 * channels)])
     assert sorted(pair.values) == list(range(200 * channels))
@@ -326,8 +363,11 @@ def test_one_channel_may_leave_and_the_others_go_on(make: MakePair) -> None:
     assert pair.consumer.lost == pair.producer.lost == []
 
 
-def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back(make: MakePair) -> None:
-    pair = make(2, segment=64)
+@pytest.mark.parametrize("flow_control", FlowControl)
+def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back(
+    make: MakePair, flow_control: FlowControl
+) -> None:
+    pair = make(2, segment=64, flow_control=flow_control)
     end = pair.connect()
     pair.producer.writer.emit(rows(0, 100))
     pair.read_values(1)
@@ -338,8 +378,11 @@ def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back
     assert pair.producer.partition.is_consumed, "nobody will ask for the rest"
 
 
-def test_a_connection_cut_by_the_consumer_is_told_once_and_frees_the_producer(make: MakePair) -> None:
-    pair = make(2, segment=64)
+@pytest.mark.parametrize("flow_control", FlowControl)
+def test_a_connection_cut_by_the_consumer_is_told_once_and_frees_the_producer(
+    make: MakePair, flow_control: FlowControl
+) -> None:
+    pair = make(2, segment=64, flow_control=flow_control)
     pair.connect()
     pair.producer.writer.emit(rows(0, 100))
     pair.read_values(1)
@@ -354,8 +397,9 @@ def test_a_connection_cut_by_the_consumer_is_told_once_and_frees_the_producer(ma
         pair.wait()
 
 
-def test_after_a_proper_leave_the_end_of_the_connection_is_no_loss(make: MakePair) -> None:
-    pair = make(segment=512)
+@pytest.mark.parametrize("flow_control", FlowControl)
+def test_after_a_proper_leave_the_end_of_the_connection_is_no_loss(make: MakePair, flow_control: FlowControl) -> None:
+    pair = make(segment=512, flow_control=flow_control)
     end = pair.connect()
     pair.run_to_the_end([rows(0, 10)])
     pair.leave()
@@ -410,3 +454,39 @@ def test_both_ends_count_what_crossed(make: MakePair) -> None:
     events = len(encode_event(EndOfData())) + len(encode_event(EndOfPartition()))
     payload = pair.producer.partition.bytes_out + events
     assert end.bytes_sent == payload and pair.consumer.end.bytes_received > payload
+
+
+def test_without_credit_nobody_reads_a_socket_while_the_input_has_no_buffer(make: MakePair) -> None:
+    """Channel 0's rows wait for a task that takes none; channel 1's, behind them in the socket, with them."""
+    pair = make(2, segment=128, flow_control=FlowControl.TCP)
+    pair.connect()
+    writer, gate, network = pair.producer.writer, pair.consumer.gate, pair.consumer.network
+    writer.emit(rows(0, 2000))
+    receiver = pair.consumer.end._receiver
+    deadline = time.monotonic() + PATIENCE
+    while not on(network, lambda: receiver.is_stopped):
+        writer.drain()
+        assert time.monotonic() < deadline, "the input's buffers never run out"
+    read = pair.consumer.end.bytes_received
+    assert on(network, lambda: receiver.is_stopped and pair.consumer.end._watched == 0)
+    assert pair.consumer.end.bytes_received == read and pair.consumer.floating.free == 0
+    assert sum(channel.queue_length for channel in gate.channels) == pair.consumer.floating.in_use
+    pair.read_values(2000)
+    assert pair.values == list(range(2000))
+
+
+def test_without_credit_a_peer_that_dies_while_nobody_reads_is_found_when_somebody_does(make: MakePair) -> None:
+    pair = make(1, segment=128, flow_control=FlowControl.TCP)
+    end = pair.connect()
+    pair.producer.writer.emit(rows(0, 2000))
+    network, receiver = pair.consumer.network, pair.consumer.end._receiver
+    deadline = time.monotonic() + PATIENCE
+    while not on(network, lambda: receiver.is_stopped):
+        pair.producer.writer.drain()
+        assert time.monotonic() < deadline, "the input's buffers never run out"
+    on(pair.producer.network, end.close)
+    while not pair.consumer.lost:
+        pair.read()
+        on(network, lambda: None)
+        assert time.monotonic() < deadline, "the loss was not seen"
+    assert len(pair.consumer.lost) == 1

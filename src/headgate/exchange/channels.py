@@ -16,6 +16,7 @@ from headgate.errors import ExchangeError, HeadgateError
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
+from headgate.protocol.decoders import Later
 from headgate.protocol.messages import (
     AckAllUserRecordsProcessed,
     BufferResponse,
@@ -130,7 +131,8 @@ class LocalInputChannel(InputChannel):
 class Connection(Protocol):
     """The consumer's end of a data link, as a channel sees it; all may be called from any thread."""
 
-    def credit_available(self, receiver: int) -> None: ...
+    def credit_available(self, receiver: int) -> None:
+        """The channel has new credit; or without credit, the buffer that a frame of its waited for."""
 
     def tell(self, message: OfChannel) -> None: ...
 
@@ -143,7 +145,7 @@ class ChannelBuffers(Protocol):
     @property
     def initial_credit(self) -> int: ...
 
-    def take(self) -> MemorySegment | None: ...
+    def take(self) -> MemorySegment | Later | None: ...
 
     def reserve(self, count: int) -> list[MemorySegment]: ...
 
@@ -162,10 +164,13 @@ class ChannelBuffers(Protocol):
     def release(self) -> None: ...
 
 
+#: Makes a channel's buffers; is given what to call when the connection is to look at them again.
+BuffersOf = Callable[[Callable[[], None]], ChannelBuffers]
+
+
 class RemoteInputChannel(InputChannel):
     """A subpartition of another TaskManager, at `address` (edge, producer, subpartition). `on_*` run on the network
-    thread, `poll` and what follows on the task thread. `buffers_of` is given what to call when the connection is to
-    look at the buffers again.
+    thread, `poll` and what follows on the task thread.
 
     Barriers that overtake, and announcements of those that may yet, wait in a queue of their own.
     """
@@ -174,7 +179,7 @@ class RemoteInputChannel(InputChannel):
         self,
         index: int,
         address: tuple[int, int, int],
-        buffers_of: Callable[[Callable[[], None]], ChannelBuffers],
+        buffers_of: BuffersOf,
         notify: NotifyGate,
         notify_priority: NotifyGate,
         connection: Connection,
@@ -208,7 +213,7 @@ class RemoteInputChannel(InputChannel):
         self._receiver = receiver
         return PartitionRequest(*self._address, receiver, self._buffers.initial_credit)
 
-    def take_segment(self) -> MemorySegment | None:
+    def take_segment(self) -> MemorySegment | Later | None:
         return self._buffers.take()
 
     def reserve_segments(self, count: int) -> list[MemorySegment]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.config import Config
+from headgate.config import Config, FlowControl
 from headgate.errors import InsufficientBuffers
 from headgate.plan.execution import ExecutionPlan
 
@@ -30,6 +30,11 @@ def output_pool(subpartitions: int, config: Config) -> PoolSize:
 def floating_pool(config: Config) -> PoolSize:
     """The buffers that the remote channels of an input share; one is enough to go on."""
     return PoolSize(1, config.floating_buffers_per_gate)
+
+
+def shared_pool(channels: int, config: Config) -> PoolSize:
+    """All buffers of an input without credit, whose channels have none of their own: as many as with credit."""
+    return PoolSize(channels, channels * config.buffers_per_channel + config.floating_buffers_per_gate)
 
 
 @dataclass(slots=True)
@@ -58,8 +63,11 @@ def network_need(plan: ExecutionPlan, taskmanager: int, config: Config) -> Netwo
             if edge.target == vertex.id:
                 channels = plan.channels(edge, subtask)
                 remote = sum(plan.place(channel.producer) != taskmanager for channel in channels)
-                need.exclusive += remote * config.buffers_per_channel
-                need.floating += floating_pool(config).required if remote else 0
+                if config.flow_control is not FlowControl.CREDIT:
+                    need.floating += remote
+                elif remote:
+                    need.exclusive += remote * config.buffers_per_channel
+                    need.floating += floating_pool(config).required
     return need
 
 

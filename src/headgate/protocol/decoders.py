@@ -3,6 +3,7 @@ many came."""
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Protocol, cast
@@ -58,11 +59,21 @@ class RequestDecoder:
         self._rest = data[position:]
 
 
+class Later(enum.Enum):
+    """The type of `LATER`."""
+
+    LATER = "there is no memory now"
+
+
+LATER: Final = Later.LATER
+
+
 class Memory(Protocol):
     """Where payloads go; the decoder's user knows what a reservation is, the decoder only carries it about."""
 
-    def allocate(self, response: BufferResponse) -> memoryview | None:
-        """A writable view of exactly `size` bytes for the payload behind this header, or None to discard it."""
+    def allocate(self, response: BufferResponse) -> memoryview | Later | None:
+        """A writable view of exactly `size` bytes for the payload behind this header; None to discard it; or LATER,
+        and `resume` asks again."""
 
     def reserve(self, receiver: int, count: int) -> list[tuple[Reservation, memoryview]]:
         """Up to `count` whole segments of a channel, for frames of its that are expected."""
@@ -111,9 +122,16 @@ class ResponseDecoder:
         self._last = -1
         self._is_streaming = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """A frame has no memory yet."""
+        return self._current is not None and self._payload is None
+
     def buffers(self) -> list[memoryview]:
-        """Where the next bytes go; never empty."""
+        """Where the next bytes go. Empty while a frame waits for memory: then nothing can be read."""
         if self._payload is None:
+            if self.is_waiting:
+                return []
             if self._staged:  # in the middle of a header: what follows is not known
                 return [self._staging]
             places = []
@@ -244,16 +262,31 @@ class ResponseDecoder:
         self._current = BufferResponse(receiver, sequence, backlog, data_type == EVENT_BUFFER, size)
         self._is_streaming = size == self._segment_size
         self.forget_ahead()
-        place = self._memory.allocate(self._current)
+        self._place(self._current)
+
+    def _place(self, response: BufferResponse) -> None:
+        """Ask for memory for the payload of the current frame."""
+        place = self._memory.allocate(response)
+        if place is LATER:
+            return
         if place is None:
-            if len(self._discard) < size:
+            if len(self._discard) < response.size:
                 self._discard = memoryview(bytearray(max(self._segment_size, MAX_EVENT)))
-            place = self._discard[:size]
+            place = self._discard[: response.size]
         else:  # of channels that are known: a peer must not make this table grow
-            self._followers[self._last] = receiver
-            self._last = receiver
+            self._followers[self._last] = response.receiver
+            self._last = response.receiver
         self._payload = place
         self._filled = 0
+
+    def resume(self) -> Iterator[Item]:
+        """Ask again for the memory that a frame waits for, if one does, and go on with what was read behind its header.
+        Run it to its end before the next call. Raises ExchangeError."""
+        response = self._current
+        if response is not None and self._payload is None:
+            self._place(response)
+            if self._payload is not None:
+                yield from self._parse(self._staged)
 
     def _fill(self, data: bytes, position: int) -> int:
         assert self._payload is not None

@@ -2,10 +2,10 @@
 
 The dialling side sends `hello | nonce`, the listening side answers `nonce | proof`, the dialling side sends its
 `proof`.
-A proof is HMAC-SHA256 over the role and both nonces, so neither side can be made to prove for the other. Version, job
-and
-attempt are part of the hello, and of what is proved: a survivor of an older attempt, another job or another release is
-refused with a reason. The same handshake serves data links and control links; `kind` keeps them apart.
+A proof is HMAC-SHA256 over the role and both nonces, so neither side can be made to prove for the other. Version, job,
+attempt and flow control are part of the hello, and of what is proved: a survivor of an older attempt, another job,
+another release or an end that counts credit otherwise is refused with a reason. The same handshake serves data links
+and control links; `kind` keeps them apart.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.config import FlowControl
 from headgate.errors import ExchangeError
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 NONCE_BYTES: Final = 32
 _PROOF_BYTES: Final = 32
-_HELLO: Final = struct.Struct(">4sHBI16sI")  # magic, version, kind, peer, job, attempt
+_HELLO: Final = struct.Struct(">4sHBBI16sI")  # magic, version, kind, flow control, peer, job, attempt
 _MAGIC: Final = b"HGT1"
 HELLO_BYTES: Final = _HELLO.size + NONCE_BYTES
 ANSWER_BYTES: Final = 1 + NONCE_BYTES + _PROOF_BYTES
@@ -31,6 +32,9 @@ _ACCEPTED, _REFUSED = b"\x01", b"\x00"
 DATA_LINK: Final = 1
 CONTROL_LINK: Final = 2
 
+_MODES: Final = dict(enumerate(FlowControl))
+_MODE_NUMBERS: Final = {mode: number for number, mode in _MODES.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
@@ -39,6 +43,7 @@ class Credentials:
     job: bytes
     attempt: int
     secret: bytes
+    flow_control: FlowControl = FlowControl.CREDIT
 
     def __repr__(self) -> str:  # a secret must not end up in a log
         return f"Credentials(job={self.job.hex()}, attempt={self.attempt})"
@@ -52,7 +57,9 @@ class Dialler:
 
     def __init__(self, credentials: Credentials, kind: int, peer: int, nonce: bytes) -> None:
         self._credentials = credentials
-        self.hello = _HELLO.pack(_MAGIC, PROTOCOL_VERSION, kind, peer, credentials.job, credentials.attempt) + nonce
+        mode = _MODE_NUMBERS[credentials.flow_control]
+        fields = (_MAGIC, PROTOCOL_VERSION, kind, mode, peer, credentials.job, credentials.attempt)
+        self.hello = _HELLO.pack(*fields) + nonce
 
     def prove(self, answer: bytes) -> bytes:
         """Check the listener's proof and return ours. Raises ExchangeError when it refuses or cannot prove itself."""
@@ -78,14 +85,16 @@ class Listener:
 
     def answer(self, hello: bytes) -> bytes:
         """The answer to a hello; when `refused` is set afterwards, send it and close."""
-        magic, version, kind, _, job, attempt = _HELLO.unpack_from(hello)
+        magic, version, kind, mode, _, job, attempt = _HELLO.unpack_from(hello)
         ours = self._credentials
+        flow_control = _MODES.get(mode, "unknown")
         for is_wrong, reason in (
             (magic != _MAGIC, "this is not a Headgate link"),
             (version != PROTOCOL_VERSION, f"protocol version {version}, here {PROTOCOL_VERSION}"),
             (kind != self._kind, "wrong kind of link"),
             (job != ours.job, "another job"),
             (attempt != ours.attempt, f"attempt {attempt}, here {ours.attempt}"),
+            (flow_control != ours.flow_control, f"flow control {flow_control}, here {ours.flow_control}"),
         ):
             if is_wrong:
                 self.refused = reason
@@ -99,5 +108,5 @@ class Listener:
             proof, self._credentials.proof(b"dialler", self._hello, self._nonce)
         ):
             raise ExchangeError("a peer that does not know this job's secret was refused")
-        peer: int = _HELLO.unpack_from(self._hello)[3]
+        peer: int = _HELLO.unpack_from(self._hello)[4]
         return peer

@@ -7,11 +7,12 @@ and goes out as one AddCredit each (`research/flink.md` 2.5).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from headgate.errors import ExchangeError
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.decoders import Reservation, ResponseDecoder
+from headgate.protocol.decoders import LATER, Item, Later, Reservation, ResponseDecoder
 from headgate.protocol.messages import (
     AddCredit,
     BacklogAnnouncement,
@@ -30,8 +31,9 @@ class ReceivingChannel(Protocol):
 
     def request(self, receiver: int) -> PartitionRequest: ...
 
-    def take_segment(self) -> MemorySegment | None:
-        """Memory for a data buffer; None when the channel is released and the data are to be discarded."""
+    def take_segment(self) -> MemorySegment | Later | None:
+        """Memory for a data buffer; None when the channel is released and the data are to be discarded; LATER when
+        there is none now."""
 
     def reserve_segments(self, count: int) -> list[MemorySegment]:
         """Memory for up to `count` data buffers that are expected; it still counts as free."""
@@ -85,11 +87,20 @@ class Receiver:
         """Where the connection's next bytes go."""
         return self._decoder.buffers()
 
+    @property
+    def is_stopped(self) -> bool:
+        """A frame waits for memory: nothing is read until there is some."""
+        return self._decoder.is_waiting
+
     def received(self, count: int) -> None:
         """`count` bytes came. Raises ExchangeError when the connection is of no more use."""
         self.bytes_received += count
+        self._deal(self._decoder.received(count))
+
+    def _deal(self, items: Iterator[Item]) -> None:
+        """Hand over what was decoded."""
         backlogs = self._backlogs
-        for item in self._decoder.received(count):
+        for item in items:
             if isinstance(item, ErrorResponse):
                 self._on_error(item)
                 continue
@@ -115,15 +126,15 @@ class Receiver:
 
     # --- the decoder's Memory
 
-    def allocate(self, response: BufferResponse) -> memoryview | None:
+    def allocate(self, response: BufferResponse) -> memoryview | Later | None:
         if response.is_event:
             return memoryview(bytearray(response.size))
         channel = self._channels.get(response.receiver)
         if channel is None:
             return None
         segment = channel.take_segment()
-        if segment is None:
-            return None
+        if segment is None or segment is LATER:
+            return segment
         self._filling = channel, segment
         return segment.view[: response.size]
 

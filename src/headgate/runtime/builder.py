@@ -11,11 +11,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from headgate.config import Config
+from headgate.config import Config, FlowControl
 from headgate.connectors.base import ReaderContext, SourceReader
 from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.errors import HeadgateError
-from headgate.exchange.channels import InputChannel, LocalInputChannel, RemoteInputChannel
+from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
@@ -37,8 +37,9 @@ from headgate.operators.partitioner import UserPartitioner
 from headgate.plan.execution import Channel, ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
-from headgate.plan.network_memory import floating_pool, output_pool
+from headgate.plan.network_memory import floating_pool, output_pool, shared_pool
 from headgate.protocol.credit import BufferManager
+from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.chain import Chained, Directed, ToOperator, ToWriter, joined
@@ -62,8 +63,8 @@ class Surroundings:
     plan: ExecutionPlan
     pool: NetworkBufferPool
     budget: PendingBudget
-    #: The link by which this TaskManager receives from another one.
-    consumer_end: Callable[[int], ConsumerEnd]
+    #: The link by which this TaskManager receives an edge's data from another one.
+    consumer_end: Callable[[int, int], ConsumerEnd]
     #: Sends a batch of a sink (by node id) to the driver; waits in the given task while the driver is behind.
     deliver: Callable[[int, pa.RecordBatch, Task], None]
     opened: Callable[[], None]
@@ -327,12 +328,8 @@ class _TaskAssembly:
         gate = InputGate(self._mailbox.wake)
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
-        floating: LocalBufferPool | None = None
-        if any(plan.place(channel.producer) != here.index for channel in wanted):
-            size = floating_pool(here.config)
-            floating = here.pool.create_local_pool(f"{name}, floating", size.required, size.maximum)
-            self._floating.append(floating)
-            self._builder.floating.append(floating)
+        remote = sum(plan.place(channel.producer) != here.index for channel in wanted)
+        pool = self._gate_pool(remote, name) if remote else None
         channels: list[InputChannel] = []
         for number, channel in enumerate(wanted):
             if plan.place(channel.producer) == here.index:
@@ -340,23 +337,39 @@ class _TaskAssembly:
                 source = partition.subpartitions[channel.subpartition]
                 channels.append(LocalInputChannel(number, source, gate.notify, gate.notify_priority))
             else:
-                assert floating is not None
-                channels.append(self._remote_channel(number, edge, channel, floating, gate, f"{name}, exclusive"))
+                assert pool is not None
+                buffers_of = self._channel_buffers(pool, f"{name}, exclusive")
+                channels.append(self._remote_channel(number, edge, channel, buffers_of, gate))
         gate.channels = channels
         return gate
 
-    def _remote_channel(
-        self, number: int, edge: JobEdge, channel: Channel, floating: LocalBufferPool, gate: InputGate, owner: str
-    ) -> RemoteInputChannel:
-        pool = self._here.pool
-        end = self._here.consumer_end(self._here.plan.place(channel.producer))
-        buffers_of = partial(
+    def _gate_pool(self, channels: int, name: str) -> LocalBufferPool:
+        """What the remote channels of a gate share: without credit, all they have."""
+        config = self._here.config
+        is_credit = config.flow_control is FlowControl.CREDIT
+        size = floating_pool(config) if is_credit else shared_pool(channels, config)
+        owner = f"{name}, {'floating' if is_credit else 'shared'}"
+        pool = self._here.pool.create_local_pool(owner, size.required, size.maximum)
+        self._floating.append(pool)
+        self._builder.floating.append(pool)
+        return pool
+
+    def _channel_buffers(self, gate_pool: LocalBufferPool, owner: str) -> BuffersOf:
+        pool, config = self._here.pool, self._here.config
+        if config.flow_control is not FlowControl.CREDIT:
+            return partial(SharedBuffers, gate_pool, lock_factory=threading.Lock)
+        return partial(
             BufferManager,
-            pool.request_exclusive(self._here.config.buffers_per_channel, owner),
-            floating,
+            pool.request_exclusive(config.buffers_per_channel, owner),
+            gate_pool,
             lambda segments: pool.recycle_exclusive(segments, owner),
             lock_factory=threading.Lock,
         )
+
+    def _remote_channel(
+        self, number: int, edge: JobEdge, channel: Channel, buffers_of: BuffersOf, gate: InputGate
+    ) -> RemoteInputChannel:
+        end = self._here.consumer_end(self._here.plan.place(channel.producer), edge.id)
         address = edge.id, channel.producer, channel.subpartition
         remote = RemoteInputChannel(number, address, buffers_of, gate.notify, gate.notify_priority, end)
         end.request(remote)

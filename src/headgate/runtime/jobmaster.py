@@ -96,7 +96,7 @@ class JobMaster:
         self._members = [_Member(index) for index in range(plan.taskmanagers)]
         self._ends = Ends(plan.job, run)
         self._late_rows = LateRowWarnings(plan.job)
-        self._credentials = Credentials(os.urandom(16), 0, os.urandom(32))
+        self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
         self._network: NetworkThread
         self._gang: Gang
         self._start_by: float | None = None

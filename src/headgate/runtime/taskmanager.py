@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.config import Config
+from headgate.config import Config, FlowControl
 from headgate.errors import ConfigError, ExchangeError, HeadgateError, TaskManagerLost
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
@@ -71,7 +71,7 @@ class TaskManager:
         self._control: ControlLink | None = None
         self._server: Server | None = None
         self._producer_ends: list[ProducerEnd] = []
-        self._consumer_ends: dict[int, ConsumerEnd] = {}
+        self._consumer_ends: dict[tuple[int, int], ConsumerEnd] = {}
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
         self._threads: dict[str, threading.Thread] = {}
@@ -186,14 +186,18 @@ class TaskManager:
             raise TaskManagerLost(f"TaskManager {self._index} cannot reach the driver at {link}")
         self._control = link
 
-    def _consumer_end(self, peer: int) -> ConsumerEnd:
-        if peer not in self._consumer_ends:
+    def _consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
+        """One connection for all edges; without credit one for each, or one edge might have to wait for another."""
+        config = self._spec.config
+        key = peer, 0 if config.flow_control is FlowControl.CREDIT else edge
+        if key not in self._consumer_ends:
             lost = self._peer_lost(peer)
-            self._consumer_ends[peer] = ConsumerEnd(self._network, peer, self._spec.config.segment_size, lost)
-        return self._consumer_ends[peer]
+            self._consumer_ends[key] = ConsumerEnd(self._network, peer, config.segment_size, lost, config.flow_control)
+        return self._consumer_ends[key]
 
     def _accepted(self, sock: Any, peer: int) -> None:
-        end = ProducerEnd(self._network, sock, peer, self._open_view, self._peer_lost(peer))
+        lost, flow_control = self._peer_lost(peer), self._spec.config.flow_control
+        end = ProducerEnd(self._network, sock, peer, self._open_view, lost, flow_control)
         self._producer_ends.append(end)
         end.start()
 
@@ -246,7 +250,7 @@ class TaskManager:
     def _start_tasks(self, message: Message) -> None:
         self._started_at = float(message["started_at"])
         addresses = message["addresses"]
-        for peer, end in self._consumer_ends.items():
+        for (peer, _), end in self._consumer_ends.items():
             host, port = addresses[peer]
             failed = self._unreachable(peer, end)
             credentials = self._spec.credentials

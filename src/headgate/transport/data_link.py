@@ -11,11 +11,13 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+from headgate.config import FlowControl
 from headgate.errors import ExchangeError
+from headgate.protocol.data_plane import new_receiver, new_sender
 from headgate.protocol.messages import ErrorResponse, OfChannel, encode
 from headgate.protocol.outgoing import Outgoing
-from headgate.protocol.receiver import Receiver, ReceivingChannel
-from headgate.protocol.sender import OpenView, Sender
+from headgate.protocol.receiver import ReceivingChannel
+from headgate.protocol.sender import OpenView
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
 
@@ -28,15 +30,23 @@ Lost = Callable[[str], None]
 
 
 class ProducerEnd:
-    """The accepted end: sends what subpartitions have and credit allows."""
+    """The accepted end: sends what subpartitions have and flow control allows."""
 
-    def __init__(self, network: NetworkThread, sock: socket.socket, peer: int, open_view: OpenView, lost: Lost) -> None:
+    def __init__(
+        self,
+        network: NetworkThread,
+        sock: socket.socket,
+        peer: int,
+        open_view: OpenView,
+        lost: Lost,
+        flow_control: FlowControl = FlowControl.CREDIT,
+    ) -> None:
         self._network = network
         self._socket = sock
         self.peer = peer
         self._lost = lost
         self._notified: deque[int] = deque()
-        self._sender = Sender(open_view, self._on_data)
+        self._sender = new_sender(flow_control, open_view, self._on_data)
         self._outgoing = Outgoing()
         self._wants_write = False
         self._open = True
@@ -149,19 +159,27 @@ class ProducerEnd:
 
 
 class ConsumerEnd:
-    """The dialling end: receives into segments, sends requests and credit."""
+    """The dialling end: receives into segments, sends requests and credit. While a frame waits for memory, it reads
+    nothing."""
 
-    def __init__(self, network: NetworkThread, peer: int, segment_size: int, lost: Lost) -> None:
+    def __init__(
+        self,
+        network: NetworkThread,
+        peer: int,
+        segment_size: int,
+        lost: Lost,
+        flow_control: FlowControl = FlowControl.CREDIT,
+    ) -> None:
         self._network = network
         self.peer = peer
         self._lost = lost
-        self._receiver = Receiver(segment_size)
+        self._receiver = new_receiver(flow_control, segment_size)
         self._socket: socket.socket | None = None
         self._notified: deque[int] = deque()
         self._told: deque[OfChannel] = deque()
         self._cancelled: deque[int] = deque()
         self._outgoing = b""
-        self._wants_write = False
+        self._watched = 0
 
     def request(self, channel: ReceivingChannel) -> int:
         """Ask for a channel's data; before or after the connection is made, on the network thread or before it runs."""
@@ -169,7 +187,7 @@ class ConsumerEnd:
         return receiver
 
     def credit_available(self, receiver: int) -> None:
-        """Any thread: a channel has new credit."""
+        """Any thread: a channel has new credit, or the buffer that a frame of its waited for."""
         self._notified.append(receiver)
         self._network.mark(self)
 
@@ -185,24 +203,26 @@ class ConsumerEnd:
 
     def established(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._network.register(sock, selectors.EVENT_READ, self)
+        self._watched = selectors.EVENT_READ
+        self._network.register(sock, self._watched, self)
         self.on_marked()
 
     def on_marked(self) -> None:
-        while self._notified:
-            self._receiver.credit_available(self._notified.popleft())
-        while self._told:
-            self._receiver.tell(self._told.popleft())
-        while self._cancelled:
-            self._receiver.cancel(self._cancelled.popleft())
-        if self._socket is not None:
-            self._write()
+        try:
+            while self._notified:
+                self._receiver.credit_available(self._notified.popleft())
+            while self._told:
+                self._receiver.tell(self._told.popleft())
+            while self._cancelled:
+                self._receiver.cancel(self._cancelled.popleft())
+        except ExchangeError as error:
+            self._fail(error.message)
+        self._write()
 
     def on_ready(self, mask: int) -> None:
         if mask & selectors.EVENT_READ:
             self._read()
-        if self._socket is not None:
-            self._write()
+        self._write()
 
     def _read(self) -> None:
         receiver = self._receiver
@@ -210,6 +230,8 @@ class ConsumerEnd:
             if self._socket is None:
                 return
             places = receiver.buffers()
+            if not places:
+                return
             try:
                 count = self._socket.recvmsg_into(places)[0]
                 if not count:
@@ -217,6 +239,7 @@ class ConsumerEnd:
                     return
                 receiver.received(count)
             except BlockingIOError:
+                receiver.received(0)
                 return
             except (OSError, ExchangeError) as error:
                 self._fail(str(error))
@@ -225,22 +248,27 @@ class ConsumerEnd:
                 return
 
     def _write(self) -> None:
-        assert self._socket is not None
+        if self._socket is None:
+            return
         self._outgoing += self._receiver.data_to_send()
-        if not self._outgoing:
-            return
-        try:
-            sent = self._socket.send(self._outgoing)
-        except BlockingIOError:
-            sent = 0
-        except OSError as error:
-            self._fail(str(error))
-            return
-        self._outgoing = self._outgoing[sent:]
-        if bool(self._outgoing) != self._wants_write:
-            self._wants_write = bool(self._outgoing)
-            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._wants_write else 0)
-            self._network.modify(self._socket, mask, self)
+        if self._outgoing:
+            try:
+                sent = self._socket.send(self._outgoing)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._fail(str(error))
+                return
+            self._outgoing = self._outgoing[sent:]
+        self._watch(self._socket)
+
+    def _watch(self, sock: socket.socket) -> None:
+        """Wait for what can be done next."""
+        reads = 0 if self._receiver.is_stopped else selectors.EVENT_READ
+        mask = reads | (selectors.EVENT_WRITE if self._outgoing else 0)
+        if mask != self._watched:
+            self._watched = mask
+            self._network.modify(sock, mask, self)
 
     def _fail(self, reason: str) -> None:
         if self._let_go():

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
@@ -94,10 +95,19 @@ class NetworkThread:
         self._selector.register(sock, mask, link)
 
     def modify(self, sock: socket.socket, mask: int, link: Link) -> None:
-        self._selector.modify(sock, mask, link)
+        """Wait for something else; with a mask of 0 for nothing, until the next `modify`."""
+        if not mask:
+            self.unregister(sock)
+            return
+        try:
+            self._selector.modify(sock, mask, link)
+        except KeyError:
+            self._selector.register(sock, mask, link)
 
     def unregister(self, sock: socket.socket) -> None:
-        self._selector.unregister(sock)
+        """Wait for nothing more of it; again is harmless."""
+        with suppress(KeyError):
+            self._selector.unregister(sock)
 
     def _run(self) -> None:
         try:

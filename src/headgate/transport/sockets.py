@@ -68,8 +68,7 @@ def _queued(sock: socket.socket, queue: int) -> int:
 
 def _drop(network: NetworkThread, sock: socket.socket) -> None:
     """Close a socket, whether or not it is registered."""
-    with suppress(KeyError):
-        network.unregister(sock)
+    network.unregister(sock)
     sock.close()
 
 

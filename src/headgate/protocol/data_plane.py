@@ -1,0 +1,21 @@
+"""Both ends of a data connection, by the kind of flow control that the job has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.config import FlowControl
+from headgate.protocol.credit import SenderCredit
+from headgate.protocol.plain_tcp import NoCredit, PlainReceiver
+from headgate.protocol.receiver import Receiver
+from headgate.protocol.sender import OpenView, Sender
+
+
+def new_sender(flow_control: FlowControl, open_view: OpenView, on_data: Callable[[int], None]) -> Sender:
+    """The producer's end."""
+    return Sender(open_view, on_data, SenderCredit if flow_control is FlowControl.CREDIT else NoCredit)
+
+
+def new_receiver(flow_control: FlowControl, segment_size: int) -> Receiver:
+    """The consumer's end."""
+    return Receiver(segment_size) if flow_control is FlowControl.CREDIT else PlainReceiver(segment_size)

@@ -1,0 +1,57 @@
+"""A link without credit under random interleaving, and the planted bugs that this finds (docs/planted-bugs.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from headgate.protocol.decoders import ResponseDecoder as Responses
+from headgate.protocol.outgoing import Outgoing
+from headgate.protocol.plain_tcp import PlainReceiver, SharedBuffers
+from tests.exchange.plain_machine import PlainMachine
+from tests.memory.planting import HUNT, PlantedBug, assert_caught
+
+LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
+
+BUGS = [
+    PlantedBug("a frame without a buffer waits for none", SharedBuffers, "take",
+               "self._waiting = self._pool.add_listener(self._offer)", "self._waiting = True"),
+    PlantedBug("the buffer that came for a frame is not taken", SharedBuffers, "take",
+               "segment, self._offered = self._offered, None", "segment = None"),
+    PlantedBug("a channel without a buffer discards", SharedBuffers, "take",
+               "return LATER if segment is None else segment", "return segment"),
+    PlantedBug("a frame waits for good after its first buffer", SharedBuffers, "_offer", "self._waiting = False",
+               "pass"),
+    PlantedBug("a buffer comes and tells nobody", SharedBuffers, "_offer", "self._on_buffer()", "pass"),
+    PlantedBug("a released channel keeps the buffer that had come", SharedBuffers, "release",
+               "self._pool.recycle(segment)", "pass"),
+    PlantedBug("a consumed shared buffer is lost", SharedBuffers, "recycle", "self._pool.recycle(segment)", "pass"),
+    PlantedBug("a reserved shared buffer is lost", SharedBuffers, "unreserve", "self._pool.recycle(segment)",
+               "pass"),
+    PlantedBug("a buffer that came does not go to the frame", PlainReceiver, "credit_available",
+               "self._deal(self._decoder.resume())", "pass"),
+    PlantedBug("a frame that waits is read over", Responses, "buffers", "if self.is_waiting:", "if False:"),
+    PlantedBug("bytes behind a frame that waits are lost", Responses, "resume",
+               "yield from self._parse(self._staged)", 'yield from self._parse(b"")'),
+    PlantedBug("a socket that takes a part gets it again", Outgoing, "_drop", "del pieces[:whole]", "pass"),
+    PlantedBug("buffers are recycled before they are written", Outgoing, "written",
+               "batches[0][0] <= self._written", "batches"),
+    PlantedBug("a lost connection keeps what was not written", Outgoing, "release", "buffer.recycle()", "pass"),
+]  # fmt: skip
+
+
+def test_links_without_credit_under_random_interleaving() -> None:
+    run_state_machine_as_test(PlainMachine, settings=settings(HUNT, max_examples=150, stateful_step_count=40))
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
+    assert_caught(bug, PlainMachine)
+
+
+def test_the_list_of_planted_bugs_is_complete() -> None:
+    listed = LIST.read_text()
+    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []

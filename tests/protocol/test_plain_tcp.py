@@ -1,0 +1,227 @@
+"""Flow control by the socket alone: what the ends of a connection without credit do with buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.config import FlowControl
+from headgate.errors import ExchangeError
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.memory.segment import MemorySegment
+from headgate.protocol.decoders import LATER
+from headgate.protocol.messages import AddCredit, PartitionRequest, encode
+from headgate.protocol.plain_tcp import SharedBuffers
+from tests.exchange.link import OneAtATime
+from tests.exchange.shared_link import END, SEGMENT, SharedLink
+from tests.memory.conftest import CheckedLocks
+
+
+class Shared:
+    """Two channels' buffers over a pool of two segments."""
+
+    def __init__(self) -> None:
+        self.memory = NetworkBufferPool(2, SEGMENT, CheckedLocks())
+        self.pool = self.memory.create_local_pool("gate", 2, 2)
+        self.told: list[int] = []
+        one = OneAtATime()
+        self.one = SharedBuffers(self.pool, lambda: self.told.append(1), one)
+        self.two = SharedBuffers(self.pool, lambda: self.told.append(2), one)
+
+
+@pytest.fixture
+def shared() -> Iterator[Shared]:
+    made = Shared()
+    yield made
+    made.pool.destroy()
+    made.memory.validate()
+    assert made.memory.holders() == {}
+    made.memory.close()
+
+
+def taken(buffers: SharedBuffers) -> MemorySegment:
+    segment = buffers.take()
+    assert isinstance(segment, MemorySegment)
+    return segment
+
+
+def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
+    first, second = taken(shared.one), taken(shared.one)
+    assert shared.one.take() is LATER and shared.two.take() is LATER
+    assert shared.one.take() is LATER, "asking again does not wait twice"
+    shared.one.recycle(first)
+    assert shared.told == [1] and shared.two.take() is LATER
+    shared.one.recycle(taken(shared.one))
+    assert shared.told == [1, 2]
+    shared.two.recycle(taken(shared.two))
+    shared.one.recycle(second)
+    assert shared.pool.free == 2
+
+
+def test_a_released_channel_takes_nothing_more_and_keeps_nothing(shared: Shared) -> None:
+    first, second = taken(shared.one), taken(shared.one)
+    assert shared.one.take() is LATER and shared.two.take() is LATER
+    shared.one.release()
+    assert shared.one.take() is None and shared.one.reserve(2) == []
+    shared.one.recycle(first)
+    assert shared.told == [2], "the released one declines, and the next in line is asked"
+    shared.two.release()
+    shared.one.recycle(second)
+    assert shared.pool.free == 2
+
+
+def test_what_is_reserved_belongs_to_all_again_when_it_is_given_back(shared: Shared) -> None:
+    reserved = shared.one.reserve(8)
+    assert len(reserved) == 2 and shared.two.take() is LATER
+    shared.one.unreserve(reserved[1])
+    assert shared.told == [2]
+    shared.two.recycle(taken(shared.two))
+    shared.one.claim()
+    shared.one.recycle(reserved[0])
+
+
+@pytest.mark.parametrize(
+    "message", [AddCredit(1, 0), PartitionRequest(0, 0, 0, 0, 2)], ids=["granted later", "with the request"]
+)
+def test_a_consumer_that_grants_credit_is_refused(message: AddCredit | PartitionRequest) -> None:
+    link = SharedLink(FlowControl.TCP, [1], [1])
+    if isinstance(message, AddCredit):
+        link.settle()
+    with pytest.raises(ExchangeError, match="on a connection without credit"):
+        link.sender.receive(encode(message))
+    link.release(0)
+    link.sender.release()
+    link.close()
+
+
+def stalled(flow_control: FlowControl) -> SharedLink:
+    """Two gates on one connection. The first takes nothing, and its producer has written more than its buffers hold;
+    then the second one's producer writes as much."""
+    link = SharedLink(flow_control, [1, 1], [2, 2], extra=10, capacity=200)
+    link.settle()
+    link.write(0, 5 * SEGMENT)
+    link.settle()
+    link.write(1, SEGMENT)
+    link.settle()
+    return link
+
+
+def test_with_credit_a_stalled_gate_stops_its_own_channel_alone() -> None:
+    link = stalled(FlowControl.CREDIT)
+    for _ in range(20):
+        assert link.consume(1), "the other gate's data came past"
+        link.recycle()
+        link.write(1, SEGMENT)
+        link.settle()
+    assert not link.receiver.is_stopped and len(link.read[1]) == 20 * SEGMENT
+    link.run_to_the_end(0)
+    link.close()
+
+
+def test_without_credit_a_stalled_gate_stops_all_channels_of_its_connection() -> None:
+    link = stalled(FlowControl.TCP)
+    assert link.receiver.is_stopped and link.gate_pools[0].free == 0
+    assert link.gate_pools[1].in_use == 0, "the other gate has all its buffers"
+    assert not link.consume(1), "and yet nothing reaches it"
+    while link.write(1, SEGMENT):
+        link.settle()
+    assert not link.pool.available, "in the end its producer stands still too"
+    assert link.consume(0)
+    link.recycle()
+    link.settle()
+    assert link.receiver.is_stopped and not link.consume(1), "one buffer lets one frame past"
+    for _ in range(2):
+        assert link.consume(0)
+        link.recycle()
+        link.settle()
+    assert link.consume(1), "behind the last of them"
+    link.run_to_the_end(0)
+    assert link.read[0][-1] == link.read[1][-1] == END
+    link.close()
+
+
+def recorded() -> bytes:
+    """What a producer sends: full and small buffers of two channels, and their ends."""
+    link = SharedLink(FlowControl.TCP, [1, 1], [8, 8], extra=20)
+    link.send_control()
+    link.receive_control(1 << 20)
+    for channel, size in ((0, 40), (1, 16), (0, 3), (1, 33)):
+        link.write(channel, size)
+    for channel in (0, 1):
+        link.end(channel)
+    link.deliver_posts()
+    link.produce(100)
+    link.write_socket(1 << 20)
+    stream = bytes(link.to_consumer)
+    link.receiver.fail()
+    link.sender.release()
+    link.outgoing.release()
+    for channel in (0, 1):
+        link.release(channel)
+    link.close()
+    return stream
+
+
+STREAM = recorded()
+
+
+@pytest.mark.parametrize("buffers", [1, 3])
+def test_frames_cut_at_every_byte_wait_for_buffers_and_come_whole(buffers: int) -> None:
+    for cut in range(len(STREAM) + 1):
+        link = SharedLink(FlowControl.TCP, [1, 1], [buffers, buffers])
+        link.send_control()
+        link.written = [[(i * 7 + c) & 0xFF for i in range(n)] + [END] for c, n in ((0, 43), (1, 49))]
+        for part in (STREAM[:cut], STREAM[cut:]):
+            link.to_consumer += part
+            while link.to_consumer or link.receiver.is_stopped:
+                link.receive(1 << 20)
+                while link.consume(0) or link.consume(1):
+                    if link.held:
+                        link.recycle()
+                link.deliver_posts()
+        while link.consume(0) or link.consume(1):
+            if link.held:
+                link.recycle()
+        assert link.read == link.written
+        link.receiver.fail()
+        for channel in (0, 1):
+            link.release(channel)
+        link.close()
+
+
+def test_a_connection_that_ends_while_a_frame_waits_keeps_no_buffer() -> None:
+    link = stalled(FlowControl.TCP)
+    for channel in link.receiver.fail():
+        channel.on_error(ExchangeError("cut"))
+    link.sender.release()
+    link.outgoing.release()
+    for channel in (0, 1):
+        link.release(channel)
+    link.close()
+
+
+def test_what_one_read_has_reserved_goes_back_after_it() -> None:
+    """Or other connections of the gate would find nothing while this one has nothing to say."""
+    link = SharedLink(FlowControl.TCP, [1], [8], extra=20)
+    link.settle()
+    for _ in range(10):
+        link.write(0, 4 * SEGMENT)
+        link.settle()
+        assert link.gate_pools[0].in_use == link.channels[0].queue_length
+        while link.consume(0):
+            link.recycle()
+    link.receive(0)
+    assert link.gate_pools[0].in_use == 0
+    link.run_to_the_end(0)
+    link.close()
+
+
+def test_a_channel_that_leaves_takes_its_waiting_frame_out_of_the_way() -> None:
+    link = stalled(FlowControl.TCP)
+    link.release(0)
+    link.settle()
+    assert not link.receiver.is_stopped and link.consume(1)
+    link.recycle()
+    link.run_to_the_end(0)
+    link.close()
