@@ -7,12 +7,13 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.api import sources
     from headgate.api.environment import StreamEnvironment
     from headgate.api.keyed import KeyedStream, WindowedStream
     from headgate.api.stream import DataStream, StreamSink
     from headgate.api.watermark import Watermark
     from headgate.config import Config
-    from headgate.connectors import sinks, sources
+    from headgate.connectors import sinks
     from headgate.errors import (
         ConfigError,
         DataError,
@@ -66,7 +67,7 @@ _HOMES = {
     "headgate.runtime.local": ("LocalDeployment",),
     "headgate.spark.deployment": ("SparkDeployment",),
 }  # fmt: skip
-_MODULES = {"sinks": "headgate.connectors.sinks", "sources": "headgate.connectors.sources"}
+_MODULES = {"sinks": "headgate.connectors.sinks", "sources": "headgate.api.sources"}
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [

@@ -49,3 +49,47 @@ def test_no_more_slots_than_spark_has(spark):
     env = hg.StreamEnvironment(spark, parallelism=3, config=hg.Config(slots_timeout="100 ms"))
     with pytest.raises(hg.NotEnoughSlots):
         env.from_source(hg.sources.iterable([FLIGHTS])).collect()
+
+
+def test_a_dataframe_is_a_source(spark, tmp_path):
+    env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(spill_dir=tmp_path))
+    frame = spark.range(0, 10_000, 1, 3).selectExpr(
+        "id", "if(id % 7 = 0, null, cast(id % 5 as string)) as name", "timestamp_micros(id * 250000) as at",
+        "cast(id as decimal(12, 2)) as price", "array(id, null) as ids", "named_struct('x', id) as pair",
+        "timestamp '9999-12-31 23:59:59' as far",
+    )  # fmt: skip
+    stream = env.from_source(hg.sources.dataframe(frame), watermark=hg.Watermark("at"))
+    assert stream.schema.names == frame.columns
+    taken = stream.set_parallelism(2).collect()
+    assert taken.sort_by("id").to_pylist() == frame.orderBy("id").toArrow().cast(taken.schema).to_pylist()
+    windows = stream.key_by("name").window(hg.tumble("10 min")).aggregate(rows=hg.count(), ids=hg.sum("id"))
+    frame.createOrReplaceTempView("frame")
+    wanted = spark.sql(
+        "select name, window.start as window_start, count(*) as rows, sum(id) as ids "
+        "from frame group by name, window(at, '10 minutes')"
+    )
+    order = [("window_start", "ascending"), ("name", "ascending")]
+    columns = ["name", "window_start", "rows", "ids"]
+    assert windows.select(*columns).collect().sort_by(order).to_pylist() == wanted.toArrow().sort_by(order).to_pylist()
+    assert list(tmp_path.iterdir()) == [], "the files are gone with each job"
+
+
+def test_the_files_of_a_failed_job_are_removed_too(spark, tmp_path):
+    env = hg.StreamEnvironment(spark, config=hg.Config(spill_dir=tmp_path))
+    stream = env.from_source(hg.sources.dataframe(spark.range(10)))
+    with pytest.raises(hg.UserFunctionError):
+        stream.map(lambda row: 1 // 0, schema=stream.schema).collect()
+    broken = env.from_source(hg.sources.dataframe(spark.range(10).selectExpr("assert_true(id < 5) as ok", "id")))
+    with pytest.raises(hg.SourceError, match="the DataFrame could not be written to"):
+        broken.select("id").collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dataframe_without_rows_is_a_source(spark, tmp_path):
+    env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(spill_dir=tmp_path))
+    assert env.from_source(hg.sources.dataframe(spark.range(10).where("id > 10"))).collect().num_rows == 0
+
+
+def test_what_is_no_dataframe(spark):
+    with pytest.raises(hg.ConfigError, match="a list is not a Spark DataFrame"):
+        hg.sources.dataframe([1])

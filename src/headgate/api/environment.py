@@ -77,6 +77,7 @@ class StreamEnvironment:
             )
         if watermark is not None and not isinstance(watermark, Watermark):
             raise PlanError(f"from_source: watermark must be a hg.Watermark, not {watermark!r}")
+        source.configure(self.config)
         schema = check_schema("from_source", source.schema)
         event_time = None if watermark is None else EventTime(watermark.column)
         node_id = self._graph.add(

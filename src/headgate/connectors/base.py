@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from headgate.config import Config
     from headgate.connectors.files import DataFile
 
 
@@ -49,6 +50,12 @@ class Source(ABC):
 
         What it finds out is kept in the source, which then travels to the subtasks.
         """
+
+    def configure(self, config: Config) -> None:
+        """On the driver, when it joins an environment: take note of the options that matter to it."""
+
+    def release(self) -> None:
+        """On the driver, when a job it was prepared for has ended, however: remove what `prepare` made."""
 
     def files(self) -> Sequence[DataFile]:
         """On the driver: the files that are there to be read now, if it reads files. Raises SourceError."""

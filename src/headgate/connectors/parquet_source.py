@@ -50,30 +50,20 @@ class ParquetSource(Source):
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's splits."""
-        return SplitReader(self._splits, self._batches, context)
+        return SplitReader(self._splits, lambda split: read_row_groups(split, self.schema, self._batch_rows), context)
 
-    def _cut(self, file: DataFile) -> Iterator[RowGroups]:
+    def _cut(self, file: DataFile) -> list[RowGroups]:
         schema, sizes = self._footer(file)
         if not schema.equals(self.schema):
             raise SourceError(
                 f"{file.path}: its columns ({shown(schema)}) are not those of {self._model.path} "
                 f"({shown(self.schema)}); all files must agree, at least in the columns named by columns="
             )
-        packed: list[int] = []
-        for number, nbytes in enumerate(sizes):
-            if packed and sum(sizes[packed[0] : number]) + nbytes > self._split_size:
-                yield RowGroups(file, tuple(packed))
-                packed = []
-            packed.append(number)
-        if packed:
-            yield RowGroups(file, tuple(packed))
+        return pack_row_groups(file, sizes, self._split_size)
 
     def _footer(self, file: DataFile) -> tuple[pa.Schema, list[int]]:
-        """The schema of the columns that are read, and each row group's size (bytes, uncompressed)."""
-        with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
-            parquet = pq.ParquetFile(stream)
-            schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
-        sizes = [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
+        """The schema of the columns that are read, and each row group's size."""
+        schema, sizes = read_footer(file)
         if self._columns is None:
             return schema, sizes
         for name in self._columns:
@@ -81,10 +71,34 @@ class ParquetSource(Source):
                 raise SourceError(f"{file.path}: has no column {name!r}; it has: {', '.join(schema.names)}")
         return pa.schema([schema.field(name) for name in self._columns]), sizes
 
-    def _batches(self, split: RowGroups) -> Iterator[pa.RecordBatch]:
-        file = split.file
-        with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
-            # Without pre_buffer one column chunk at a time is in memory, not a whole row group.
-            parquet = pq.ParquetFile(stream, pre_buffer=False)
-            for batch in parquet.iter_batches(self._batch_rows, list(split.numbers), self._columns, use_threads=False):
-                yield pa.RecordBatch.from_arrays([batch.column(name) for name in self.schema.names], schema=self.schema)
+
+def read_footer(file: DataFile) -> tuple[pa.Schema, list[int]]:
+    """A file's schema, and each row group's size (bytes, uncompressed)."""
+    with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
+        parquet = pq.ParquetFile(stream)
+        schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
+    return schema, [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
+
+
+def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> list[RowGroups]:
+    """Splits of consecutive row groups, up to `split_size` bytes unless a single one is larger."""
+    splits: list[RowGroups] = []
+    packed: list[int] = []
+    for number, nbytes in enumerate(sizes):
+        if packed and sum(sizes[packed[0] : number]) + nbytes > split_size:
+            splits.append(RowGroups(file, tuple(packed)))
+            packed = []
+        packed.append(number)
+    return [*splits, RowGroups(file, tuple(packed))] if packed else splits
+
+
+def read_row_groups(split: RowGroups, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The columns of `schema` of a split's rows, `batch_rows` at a time at most."""
+    file, names = split.file, schema.names
+    with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
+        # Without pre_buffer one column chunk at a time is in memory, not a whole row group. Spark writes timestamps as
+        # INT96, which would be nanoseconds: years beyond 2262 overflow.
+        parquet = pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="us")
+        for batch in parquet.iter_batches(batch_rows, list(split.numbers), names, use_threads=False):
+            columns = [batch.column(field.name).cast(field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)

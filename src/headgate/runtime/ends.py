@@ -29,6 +29,7 @@ class Ends:
         }
         self._schemas = {node.id: plain_schema(node.schema) for node, _ in self._sinks.values()}
         self._prepared: list[int] = []
+        self._reading: list[Node] = []
         self._pending: dict[int, list[Any]] = {node: [] for node in self._sinks}
 
     def prepare(self) -> None:
@@ -40,6 +41,7 @@ class Ends:
                 with _named(node):
                     if node.source is not None:
                         node.source.prepare()
+                        self._reading.append(node)
                     if node.sink is not None:
                         self._prepared.append(node.id)
                         node.sink.prepare(f"{self._run}-{node.id}", node.schema)
@@ -65,9 +67,21 @@ class Ends:
             with _named(node):
                 sink.commit(self._pending[node.id])
 
+    def release(self) -> list[str]:
+        """The job has ended: sources remove what they made for it. Returns what could not be removed, and why."""
+        problems = []
+        for node in self._reading:
+            assert node.source is not None
+            try:
+                node.source.release()
+            except Exception as error:
+                problems.append(f"source {node.name} could not clean up: {error}")
+        self._reading = []
+        return problems
+
     def abort(self) -> list[str]:
         """Leave nothing of the results. Returns what could not be cleaned up, and why."""
-        problems = []
+        problems = self.release()
         for node_id in self._prepared:
             node, sink = self._sinks[node_id]
             try:

@@ -321,6 +321,8 @@ class JobMaster:
         self._late_rows.look(self.metrics()["operators"], ended=True)
         if self.error is not None:
             self._explain_end(self.error, deaf)
+        for problem in self._ends.release():
+            log.warning("job %r: %s", self._name, problem)
         self.state = _STATES.get(type(self.error), JobState.FAILED)
 
     def _still_linked(self) -> list[_Member]:

@@ -36,7 +36,7 @@ def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
             )
         spill_dir = tempfile.gettempdir()
     folder = posixpath.join(spill_dir, f"headgate-rows-{uuid.uuid4().hex[:12]}")
-    weakref.finalize(context, _remove, folder)
+    weakref.finalize(context, remove_folder, folder)
     return folder
 
 
@@ -73,7 +73,7 @@ def spill(dataframe: DataFrame, spill_dir: str | None) -> SpilledTable:
     return SpilledTable(folder, to_arrow_schema(dataframe.schema, timezone="UTC"))
 
 
-def _remove(folder: str) -> None:
+def remove_folder(folder: str) -> None:
     filesystem, path = pa.fs.FileSystem.from_uri(folder)
     with contextlib.suppress(FileNotFoundError):
         filesystem.delete_dir(path)

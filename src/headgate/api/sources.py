@@ -1,0 +1,22 @@
+"""`hg.sources`: the sources of `headgate.connectors.sources`, and DataFrames, which need Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.connectors.base import Source
+from headgate.connectors.sources import csv, generate, iterable, json_lines, parquet, text
+
+__all__ = ["csv", "dataframe", "generate", "iterable", "json_lines", "parquet", "text"]
+
+
+def dataframe(df: Any) -> Source:
+    """The rows of a Spark DataFrame, which never pass through the driver.
+
+    When a job starts, an ordinary Spark job writes them as Parquet files to a new folder in the option `spill_dir` (a
+    path or URI that all executors reach), from where the subtasks read them, so they can be read again; the folder is
+    removed when the job has ended. Raises ConfigError for what is no DataFrame, or where there is no such folder.
+    """
+    from headgate.spark.dataframe_source import DataFrameSource
+
+    return DataFrameSource(df)

@@ -1,0 +1,75 @@
+"""A Spark DataFrame as a source: written to files by a Spark job when a job starts, removed when the job has ended."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headgate.config import Config
+from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.files import brief, expand
+from headgate.connectors.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
+from headgate.connectors.splits import SplitReader
+from headgate.errors import ConfigError, SourceError
+from headgate.spark.dataframe import remove_folder, spill_folder
+
+_BATCH_ROWS = 16_384
+_SPLIT_SIZE = 64 << 20
+
+
+class DataFrameSource(Source):
+    """See `headgate.api.sources.dataframe`. Jobs that run at the same time share the files; the last removes them."""
+
+    def __init__(self, df: DataFrame) -> None:
+        if not isinstance(df, DataFrame):
+            raise ConfigError(f"dataframe: a {type(df).__name__} is not a Spark DataFrame; for a table use iterable")
+        try:
+            self.schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
+        except Exception as error:  # PySpark's own kinds, which differ by version
+            raise ConfigError(
+                f"dataframe: its columns have no Arrow types: {brief(error)}; cast or drop them"
+            ) from None
+        self._df = df
+        self._spill_dir: str | None = None
+        self._splits: list[RowGroups] = []
+        self._folder = ""
+        self._jobs = 0
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only what readers need travels."""
+        return {"schema": self.schema, "_splits": self._splits}
+
+    def configure(self, config: Config) -> None:
+        self._spill_dir = config.spill_dir
+
+    def prepare(self) -> None:
+        """Write the rows. Raises SourceError with Spark's words, ConfigError without a folder."""
+        with self._lock:
+            if not self._jobs:
+                self._write()
+            self._jobs += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._jobs -= 1
+            if not self._jobs:
+                remove_folder(self._folder)
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Reads this subtask's splits."""
+        return SplitReader(self._splits, lambda split: read_row_groups(split, self.schema, _BATCH_ROWS), context)
+
+    def _write(self) -> None:
+        self._folder = spill_folder(self._df.sparkSession, self._spill_dir)
+        try:
+            self._df.write.parquet(self._folder)
+        except Exception as error:
+            remove_folder(self._folder)
+            raise SourceError(f"the DataFrame could not be written to {self._folder}: {brief(error)}") from error
+        files = expand([self._folder])
+        self._splits = [split for file in files for split in pack_row_groups(file, read_footer(file)[1], _SPLIT_SIZE)]
