@@ -1,0 +1,207 @@
+"""The barrier handler: what follows from each input, under any interleaving, and the planted bugs that this finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from headgate.errors import ExchangeError
+from headgate.exchange import barrier_handler
+from headgate.exchange.barrier_handler import (
+    Abort,
+    Age,
+    Arrived,
+    BarrierHandler,
+    Begin,
+    Complete,
+    Input,
+    Prioritise,
+    Resume,
+    State,
+    Trigger,
+)
+from headgate.records.events import Alignment, CheckpointBarrier
+from tests.exchange.barrier_machine import BarrierMachine
+from tests.memory.planting import HUNT, PlantedBug, assert_caught
+
+LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
+HUNT_HANDLER = settings(HUNT, max_examples=300, stateful_step_count=50)
+
+ALIGNED, TIMED, PRIORITY = (CheckpointBarrier(1, 10, alignment, 5) for alignment in Alignment)
+SECOND = CheckpointBarrier(2, 20)
+
+
+def test_an_aligned_checkpoint_waits_for_all_and_then_all_go_on() -> None:
+    handler = BarrierHandler(3)
+    assert handler.delivered(1, ALIGNED) == [Begin(ALIGNED), Arrived(1)]
+    assert handler.delivered(0, ALIGNED) == [Arrived(0)]
+    assert handler.delivered(2, ALIGNED) == [Arrived(2), Trigger(ALIGNED), Resume((0, 1, 2)), Complete(1)]
+    assert handler.state is State.IDLE
+
+
+def test_one_channel_needs_to_wait_for_nobody() -> None:
+    handler = BarrierHandler(1)
+    assert handler.delivered(0, ALIGNED) == [Begin(ALIGNED), Arrived(0), Trigger(ALIGNED), Resume((0,)), Complete(1)]
+    handler = BarrierHandler(1)
+    assert handler.delivered(0, PRIORITY) == [Begin(PRIORITY), Trigger(PRIORITY), Arrived(0), Complete(1)]
+
+
+def test_a_priority_barrier_triggers_at_once_and_the_others_follow() -> None:
+    handler = BarrierHandler(2)
+    assert handler.delivered(1, PRIORITY) == [Begin(PRIORITY), Trigger(PRIORITY), Arrived(1)]
+    assert handler.state is State.OVERTAKING
+    assert handler.delivered(0, PRIORITY) == [Arrived(0), Complete(1)]
+
+
+def test_a_timeout_acts_upon_what_is_announced_and_triggers() -> None:
+    handler = BarrierHandler(3)
+    assert handler.announced(2, TIMED) == [Begin(TIMED)]
+    assert handler.announced(0, TIMED) == []
+    assert handler.delivered(0, TIMED) == [Arrived(0)]
+    assert handler.timed_out(1) == [Trigger(TIMED.as_priority()), Prioritise((2,)), Arrived(2)]
+    assert handler.announced(1, TIMED) == [Prioritise((1,)), Arrived(1), Resume((0, 1, 2)), Complete(1)]
+
+
+def test_a_timeout_after_the_end_changes_nothing() -> None:
+    handler = BarrierHandler(1)
+    handler.delivered(0, TIMED)
+    assert handler.timed_out(1) == []
+
+
+def test_a_barrier_that_turned_urgent_elsewhere_turns_all_urgent() -> None:
+    handler = BarrierHandler(3)
+    handler.announced(0, TIMED)
+    actions = handler.delivered(1, TIMED.as_priority())
+    assert actions == [Trigger(TIMED.as_priority()), Prioritise((0,)), Arrived(0), Arrived(1)]
+    assert handler.delivered(2, TIMED) == [Arrived(2), Resume((0, 2)), Complete(1)], "too late to be announced"
+
+
+def test_a_newer_checkpoint_ends_the_one_under_way() -> None:
+    handler = BarrierHandler(2)
+    handler.delivered(0, ALIGNED)
+    assert handler.delivered(1, SECOND) == [Resume((0,)), Abort(1), Begin(SECOND), Arrived(1)]
+    assert handler.delivered(0, SECOND)[-1] == Complete(2)
+
+
+def test_an_older_barrier_only_lets_its_channel_go_on() -> None:
+    handler = BarrierHandler(2)
+    handler.delivered(0, SECOND)
+    assert handler.delivered(1, ALIGNED) == [Resume((1,))]
+    handler.delivered(1, SECOND)
+    assert handler.delivered(1, ALIGNED) == [Resume((1,))]
+    assert handler.delivered(1, PRIORITY) == [] == handler.announced(1, TIMED)
+
+
+@pytest.mark.parametrize("barrier", [ALIGNED, PRIORITY])
+def test_a_cancel_marker_ends_the_one_under_way(barrier: CheckpointBarrier) -> None:
+    handler = BarrierHandler(2)
+    handler.delivered(0, barrier)
+    assert handler.cancelled(1, 1)[-1] == Abort(1) and handler.state is State.IDLE
+    assert handler.cancelled(0, 1) == [], "once"
+
+
+def test_a_cancel_marker_that_comes_first_is_passed_on_and_its_barriers_are_too_late() -> None:
+    handler = BarrierHandler(2)
+    assert handler.cancelled(0, 1) == [Abort(1)]
+    assert handler.delivered(1, ALIGNED) == [Resume((1,))]
+    handler.delivered(0, SECOND)
+    assert handler.cancelled(1, 3) == [Resume((0,)), Abort(2), Abort(3)]
+
+
+def test_a_channel_that_ends_is_not_waited_for() -> None:
+    handler = BarrierHandler(3)
+    assert handler.ended(0) == []
+    handler.delivered(1, ALIGNED)
+    assert handler.ended(2) == [Trigger(ALIGNED), Resume((1,)), Complete(1)]
+    assert handler.delivered(1, SECOND)[-1] == Complete(2)
+    assert handler.ended(1) == []
+
+
+def test_a_channel_that_ends_while_others_overtake() -> None:
+    handler = BarrierHandler(2)
+    handler.delivered(0, PRIORITY)
+    assert handler.ended(1) == [Complete(1)]
+
+
+def test_a_barrier_twice_is_an_error() -> None:
+    handler = BarrierHandler(2)
+    handler.delivered(0, ALIGNED)
+    with pytest.raises(ExchangeError, match="channel 0 delivered the barrier of checkpoint 1 twice"):
+        handler.delivered(0, ALIGNED)
+
+
+def rule(name: str, state: State, what: Input, age: Age, wrong: int) -> tuple[str, tuple[State, Input, Age], int]:
+    return name, (state, what, age), wrong
+
+
+#: Rules that lack one of their steps.
+LACKING = [
+    rule("an old barrier leaves its channel blocked", State.IDLE, Input.BLOCKING, Age.OLD, 0),
+    rule("an old barrier leaves its channel blocked during another", State.ALIGNING, Input.BLOCKING, Age.OLD, 0),
+    rule("the first barrier is not counted", State.IDLE, Input.BLOCKING, Age.NEW, 2),
+    rule("the first barrier blocks nobody", State.IDLE, Input.BLOCKING, Age.NEW, 1),
+    rule("a barrier is not counted", State.ALIGNING, Input.BLOCKING, Age.SAME, 1),
+    rule("the last barrier triggers nothing", State.ALIGNING, Input.BLOCKING, Age.SAME, 2),
+    rule("a priority barrier triggers nothing", State.ALIGNING, Input.PRIORITY, Age.SAME, 0),
+    rule("a timeout triggers nothing", State.ALIGNING, Input.TIMEOUT, Age.SAME, 0),
+    rule("a late announcement is not acted upon", State.OVERTAKING, Input.ANNOUNCED, Age.SAME, 1),
+    rule("the last priority barrier completes nothing", State.OVERTAKING, Input.PRIORITY, Age.SAME, 1),
+    rule("a barrier in order after the trigger blocks for good", State.OVERTAKING, Input.BLOCKING, Age.SAME, 0),
+    rule("a cancel marker is not heeded", State.ALIGNING, Input.CANCELLED, Age.SAME, 0),
+    rule("a cancel marker is not heeded after the trigger", State.OVERTAKING, Input.CANCELLED, Age.SAME, 0),
+    rule("a cancel marker before its checkpoint is forgotten", State.IDLE, Input.CANCELLED, Age.NEW, 0),
+    rule("a channel that ends is waited for", State.IDLE, Input.ENDED, Age.OLD, 0),
+    rule("the end of the last channel that was waited for completes nothing", State.ALIGNING, Input.ENDED, Age.SAME, 1),
+    rule("a channel that ends after the trigger is waited for", State.OVERTAKING, Input.ENDED, Age.SAME, 0),
+]
+
+BUGS = [
+    PlantedBug("blocked channels stay blocked", BarrierHandler, "_end", "if self._blocked:", "if False:"),
+    PlantedBug("a checkpoint ends with the barriers of the last", BarrierHandler, "_end", "channels.clear()", "pass"),
+    PlantedBug("a checkpoint that is over begins anew", BarrierHandler, "_end", "self._barrier.id", "self._last"),
+    PlantedBug("any barrier is the last", BarrierHandler, "_finish_if_all_in",
+               "if not self._arrived >= self._open:", "if False:"),
+    PlantedBug("an aligned checkpoint is never triggered", BarrierHandler, "_finish_if_all_in",
+               "if self.state is State.ALIGNING:", "if False:"),
+    PlantedBug("a checkpoint is triggered twice", BarrierHandler, "_finish_if_all_in",
+               "if self.state is State.ALIGNING:", "if True:"),
+    PlantedBug("an announcement after its barrier counts", BarrierHandler, "_announce",
+               "if channel not in self._arrived:", "if True:"),
+    PlantedBug("a delivered barrier stays announced", BarrierHandler, "_arrive",
+               "self._announced.discard(channel)", "pass"),
+    PlantedBug("announced channels stay blocked", BarrierHandler, "_prioritise",
+               "self._block(each, barrier)", "pass"),
+]  # fmt: skip
+
+
+def test_a_handler_under_any_interleaving() -> None:
+    run_state_machine_as_test(BarrierMachine, settings=settings(HUNT_HANDLER, max_examples=100))
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug) -> None:
+    right = getattr(BarrierHandler, bug.method)
+    with bug.planted():
+        wrong = getattr(BarrierHandler, bug.method)
+    for key, steps in barrier_handler._RULES.items():
+        monkeypatch.setitem(barrier_handler._RULES, key, tuple(wrong if step is right else step for step in steps))
+    assert_caught(bug, BarrierMachine, HUNT_HANDLER)
+
+
+@pytest.mark.parametrize(("name", "key", "step"), LACKING, ids=[name for name, _, _ in LACKING])
+def test_a_rule_that_lacks_a_step_is_caught(
+    monkeypatch: pytest.MonkeyPatch, name: str, key: tuple[State, Input, Age], step: int
+) -> None:
+    steps = barrier_handler._RULES[key]
+    monkeypatch.setitem(barrier_handler._RULES, key, steps[:step] + steps[step + 1 :])
+    with pytest.raises((AssertionError, ExchangeError)):
+        run_state_machine_as_test(BarrierMachine, settings=HUNT_HANDLER)
+
+
+def test_the_list_of_planted_bugs_is_complete() -> None:
+    listed = LIST.read_text()
+    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []
+    assert [name for name, _, _ in LACKING if f"- {name} (a rule lacks a step)" not in listed] == []
