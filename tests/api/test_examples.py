@@ -20,6 +20,7 @@ LAST_LINES = {
     "python_function.py": " F",
     "side_output.py": "refused: [{'item': 'milk', 'why': '-1 pieces'}]",
     "union_of_streams.py": "5 rows read, 2 written",
+    "watched_folder.py": "[{'city': 'Rome', 'km': 7}, {'city': 'Oslo', 'km': 3}]",
     "word_count.py": "12:01  the    1",
 }
 

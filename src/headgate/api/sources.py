@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.connectors.base import Source
-from headgate.connectors.sources import csv, generate, iterable, json_lines, parquet, text
+from headgate.connectors.sources import csv, files, generate, iterable, json_lines, parquet, socket_lines, text
 
-__all__ = ["csv", "dataframe", "generate", "iterable", "json_lines", "parquet", "text"]
+__all__ = [
+    "csv", "dataframe", "files", "generate", "iterable", "json_lines", "parquet", "socket_lines", "text",
+]  # fmt: skip
 
 
 def dataframe(df: Any) -> Source:

@@ -74,7 +74,26 @@ def expand(paths: Sequence[str]) -> list[DataFile]:
     return [found[path] for path in sorted(found)]
 
 
+def look(path: str) -> list[DataFile]:
+    """The files that an absolute path, glob or folder stands for now, in the order of names; there may be none.
+
+    Raises SourceError for a folder that is not there, or has sub-folders.
+    """
+    with reading(path):
+        filesystem, inside = locate(path)
+        if not _GLOB.search(inside) and filesystem.get_file_info(inside).type == fs.FileType.NotFound:
+            raise SourceError(f"{path}: no such folder; make it before the job starts")
+        return sorted(_found(filesystem, inside, path), key=lambda file: file.path)
+
+
 def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
+    files = _found(filesystem, inside, path)
+    if not files:
+        raise SourceError(f"{path}: no such file; check the path (relative paths are the driver's, from {os.getcwd()})")
+    return files
+
+
+def _found(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
     info = filesystem.get_file_info(inside)
     if info.type == fs.FileType.Directory:
         entries = _visible(filesystem, inside)
@@ -86,10 +105,7 @@ def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataF
         entries = list(_matches(filesystem, root or "/", parts))
     else:
         entries = [] if info.type == fs.FileType.NotFound else [info]
-    files = [DataFile(filesystem, entry.path, entry.size) for entry in entries if entry.type == fs.FileType.File]
-    if not files:
-        raise SourceError(f"{path}: no such file; check the path (relative paths are the driver's, from {os.getcwd()})")
-    return files
+    return [DataFile(filesystem, entry.path, entry.size) for entry in entries if entry.type == fs.FileType.File]
 
 
 def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str]) -> Iterator[fs.FileInfo]:

@@ -88,6 +88,10 @@ class LineSource(Source):
             for start in range(0, batch.num_rows, _MOST_ROWS):
                 yield batch.slice(start, _MOST_ROWS)
 
+    def read_file(self, file: DataFile, bad: TakeBad | None) -> Iterator[pa.RecordBatch]:
+        """All rows of one file."""
+        return self.batches(ByteRange(file, 0, _NO_END), bad)
+
     def blocks(self, split: ByteRange) -> Iterator[tuple[int, bytes]]:
         """The split's lines, each block with its offset, without what stands before the first row."""
         with open_text(split.file, split.start) as read:

@@ -52,6 +52,11 @@ class ParquetSource(Source):
         """Reads this subtask's splits."""
         return SplitReader(self._splits, lambda split: read_row_groups(split, self.schema, self._batch_rows), context)
 
+    def read_file(self, file: DataFile, bad: object) -> Iterator[pa.RecordBatch]:
+        """All rows of one file. Nothing in it can be a bad line."""
+        for split in self._cut(file):
+            yield from read_row_groups(split, self.schema, self._batch_rows)
+
     def _cut(self, file: DataFile) -> list[RowGroups]:
         schema, sizes = self._footer(file)
         if not schema.equals(self.schema):

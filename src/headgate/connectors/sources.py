@@ -8,7 +8,9 @@ goes to subtask i mod parallelism, and a subtask reads its splits one after the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -19,11 +21,14 @@ from headgate.connectors.files import Paths
 from headgate.connectors.generate_source import GenerateSource, RowFunction
 from headgate.connectors.iterable_source import Factory, FactorySource, Item, ListSource
 from headgate.connectors.json_source import JsonLinesSource
+from headgate.connectors.line_source import LineSource
 from headgate.connectors.parquet_source import ParquetSource
+from headgate.connectors.socket_source import SocketLinesSource
 from headgate.connectors.text_source import TextSource
+from headgate.connectors.watched_files import WatchedFiles
 from headgate.errors import ConfigError
 
-__all__ = ["csv", "generate", "iterable", "json_lines", "parquet", "text"]
+__all__ = ["csv", "files", "generate", "iterable", "json_lines", "parquet", "socket_lines", "text"]
 
 
 def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", header: bool = True,
@@ -62,6 +67,32 @@ def text(path: Paths, *, split_size: int | str = "64 mb") -> Source:
     """Lines of files in UTF-8, blank ones too, in a column `value`, without line ends. Compressed files and bad lines
     (what is not UTF-8) are treated as by `csv`."""
     return TextSource(path, split_size=split_size)
+
+
+def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", "parquet", "text"] = "text",
+          watch: bool = False, interval: float | str = "1 s", **options: Any) -> Source:  # fmt: skip
+    """Rows of the files in a folder (or of a glob), in a format with its options: `files("in/", format="csv",
+    schema=S)` is `csv("in/", schema=S)`.
+
+    With `watch` the source has no end: it looks every `interval` for files that are new, and each is read once, in the
+    order of names among those found together, whole by the subtask that its name falls to. Put files there whole, by
+    renaming them: a file is read as it is when it is first seen, unless it is empty. Give a `schema` where the folder
+    may be empty at first.
+    """
+    if format not in _FORMATS:
+        raise ConfigError(f"files: format={format!r} is not one of {', '.join(_FORMATS)}")
+    source = _FORMATS[format](path, **options)
+    assert isinstance(source, (LineSource, ParquetSource))
+    return WatchedFiles(path, source, interval) if watch else source
+
+
+def socket_lines(host: str, port: int) -> Source:
+    """Lines of text that a server at `host:port` sends, in a column `value`; one subtask dials and reads, and the
+    stream ends when the server closes. Lines of a job that fails are lost: the server does not send them again.
+
+    Raises SourceError when there is no connection, or it sends what is not UTF-8; ConfigError for an impossible port.
+    """
+    return SocketLinesSource(host, port)
 
 
 def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: int = 16_384,
@@ -109,3 +140,6 @@ def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None
     Raises UserFunctionError if `fn` raises or returns something else, ConfigError for impossible arguments.
     """
     return GenerateSource(fn, rows=rows, rate=rate, schema=schema, time=time, batch_rows=batch_rows)
+
+
+_FORMATS: dict[str, Callable[..., Source]] = {"csv": csv, "json_lines": json_lines, "parquet": parquet, "text": text}

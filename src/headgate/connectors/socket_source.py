@@ -1,0 +1,106 @@
+"""Lines of text from a TCP server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pyarrow as pa
+
+from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.fetcher import Fetcher
+from headgate.connectors.line_parser import BadLine
+from headgate.connectors.text_source import TEXT, TextParser
+from headgate.errors import ConfigError, SourceError
+
+#: How long the server may take to accept, seconds.
+_CONNECT_TIMEOUT = 10.0
+_READ_BYTES = 1 << 18
+#: A longer line is an error: the server speaks something else, or memory would not be bounded.
+_LONGEST_LINE = 64 << 20
+
+
+class SocketLinesSource(Source):
+    """See `headgate.connectors.sources.socket_lines`."""
+
+    bounded = False
+    schema = TEXT
+
+    def __init__(self, host: str, port: int) -> None:
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+            raise ConfigError(f"socket_lines: port={port!r} must be a number from 1 to 65535")
+        if not isinstance(host, str) or not host:
+            raise ConfigError(f"socket_lines: host={host!r} must be a name or an address")
+        self._address = host, port
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """The first subtask reads."""
+        return _SocketReader(self._address, context) if context.subtask == 0 else _NothingToRead()
+
+
+class _NothingToRead(SourceReader):
+    finished = True
+
+    def read(self) -> pa.RecordBatch | None:
+        return None
+
+
+class _SocketReader(SourceReader):
+    """Reads on a thread of its own."""
+
+    def __init__(self, address: tuple[str, int], context: ReaderContext) -> None:
+        self._server = f"{address[0]}:{address[1]}"
+        self._address = address
+        self._socket: socket.socket | None = None
+        self._closed = False
+        name = f"headgate-fetcher-{context.operator}[{context.subtask}]"
+        self._fetcher = Fetcher(name, self._batches, context.wake)
+
+    def read(self) -> pa.RecordBatch | None:
+        batch = self._fetcher.take()
+        self.finished = batch is None and self._fetcher.finished
+        return batch
+
+    def close(self) -> None:
+        """Have the thread's read return."""
+        self._closed = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._fetcher.close()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            with socket.create_connection(self._address, _CONNECT_TIMEOUT) as connection:
+                connection.settimeout(None)
+                self._socket = connection
+                if not self._closed:
+                    yield from self._lines(connection)
+        except OSError as error:
+            if not self._closed:
+                raise SourceError(f"{self._server}: {error}; is the server there?") from None
+
+    def _lines(self, connection: socket.socket) -> Iterator[pa.RecordBatch]:
+        """A batch of the whole lines of each read, or of what is left at the end."""
+        parser, held, number = TextParser(), bytearray(), 0
+        while not self._closed:
+            data = connection.recv(_READ_BYTES)
+            end = len(held) + data.rfind(b"\n") + 1 if b"\n" in data else 0
+            held += data
+            if not data and held:
+                held += b"\n"
+                end = len(held)
+            if end:
+                lines = bytes(held[:end])
+                del held[:end]
+                try:
+                    yield parser.parse(lines)
+                except BadLine as bad:
+                    number += lines.count(b"\n", 0, bad.position) + 1
+                    raise SourceError(f"{self._server}: line {number}: {bad.reason}") from None
+                number += lines.count(b"\n")
+            if not data:
+                return
+            if len(held) > _LONGEST_LINE:
+                raise SourceError(f"{self._server}: line {number + 1} is longer than {_LONGEST_LINE} bytes")

@@ -1,0 +1,96 @@
+"""Lines from a TCP server, against a real one on loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+import headgate as hg
+from tests.runtime.jobs import eventually
+
+
+class TextServer:
+    """Listens; `accept` gives the connection of who dials."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(60)
+        self.port: int = self._listener.getsockname()[1]
+        self._connections: list[socket.socket] = []
+
+    def accept(self) -> socket.socket:
+        connection, _ = self._listener.accept()
+        self._connections.append(connection)
+        return connection
+
+    def close(self) -> None:
+        for each in (self._listener, *self._connections):
+            each.close()
+
+
+@pytest.fixture
+def server() -> Iterator[TextServer]:
+    server = TextServer()
+    yield server
+    server.close()
+
+
+def run(server: TextServer, processes: bool = False) -> tuple[hg.JobHandle, hg.sinks.CollectSink]:
+    env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=processes))
+    rows = hg.sinks.collect()
+    env.from_source(hg.sources.socket_lines("127.0.0.1", server.port)).filter("value <> ''").sink_to(rows)
+    return env.execute_async(), rows
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_lines_come_as_they_are_sent_until_the_server_closes(server: TextServer, processes: bool) -> None:
+    job, rows = run(server, processes)
+    connection = server.accept()
+    connection.sendall(b"one\r\ntwo\n\nth")
+    eventually(lambda: rows.rows == 2, timeout=60)
+    connection.sendall("ree\nvier é".encode())
+    eventually(lambda: rows.rows == 3, timeout=60)
+    connection.close()
+    assert job.wait(60).rows_in == 5
+    assert rows.to_table()["value"].to_pylist() == ["one", "two", "three", "vier é"]
+
+
+def test_many_lines(server: TextServer) -> None:
+    job, rows = run(server)
+    connection = server.accept()
+    lines = [f"line {number} " + "x" * (number % 2000) for number in range(3000)]
+    connection.sendall("\n".join(lines).encode())
+    connection.close()
+    job.wait(60)
+    assert rows.to_table()["value"].to_pylist() == lines
+
+
+def test_a_cancelled_job_hangs_up(server: TextServer) -> None:
+    job, _ = run(server)
+    connection = server.accept()
+    job.cancel()
+    connection.settimeout(60)
+    assert connection.recv(1) == b""
+
+
+def test_what_is_no_text_fails_the_job(server: TextServer) -> None:
+    job, _ = run(server)
+    connection = server.accept()
+    connection.sendall(b"a\nb\n\xff\xfe\n")
+    with pytest.raises(hg.SourceError, match=r"127\.0\.0\.1:\d+: line 3: it is not UTF-8"):
+        job.wait(60)
+
+
+def test_no_server(server: TextServer) -> None:
+    server.close()
+    job, _ = run(server)
+    with pytest.raises(hg.SourceError, match="Connection refused; is the server there"):
+        job.wait(60)
+
+
+@pytest.mark.parametrize(("host", "port"), [("localhost", 0), ("localhost", "80"), ("localhost", True), ("", 80)])
+def test_impossible_addresses(host: str, port: int) -> None:
+    with pytest.raises(hg.ConfigError, match="socket_lines: "):
+        hg.sources.socket_lines(host, port)

@@ -1,0 +1,129 @@
+"""A watched folder: every file that is put into it is read once, by one subtask."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import headgate as hg
+from headgate.connectors.base import Source, SourceReader
+from tests.connectors.conftest import reader_context
+from tests.runtime.jobs import eventually
+
+SCHEMA = pa.schema({"a": pa.int64()})
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def put(folder: Path, name: str, text: str) -> None:
+    """As it should be done: whole, by renaming."""
+    (folder / f"_{name}").write_text(text)
+    (folder / f"_{name}").rename(folder / name)
+
+
+def taken(readers: list[SourceReader]) -> list[list[int]]:
+    """What each reader has now."""
+    rows: list[list[int]] = [[] for _ in readers]
+    for mine, reader in zip(rows, readers, strict=True):
+        while (batch := reader.read()) is not None:
+            mine += batch[0].to_pylist()
+    return rows
+
+
+def together(readers: list[SourceReader]) -> list[int]:
+    return [row for rows in taken(readers) for row in rows]
+
+
+def readers_of(source: Source, clock: Clock, parallelism: int) -> list[SourceReader]:
+    source.prepare()
+    contexts = [reader_context(n, parallelism, started_at=clock.now, clock=clock) for n in range(parallelism)]
+    return [source.reader(context) for context in contexts]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_every_file_is_read_once(tmp_path: Path, parallelism: int) -> None:
+    clock = Clock()
+    readers = readers_of(
+        hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True, interval=5), clock, parallelism
+    )
+    assert together(readers) == []
+    found: list[int] = []
+    for number in range(12):
+        put(tmp_path, f"{number}.csv", f"a\n{number}\n")
+        assert together(readers) == [], "it is not yet time to look"
+        assert {reader.next_read() for reader in readers} == {clock.now + 5}
+        clock.now += 5
+        found += together(readers)
+    assert found == list(range(12))
+    assert not any(reader.finished for reader in readers)
+    for reader in readers:
+        reader.close()
+
+
+def test_files_found_together_are_read_in_the_order_of_names(tmp_path: Path) -> None:
+    clock = Clock()
+    for name in ("b", "a", "c"):
+        put(tmp_path, f"{name}.txt", f"{name}1\n{name}2\n")
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / ".hidden").write_text("no")
+    [reader] = readers_of(hg.sources.files(tmp_path, watch=True), clock, 1)
+    assert taken([reader]) == [["a1", "a2", "b1", "b2", "c1", "c2"]]
+    assert reader.split == 3
+    (tmp_path / "a.txt").write_text("changed\n")
+    (tmp_path / "empty.txt").write_text("no longer\n")
+    clock.now += 1
+    assert taken([reader]) == [["no longer"]], "a file that was seen is not read again; an empty one was not seen"
+
+
+def test_formats(tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
+    [reader] = readers_of(hg.sources.files(tmp_path / "*.parquet", format="parquet", watch=True), Clock(), 1)
+    assert taken([reader]) == [[1, 2]]
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"a": 3}\n'))
+    source = hg.sources.files(tmp_path / "*.gz", format="json_lines", schema=SCHEMA, watch=True)
+    assert taken(readers_of(source, Clock(), 1)) == [[3]]
+
+
+def test_without_watch_it_is_the_format(tmp_path: Path, read_source: Callable[..., list[pa.Table]]) -> None:
+    put(tmp_path, "a.csv", "a\n1\n")
+    assert read_source(hg.sources.files(tmp_path, format="csv"))[0].to_pydict() == {"a": [1]}
+
+
+def test_what_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(hg.ConfigError, match="format='xml' is not one of csv, json_lines, parquet, text"):
+        hg.sources.files(tmp_path, format="xml")  # type: ignore[arg-type]
+    for interval in (0, "soon"):
+        with pytest.raises(hg.ConfigError, match="files: interval"):
+            hg.sources.files(tmp_path, watch=True, interval=interval)
+    with pytest.raises(hg.SourceError, match=r"nowhere: no such folder; make it before the job starts"):
+        hg.sources.files(tmp_path / "nowhere", watch=True).prepare()
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_in_a_job(tmp_path: Path, processes: bool) -> None:
+    env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=processes))
+    rows = hg.sinks.collect()
+    source = hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True, interval="20 ms")
+    stream = env.from_source(source)
+    stream.filter("a >= 0").sink_to(rows)
+    bad = hg.sinks.collect()
+    stream.side_output("bad").sink_to(bad)
+    job = env.execute_async()
+    try:
+        for number in range(3):
+            put(tmp_path, f"{number}.csv", f"a\n{number}\noops\n")
+            eventually(lambda: (rows.rows, bad.rows) == (number + 1, number + 1), timeout=60)  # noqa: B023
+    finally:
+        job.cancel()
+    assert sorted(rows.to_table()["a"].to_pylist()) == [0, 1, 2]
+    assert bad.to_table()["line"].to_pylist() == [3, 3, 3]
