@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "isolation": "headgate.lab.isolation",
     "reach": "headgate.lab.reach",
     "sizing": "headgate.lab.sizing",
+    "buffer-timeout": "headgate.lab.buffer_timeout",
 }
 
 _FOLDER = Path("headgate-lab")

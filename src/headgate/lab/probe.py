@@ -1,6 +1,6 @@
 """The lab's sink: when rows came, how late each was, and what the source did while this sink stood still.
 
-Latencies of all rows are counted, in steps of 2 %, by the moment the row was due; what subtasks saw comes back to the
+Latencies of all rows are counted by the moment the row was due; what subtasks saw comes back to the
 driver when the job ends.
 """
 
@@ -12,21 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.lab.latencies import BUCKETS, Counts, buckets, percentile
 
 #: Seconds that are counted together.
 WINDOW = 0.1
 
 _US = 1_000_000
 _WINDOW_US = round(WINDOW * _US)
-#: Latencies are counted by round(log2(microseconds) * _STEPS), up to 2^27 us: two minutes.
-_STEPS = 32
-_BUCKETS = 27 * _STEPS
-
-_Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +38,9 @@ class Seen:
     """What one subtask of the sink saw. Times are seconds since the job's first row was due; windows are of 0.1 s."""
 
     #: Rows that came, by window.
-    came: _Counts
+    came: Counts
     #: Rows by the window they were due in and by latency.
-    late: _Counts
+    late: Counts
     #: When its stall began and ended; None without.
     stalled: tuple[float, float] | None
     #: The longest time in which the source made no row, if it made them at full speed: from when to when.
@@ -57,14 +52,9 @@ class Seen:
         """Rows/s that came between two times."""
         return float(self.came[round(begin / WINDOW) : round(end / WINDOW)].sum() / (end - begin))
 
-    def latency(self, percentile: float, begin: float, end: float) -> float:
+    def latency(self, percent: float, begin: float, end: float) -> float:
         """Milliseconds, of all rows that were due between two times; nan without any."""
-        counts = self.late[round(begin / WINDOW) : round(end / WINDOW)].sum(axis=0)
-        total = int(counts.sum())
-        if not total:
-            return float("nan")
-        bucket = int(np.searchsorted(counts.cumsum(), total * percentile / 100))
-        return float(2 ** (bucket / _STEPS) / 1000)
+        return percentile(self.late[round(begin / WINDOW) : round(end / WINDOW)].sum(axis=0), percent)
 
 
 class Probe(Sink):
@@ -87,12 +77,12 @@ class _Table:
     """Counts by window and bucket; grows."""
 
     buckets: int
-    counts: _Counts = field(init=False)
+    counts: Counts = field(init=False)
 
     def __post_init__(self) -> None:
         self.counts = np.zeros((64, self.buckets), dtype=np.int64)
 
-    def add(self, window: int, rows: _Counts) -> None:
+    def add(self, window: int, rows: Counts) -> None:
         """`rows` are counts of some windows in a row, the first of which is `window`."""
         while window + len(rows) > len(self.counts):
             self.counts = np.concatenate([self.counts, np.zeros_like(self.counts)])
@@ -105,7 +95,7 @@ class _Watcher(SinkWriter):
         self._stall = stall
         self._start: int | None = None
         self._came = _Table(1)
-        self._late = _Table(_BUCKETS)
+        self._late = _Table(BUCKETS)
         self._stalled: tuple[float, float] | None = None
         self._last_due = 0
         self._gap = (0, 0)
@@ -124,16 +114,15 @@ class _Watcher(SinkWriter):
             _wait(stall)
             self._stalled = ((now - self._start) / _US, time.time() - self._start / _US)
 
-    def _count_latencies(self, now: int, due: _Counts) -> None:
+    def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None
-        late = np.maximum(now - self._start - due, 1)
-        bucket = np.minimum((np.log2(late) * _STEPS).astype(np.int64), _BUCKETS - 1)
+        bucket = buckets(now - self._start - due)
         window = due // _WINDOW_US
         first, last = int(window.min()), int(window.max())
-        counts = np.bincount((window - first) * _BUCKETS + bucket, minlength=(last - first + 1) * _BUCKETS)
-        self._late.add(first, counts.reshape(-1, _BUCKETS))
+        counts = np.bincount((window - first) * BUCKETS + bucket, minlength=(last - first + 1) * BUCKETS)
+        self._late.add(first, counts.reshape(-1, BUCKETS))
 
-    def _follow_source(self, due: _Counts) -> None:
+    def _follow_source(self, due: Counts) -> None:
         """Rows of one producer are made in order, so the longest step between two batches' times is when it stood."""
         first = int(due[0])
         if first - self._last_due > self._gap[1] - self._gap[0]:
@@ -170,9 +159,9 @@ def _wait(stall: Stall) -> None:
 
 def _seen(wire: Mapping[str, Any]) -> Seen:
     cells = np.array(wire["cells"], dtype=np.int64)
-    windows = 1 + int(cells.max(initial=0)) // _BUCKETS
-    late = np.zeros(windows * _BUCKETS, dtype=np.int64)
+    windows = 1 + int(cells.max(initial=0)) // BUCKETS
+    late = np.zeros(windows * BUCKETS, dtype=np.int64)
     late[cells] = wire["late"]
     stalled = None if wire["stalled"] is None else (wire["stalled"][0], wire["stalled"][1])
     came = np.array(wire["came"], dtype=np.int64)
-    return Seen(came, late.reshape(-1, _BUCKETS), stalled, (wire["gap"][0], wire["gap"][1]), wire["in_flight"])
+    return Seen(came, late.reshape(-1, BUCKETS), stalled, (wire["gap"][0], wire["gap"][1]), wire["in_flight"])

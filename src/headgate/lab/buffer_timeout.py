@@ -1,0 +1,174 @@
+"""`buffer-timeout`: what waiting for fuller buffers costs in latency and gains in throughput, over channels.
+
+One exchange between two processes: up to four writers deal rows by chance to n gates, which one union reads. Each
+timeout runs at full speed, and then all of them at a tenth of the best fixed timeout's rate.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headgate.bench.child import ChildProcess
+from headgate.bench.options import Options
+from headgate.bench.report import Figure
+from headgate.lab.latencies import BUCKETS, percentile
+from headgate.lab.report import Experiment, Plot, Series
+
+#: By the name they are reported under.
+TIMEOUTS: dict[str, Any] = {"0": 0.0, "1 ms": 0.001, "10 ms": 0.01, "100 ms": 0.1, "adaptive": "adaptive"}
+ADAPTIVE = "adaptive"
+#: (writers, gates) by the number of channels.
+FANS = {1: (1, 1), 10: (2, 5), 100: (4, 25), 1000: (4, 250)}
+LOAD = 0.1
+#: A load of which less than this share arrives in time is not carried, and its latency does not count.
+CARRIED = 0.95
+#: Adaptive has at least this share of the best throughput, and at most so many times the best latency.
+THROUGHPUT, LATENCY = 0.9, 2.0
+
+#: Enough for the exclusive buffers of 1,000 channels and all their gates' floating ones.
+_CONFIG = {"network_memory": 256 << 20}
+_WARM_UP = 0.3
+_TIMEOUT = 180.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one timeout on one number of channels, round by round."""
+
+    rows_per_s: list[float] = field(default_factory=list)
+    #: Share of the rows that were due at a tenth of the load which came.
+    carried: list[float] = field(default_factory=list)
+    p50: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
+    buffers_per_s: list[float] = field(default_factory=list)
+
+    @property
+    def is_carried(self) -> bool:
+        return float(np.median(self.carried)) >= CARRIED
+
+
+#: By number of channels and name of the timeout.
+Outcomes = dict[tuple[int, str], Outcome]
+
+
+class Fan:
+    """The two processes of the exchange. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._producer, self._consumer = _end("producer", 0), _end("consumer", 1)
+
+    def __enter__(self) -> Fan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.close()
+        self._consumer.close()
+
+    def run(self, channels: int, timeout: float | str, rate: float | None, seconds: float) -> dict[str, Any]:
+        """What the union counted of `seconds` at `rate` rows/s, None = at full speed."""
+        writers, gates = FANS[channels]
+        same = {"config": {**_CONFIG, "buffer_timeout": timeout}, "writers": writers, "gates": gates}
+        seconds += _WARM_UP
+        port = self._producer.ask({"do": "listen", **same, "rate": rate, "seconds": seconds}, _TIMEOUT)["port"]
+        took = self._consumer.ask({"do": "consume", **same, "port": port, "warm_up": _WARM_UP}, _TIMEOUT)
+        self._producer.ask({"do": "result"}, _TIMEOUT)
+        return took
+
+
+def _end(name: str, rank: int) -> ChildProcess:
+    return ChildProcess(f"buffer-timeout {name}", [sys.executable, "-m", "headgate.lab.fan_pair", str(rank)])
+
+
+def run(options: Options) -> Experiment:
+    """Every timeout on every number of channels, in turn, round by round."""
+    channels, rounds, seconds = ((1, 100), 1, 0.4) if options.quick else (tuple(FANS), 3, 2.0)
+    outcomes: Outcomes = {}
+    with Fan() as fan:
+        for number in range(rounds):
+            for count in channels:
+                options.say(f"buffer-timeout: round {number + 1}, {count} channels")
+                one_round(fan, count, seconds, outcomes)
+    return report(outcomes, channels)
+
+
+def one_round(fan: Fan, channels: int, seconds: float, outcomes: Outcomes) -> None:
+    """All timeouts at full speed, then all at a tenth of what the best fixed one carried."""
+    here = {name: outcomes.setdefault((channels, name), Outcome()) for name in TIMEOUTS}
+    for name, timeout in TIMEOUTS.items():
+        took = fan.run(channels, timeout, None, seconds)
+        here[name].rows_per_s.append(took["rows"] / took["seconds"])
+    rate = LOAD * max(outcome.rows_per_s[-1] for name, outcome in here.items() if name != ADAPTIVE)
+    for name, timeout in TIMEOUTS.items():
+        took = fan.run(channels, timeout, rate, seconds)
+        counts = np.zeros(BUCKETS, dtype=np.int64)
+        counts[took["cells"]] = took["late"]
+        here[name].carried.append(took["rows"] / (rate * seconds))
+        here[name].p50.append(percentile(counts, 50))
+        here[name].p99.append(percentile(counts, 99))
+        here[name].buffers_per_s.append(took["buffers"] / (seconds + _WARM_UP))
+
+
+def report(outcomes: Outcomes, channels: Sequence[int]) -> Experiment:
+    """Figures and verdict: adaptive must hold for every number of channels."""
+    figures: list[Figure] = []
+    met = True
+    for (count, name), outcome in outcomes.items():
+        label = f"{count} channels, {name}"
+        figures.append(Figure(f"{label}: full speed", "rows/s", tuple(outcome.rows_per_s)))
+        if outcome.is_carried:
+            figures.append(Figure(f"{label}: p50 at {LOAD:.0%}", "ms", tuple(outcome.p50)))
+            figures.append(Figure(f"{label}: p99 at {LOAD:.0%}", "ms", tuple(outcome.p99)))
+        else:
+            figures.append(Figure(f"{label}: carried of {LOAD:.0%}", "", tuple(outcome.carried)))
+        figures.append(Figure(f"{label}: buffers at {LOAD:.0%}", "1/s", tuple(outcome.buffers_per_s)))
+    for count in channels:
+        throughput, p50, p99 = _against_best(outcomes, count)
+        figures.append(Figure(f"{count} channels: adaptive / best fixed throughput", "", (throughput,)))
+        figures.append(Figure(f"{count} channels: adaptive / best fixed p50", "", (p50,)))
+        figures.append(Figure(f"{count} channels: adaptive / best fixed p99", "", (p99,)))
+        met = met and throughput >= THROUGHPUT and p99 <= LATENCY
+    return Experiment(
+        "buffer-timeout",
+        f"adaptive keeps {THROUGHPUT:.0%} of the best fixed timeout's throughput, and its p99 at {LOAD:.0%} load stays "
+        f"within {LATENCY:g} x the best fixed one's",
+        met,
+        tuple(figures),
+        {"(writers, gates)": str({count: FANS[count] for count in channels}), "bytes per row": 24},
+        plots=_plots(outcomes, channels),
+    )
+
+
+def _against_best(outcomes: Outcomes, channels: int) -> tuple[float, float, float]:
+    """Adaptive's throughput, p50 and p99 over those of the fixed timeouts that are best at each."""
+    medians = {
+        name: tuple(float(np.median(values)) for values in (outcome.rows_per_s, outcome.p50, outcome.p99))
+        for (count, name), outcome in outcomes.items()
+        if count == channels
+    }
+    fixed = [name for name in medians if name != ADAPTIVE]
+    carried = [name for name in fixed if outcomes[channels, name].is_carried]
+    best_p50, best_p99 = (min((medians[name][at] for name in carried), default=float("nan")) for at in (1, 2))
+    ours = medians[ADAPTIVE]
+    if not outcomes[channels, ADAPTIVE].is_carried:
+        return 0.0, float("inf"), float("inf")
+    return ours[0] / max(medians[name][0] for name in fixed), ours[1] / best_p50, ours[2] / best_p99
+
+
+def _plots(outcomes: Mapping[tuple[int, str], Outcome], channels: Sequence[int]) -> tuple[Plot, ...]:
+    x = tuple(float(count) for count in channels)
+
+    def curves(of: str) -> tuple[Series, ...]:
+        return tuple(
+            Series(name, x, tuple(float(np.median(getattr(outcomes[count, name], of))) for count in channels))
+            for name in TIMEOUTS
+        )
+
+    return (
+        Plot("Full speed", "channels", "rows/s", curves("rows_per_s"), log_x=True),
+        Plot(f"p99 at {LOAD:.0%} load", "channels", "ms", curves("p99"), log_x=True, log_y=True),
+    )

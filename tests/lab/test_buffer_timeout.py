@@ -1,0 +1,45 @@
+"""`buffer-timeout`, small: the exchange of many channels runs with every timeout, and the verdict is as written."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.lab import buffer_timeout
+from headgate.lab.buffer_timeout import ADAPTIVE, TIMEOUTS, Fan, Outcome
+
+
+def test_rows_of_every_timeout_arrive_and_are_counted() -> None:
+    with Fan() as fan:
+        for timeout in TIMEOUTS.values():
+            took = fan.run(10, timeout, 20_000.0, seconds=0.2)
+            assert 0 < took["rows"] <= 20_000 * (0.2 + 0.3) and sum(took["late"]) == took["rows"]
+            assert took["buffers"] >= 10 and took["seconds"] > 0
+
+
+def test_a_thousand_channels_at_full_speed() -> None:
+    with Fan() as fan:
+        took = fan.run(1000, 0.1, None, seconds=0.2)
+        assert took["rows"] > 0 and took["buffers"] >= 1000
+
+
+def _outcomes(ours: Outcome, best: Outcome) -> buffer_timeout.Outcomes:
+    slow = Outcome([1e6], [1.0], [50.0], [90.0], [10.0])
+    overrun = Outcome([2e6], [0.3], [0.1], [0.1], [1e5])
+    names = dict.fromkeys(TIMEOUTS, slow) | {"0": overrun, "1 ms": best, ADAPTIVE: ours}
+    return {(100, name): outcome for name, outcome in names.items()}
+
+
+@pytest.mark.parametrize(
+    ("rate", "p99", "carried", "met"),
+    [(9.5e6, 3.8, 1.0, True), (8.5e6, 3.8, 1.0, False), (9.5e6, 4.2, 1.0, False), (9.5e6, 1.0, 0.8, False)],
+)
+def test_verdict_compares_adaptive_with_the_best_that_carries_the_load(
+    rate: float, p99: float, carried: float, met: bool
+) -> None:
+    best = Outcome([10e6], [1.0], [1.0], [2.0], [100.0])
+    ours = Outcome([rate], [carried], [1.5], [p99], [100.0])
+    result = buffer_timeout.report(_outcomes(ours, best), [100])
+    figures = {figure.name: figure.median for figure in result.figures}
+    assert result.met is met
+    assert "100 channels, 0: p99 at 10%" not in figures and figures["100 channels, 0: carried of 10%"] == 0.3
+    assert [series.name for series in result.plots[0].series] == list(TIMEOUTS)
