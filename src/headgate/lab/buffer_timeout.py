@@ -69,13 +69,15 @@ class Fan:
         self._producer.close()
         self._consumer.close()
 
-    def run(self, channels: int, timeout: float | str, rate: float | None, seconds: float) -> dict[str, Any]:
-        """What the union counted of `seconds` at `rate` rows/s, None = at full speed."""
+    def run(
+        self, channels: int, timeout: float | str, rate: float | None, seconds: float, warm_up: float = _WARM_UP
+    ) -> dict[str, Any]:
+        """What the union counted of `seconds` at `rate` rows/s, None = at full speed, after the warm-up."""
         writers, gates = FANS[channels]
         same = {"config": {**_CONFIG, "buffer_timeout": timeout}, "writers": writers, "gates": gates}
-        seconds += _WARM_UP
+        seconds += warm_up
         port = self._producer.ask({"do": "listen", **same, "rate": rate, "seconds": seconds}, _TIMEOUT)["port"]
-        took = self._consumer.ask({"do": "consume", **same, "port": port, "warm_up": _WARM_UP}, _TIMEOUT)
+        took = self._consumer.ask({"do": "consume", **same, "port": port, "warm_up": warm_up}, _TIMEOUT)
         self._producer.ask({"do": "result"}, _TIMEOUT)
         return took
 
