@@ -13,7 +13,12 @@ from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
 
 
 class ChannelSelector(Protocol):
-    """`select` returns (channel, rows) pairs; no row is lost and none is doubled, broadcast excepted."""
+    """`select` returns (channel, rows) pairs; no row is lost and none is doubled, broadcast excepted.
+
+    `splits`: the rows of a batch go to different channels, so that many small batches make very many smaller slices.
+    """
+
+    splits: bool
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]: ...
 
@@ -21,12 +26,16 @@ class ChannelSelector(Protocol):
 class Forward:
     """All rows to the first channel; a forward edge has no other."""
 
+    splits = False
+
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         return [(0, batch)]
 
 
 class Rebalance:
     """Whole batches, dealt to the channels in turn; each writer starts at another one, so small jobs use them all."""
+
+    splits = False
 
     def __init__(self, channels: int, start: int) -> None:
         self._channels = channels
@@ -41,6 +50,8 @@ class Rebalance:
 class LoadAwareRebalance:
     """Whole batches, each to the least loaded of the next few channels in turn, so that a slow consumer gets fewer
     (Flink's adaptive partitioner, FLIP-339). `load` says how much waits for a channel."""
+
+    splits = False
 
     def __init__(self, channels: int, start: int, load: Callable[[int], int], examined: int = 4) -> None:
         self._channels = channels
@@ -58,6 +69,8 @@ class LoadAwareRebalance:
 class Shuffle:
     """Each row to a channel of chance, all alike; the same rows with the same seed go the same way."""
 
+    splits = True
+
     def __init__(self, channels: int, seed: int) -> None:
         self._channels = channels
         self._random = np.random.default_rng(seed)
@@ -70,6 +83,8 @@ class Shuffle:
 
 class Broadcast:
     """All rows to every channel."""
+
+    splits = False
 
     def __init__(self, channels: int) -> None:
         self._channels = channels
@@ -84,6 +99,7 @@ class KeyGroups:
     def __init__(self, keys: Sequence[str], channels: int, max_parallelism: int) -> None:
         self._keys = tuple(keys)
         self._channels = channels
+        self.splits = channels > 1 and bool(keys)
         self._max_parallelism = max_parallelism
         groups = np.arange(max_parallelism)
         self._channel_of_group = subtask_of_key_group(groups, channels, max_parallelism).astype(
@@ -91,7 +107,7 @@ class KeyGroups:
         )
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        if self._channels == 1 or not self._keys:  # no key columns: one global key, and one channel for it
+        if not self.splits:  # no key columns: one global key, and one channel for it
             return [(0, batch)]
         hashes = key_hash([batch.column(key) for key in self._keys])
         return dealt(batch, self._channel_of_group[key_groups(hashes, self._max_parallelism)], self._channels)

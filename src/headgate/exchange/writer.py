@@ -20,6 +20,7 @@ from headgate.exchange.flush import AdaptiveFlush
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
 from headgate.exchange.selectors import Broadcast, ChannelSelector
+from headgate.exchange.undealt import UndealtBatches, deal_limit
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import EndOfData, EndOfPartition, Event
@@ -63,6 +64,8 @@ class RecordWriter:
         self._is_broadcast = isinstance(selector, Broadcast)
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
+        self._undealt = UndealtBatches(deal_limit(channels) if selector.splits else 0)
+        self._watermark_behind: int | None = None  # what is undealt
         self._due: list[deque[SpanningSerializer | Event]] = [deque() for _ in range(channels)]
         self._due_channels: set[int] = set()
         self._flush_when_drained: set[int] = set()
@@ -79,18 +82,10 @@ class RecordWriter:
             if self._due_channels and self._budget.is_exceeded:
                 self._wait_hard(self)
         size = self._codec.batch_bytes(batch)
-        row_bytes = size / batch.num_rows
-        shares = [(0, batch)] if self._is_broadcast else self._selector.select(batch)
-        held = HeldBatch(size, len(shares))
         self._count.bytes += size
         self.rows_out += batch.num_rows
-        for channel, rows in shares:
-            pending = self._pending[channel]
-            pending.add(rows, row_bytes, held)
-            if self._adaptive is not None:
-                self._unflushed.update(pending.channels)
-            if pending.bytes >= self._message_size_for(pending):
-                self._cut(pending)
+        if self._undealt.add(batch, size) or self._budget.is_exceeded:
+            self._deal()
         if self._budget.is_exceeded:
             largest = max(self._pending, key=lambda pending: pending.bytes)
             if largest.rows:
@@ -99,6 +94,9 @@ class RecordWriter:
 
     def emit_watermark(self, time: int) -> None:
         """Behind each channel's next message; alone where nothing is pending, at most each watermark interval."""
+        if self._undealt:
+            self._watermark_behind = time
+            return
         now = self._clock()
         for pending in self._pending:
             pending.watermark = time
@@ -114,6 +112,7 @@ class RecordWriter:
 
     def emit_marker(self, marker: LatencyMarker) -> None:
         """To one channel at random, behind what is pending there; it leaves by the same rules as rows."""
+        self._deal()
         channel = random.randrange(len(self._due))
         pending = self._pending[0 if self._is_broadcast else channel]
         pending.markers.append((channel, marker))
@@ -153,7 +152,7 @@ class RecordWriter:
 
     def before_wait(self) -> None:
         """The task is about to wait: send what starved readers could use meanwhile."""
-        if self._adaptive is not None and self._unflushed:
+        if self._adaptive is not None and (self._unflushed or self._undealt):
             self._flush_starved(self._adaptive, waiting=True)
 
     def on_time(self, now: float) -> None:
@@ -172,6 +171,7 @@ class RecordWriter:
     def flush(self) -> None:
         """Cut what is pending and let readers see all that is in segments, full or not."""
         self._flush_at = None
+        self._deal()
         for pending in self._pending:
             if pending.rows:
                 self._cut(pending)
@@ -185,12 +185,32 @@ class RecordWriter:
 
     def close(self) -> None:
         """Drop what is pending and due; the partition is released by its owner."""
+        self._undealt.clear()
         self._due_channels.clear()
         for due in self._due:
             due.clear()
         self._count.bytes = 0
 
     # --- inside
+
+    def _deal(self) -> None:
+        """Give each channel its rows of what was taken."""
+        if not self._undealt:
+            return
+        batch, size = self._undealt.take()
+        row_bytes = size / batch.num_rows
+        shares = [(0, batch)] if self._is_broadcast else self._selector.select(batch)
+        held = HeldBatch(size, len(shares))
+        for channel, rows in shares:
+            pending = self._pending[channel]
+            pending.add(rows, row_bytes, held)
+            if self._adaptive is not None:
+                self._unflushed.update(pending.channels)
+            if pending.bytes >= self._message_size_for(pending):
+                self._cut(pending)
+        if self._watermark_behind is not None:
+            time, self._watermark_behind = self._watermark_behind, None
+            self.emit_watermark(time)
 
     def _flush_in_time(self) -> None:
         """There is something new: see to it that it leaves as the buffer timeout asks."""
@@ -210,6 +230,7 @@ class RecordWriter:
                 self._flush_at = earliest
             return
         self._flush_at = None
+        self._deal()
         for channel in tuple(self._unflushed):
             if self.partition.subpartitions[channel].is_starved(tell=waiting):
                 self._cut(self._pending[0 if self._is_broadcast else channel])
@@ -240,14 +261,14 @@ class RecordWriter:
 
     def _message_size_for(self, pending: PendingSlices) -> int:
         """Less where readers want smaller buffers; for several the least that any of them wants."""
-        size = min(
-            self.partition.subpartitions[channel].buffer_size or self._segment_size for channel in pending.channels
-        )
-        if size >= self._segment_size:
-            return self._message_size
-        return debloated_message_size(self._message_size, size, self._segment_size)
+        subpartitions, most = self.partition.subpartitions, self._segment_size
+        size = subpartitions[pending.channels.start].buffer_size or most
+        if self._is_broadcast:
+            size = min(subpartition.buffer_size or most for subpartition in subpartitions)
+        return self._message_size if size >= most else debloated_message_size(self._message_size, size, most)
 
     def _cut(self, pending: PendingSlices) -> None:
+        self._deal()
         if pending.rows:
             batches, released = pending.cut(self._message_size_for(pending))
             self._count.bytes -= released

@@ -18,6 +18,8 @@ class UserPartitioner:
     """`function(batch, channels)` returns for each row the number of its channel, 0 to `channels` - 1: a NumPy array of
     integers or an Arrow one without nulls. Raises UserFunctionError placed at the operator whose rows are dealt."""
 
+    splits = True
+
     def __init__(self, function: Callable[[pa.RecordBatch, int], Any], channels: int, context: OperatorContext) -> None:
         self._function = function
         self._channels = channels
