@@ -94,7 +94,7 @@ class CreditMachine(RuleBasedStateMachine):
             if step < 0:
                 self.link.consume()
             elif self.link.held:
-                self.link.recycle(step)
+                self.link.recycle(step, 1 + step // 2)
 
     @precondition(lambda self: sum(map(len, self.link.written)) > 30)
     @rule(channel=CHANNEL, more=st.one_of(st.just(ALL), st.integers(0, 100)))

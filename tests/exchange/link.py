@@ -15,7 +15,7 @@ from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.subpartition import PipelinedSubpartition
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
@@ -379,23 +379,24 @@ class Link:
         polled = self.gate.poll()
         if polled is None:
             return False
-        channel, item = polled
-        if isinstance(item, Buffer):
-            self.read[channel].extend(item.view)
-            self.held.append(item)
+        channel, taken = polled
+        if isinstance(taken, list):
+            for buffer in taken:
+                self.read[channel].extend(buffer.view)
+            self.held.extend(taken)
         else:
-            self.read[channel].append(TOKENS[type(item)])
-            if blocks(item):
+            self.read[channel].append(TOKENS[type(taken)])
+            if blocks(taken):
                 self.blocked.add(channel)
         got = self.read[channel]
         assert got == self.written[channel][: len(got)], "lost, doubled or reordered"
         return True
 
-    def recycle(self, which: int) -> None:
-        """Finish one of the buffers that were consumed."""
+    def recycle(self, which: int, count: int = 1) -> None:
+        """Finish some of the buffers that were consumed, together."""
         self.held.rotate(-(which % len(self.held)))
         before = [channel.floating for channel in self.channels]
-        self.held.popleft().recycle()
+        recycle_all([self.held.popleft() for _ in range(min(count, len(self.held)))])
         for channel, floating in zip(self.channels, before, strict=True):
             if channel.floating > floating:
                 channel.assert_not_greedy()

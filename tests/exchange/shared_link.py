@@ -183,10 +183,11 @@ class SharedLink:
         polled = self.gates[gate].poll()
         if polled is None:
             return False
-        channel, item = self.first[gate] + polled[0], polled[1]
-        if isinstance(item, Buffer):
-            self.read[channel].extend(item.view)
-            self.held.append(item)
+        channel, taken = self.first[gate] + polled[0], polled[1]
+        if isinstance(taken, list):
+            for buffer in taken:
+                self.read[channel].extend(buffer.view)
+            self.held.extend(taken)
         else:
             self.read[channel].append(END)
         got = self.read[channel]

@@ -11,7 +11,7 @@ from headgate.errors import ExchangeError, TaskManagerLost
 from headgate.exchange.channels import LocalInputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import (
@@ -65,12 +65,12 @@ class Local:
             assert self.told.pop() == 3
             more = True
             while more:
-                item, more = self.channel.poll()
-                if isinstance(item, Buffer):
-                    seen.append(bytes(item.view))
-                    item.recycle()
-                elif item is not None:
-                    seen.append(item)
+                taken, more = self.channel.poll(2)
+                if isinstance(taken, list):
+                    seen += [bytes(buffer.view) for buffer in taken]
+                    recycle_all(taken)
+                elif taken is not None:
+                    seen.append(taken)
         return seen
 
 
@@ -95,12 +95,13 @@ def test_a_local_channel_hands_on_buffers_and_events_in_order(local: Local) -> N
 
 def test_a_local_channel_copies_nothing(local: Local) -> None:
     local.write(b"01234567")
-    item, _ = local.channel.poll()
-    assert isinstance(item, Buffer) and item.segment.view.obj is not None
+    taken, _ = local.channel.poll()
+    assert isinstance(taken, list)
+    (buffer,) = taken
     local.told.clear()
-    item.segment.view[0:1] = b"X"
-    assert bytes(item.view) == b"X1234567"
-    item.recycle()
+    buffer.segment.view[0:1] = b"X"
+    assert bytes(buffer.view) == b"X1234567"
+    buffer.recycle()
 
 
 def test_a_local_channel_is_told_again_after_it_has_seen_all(local: Local) -> None:
@@ -188,11 +189,12 @@ class Remote:
         polled = self.gate.poll()
         if polled is None:
             return None
-        item = polled[1]
-        if isinstance(item, Event):
-            return item
-        content = bytes(item.view)
-        item.recycle()
+        taken = polled[1]
+        if not isinstance(taken, list):
+            return taken
+        (buffer,) = taken
+        content = bytes(buffer.view)
+        buffer.recycle()
         return content
 
     def close(self) -> None:
@@ -330,10 +332,11 @@ def test_leave_gives_back_what_was_received_and_tells_the_producer_once(remote: 
 def test_a_buffer_in_the_hands_of_the_task_outlives_the_leave(remote: Remote) -> None:
     remote.arrive(remote.frame(b"1"))
     polled = remote.gate.poll()
-    assert polled is not None and isinstance(polled[1], Buffer)
+    assert polled is not None and isinstance(polled[1], list)
+    (buffer,) = polled[1]
     remote.channel.release()
-    assert remote.network.holders()["exclusive"] == 1 and bytes(polled[1].view) == b"1"
-    polled[1].recycle()
+    assert remote.network.holders()["exclusive"] == 1 and bytes(buffer.view) == b"1"
+    buffer.recycle()
     assert "exclusive" not in remote.network.holders()
 
 

@@ -22,13 +22,18 @@ class Scripted(InputChannel):
         self.items: deque[Buffer | Event | ExchangeError] = deque()
         self.released = 0
 
-    def poll(self) -> tuple[Buffer | Event | None, bool]:
-        if not self.items:
-            return None, False
-        item = self.items.popleft()
-        if isinstance(item, ExchangeError):
-            raise item
-        return item, bool(self.items)
+    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        taken: list[Buffer] = []
+        while self.items and len(taken) < limit:
+            item = self.items.popleft()
+            if isinstance(item, ExchangeError):
+                raise item
+            if not isinstance(item, Buffer):
+                return item, bool(self.items)
+            taken.append(item)
+            if self.items and not isinstance(self.items[0], Buffer):
+                break
+        return taken or None, bool(self.items)
 
     def release(self) -> None:
         self.released += 1
@@ -52,8 +57,21 @@ class Gate:
         polled = self.gate.poll()
         if polled is None:
             return None
-        assert isinstance(polled[1], Buffer)
-        return polled[0], bytes(polled[1].view)
+        assert isinstance(polled[1], list)
+        (buffer,) = polled[1]
+        return polled[0], bytes(buffer.view)
+
+
+def test_a_channel_that_is_alone_has_all_the_turns_up_to_a_limit() -> None:
+    gate = Gate(2)
+    gate.put(0, b"1", b"2", b"3", b"4")
+    polled = gate.gate.poll(3)
+    assert polled is not None and isinstance(polled[1], list)
+    assert [bytes(buffer.view) for buffer in polled[1]] == [b"1", b"2", b"3"]
+    gate.put(1, b"5", b"6")
+    polled = gate.gate.poll(3)
+    assert polled is not None and isinstance(polled[1], list)
+    assert polled[0] == 0 and [bytes(buffer.view) for buffer in polled[1]] == [b"4"]
 
 
 def test_one_buffer_of_each_channel_in_turn() -> None:
@@ -103,8 +121,8 @@ def test_data_that_come_during_a_look_are_not_missed() -> None:
     gate = Gate(1)
     poll = gate.channels[0].poll
 
-    def poll_and_be_overtaken() -> tuple[Buffer | Event | None, bool]:
-        item, _ = poll()
+    def poll_and_be_overtaken(limit: int) -> tuple[list[Buffer] | Event | None, bool]:
+        item, _ = poll(limit)
         gate.channels[0].poll = poll  # type: ignore[method-assign]
         gate.put(0, b"late")
         return item, False

@@ -28,7 +28,8 @@ BUGS = [
     PlantedBug("a buffer comes and tells nobody", SharedBuffers, "_offer", "self._on_buffer()", "pass"),
     PlantedBug("a released channel keeps the buffer that had come", SharedBuffers, "release",
                "self._pool.recycle(segment)", "pass"),
-    PlantedBug("a consumed shared buffer is lost", SharedBuffers, "recycle", "self._pool.recycle(segment)", "pass"),
+    PlantedBug("a consumed shared buffer is lost", SharedBuffers, "recycle",
+               "self._pool.recycle_many(segments)", "pass"),
     PlantedBug("a reserved shared buffer is lost", SharedBuffers, "unreserve", "self._pool.recycle(segment)",
                "pass"),
     PlantedBug("a buffer that came does not go to the frame", PlainReceiver, "credit_available",
@@ -39,7 +40,7 @@ BUGS = [
     PlantedBug("a socket that takes a part gets it again", Outgoing, "_drop", "del pieces[:whole]", "pass"),
     PlantedBug("buffers are recycled before they are written", Outgoing, "written",
                "batches[0][0] <= self._written", "batches"),
-    PlantedBug("a lost connection keeps what was not written", Outgoing, "release", "buffer.recycle()", "pass"),
+    PlantedBug("a lost connection keeps what was not written", Outgoing, "release", "recycle_all(buffers)", "pass"),
 ]  # fmt: skip
 
 

@@ -64,7 +64,7 @@ class Owner:
 
         def listener(segment: MemorySegment | None) -> bool:
             self.locks.assert_free()
-            assert self.waiting.popleft() == ticket, "listeners are served out of turn"
+            assert self.waiting and self.waiting.popleft() == ticket, "listeners are served out of turn"
             if segment is None:
                 assert self.destroyed, "told of a destruction that was not"
                 return False
@@ -191,9 +191,15 @@ class PoolMachine(RuleBasedStateMachine):
     def recycle(self, which: int, index: int, times: int) -> None:
         users = [owner for owner in self.owners if owner.used]
         owner = users[which % len(users)]
-        for _ in range(times):
-            if owner.used:
-                self._recycle(owner, index)
+        subpartition = owner.used[index % len(owner.used)][1]
+        together = [used for used in owner.used if used[1] == subpartition][:times]
+        before, surplus = owner.pool.requested, max(0, owner.pool.requested - owner.pool.size)
+        owner.acted = True
+        for used in together:
+            owner.used.remove(used)
+        owner.pool.recycle_many([segment for segment, _ in together], subpartition)
+        returned = min(surplus, len(together))
+        assert not surplus or owner.pool.requested <= before - returned, "kept a segment beyond its share"
 
     def _recycle(self, owner: Owner, index: int) -> None:
         owner.acted = True

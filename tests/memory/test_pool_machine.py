@@ -16,14 +16,14 @@ from tests.memory.pool_machine import PoolMachine
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 BUGS = [
-    PlantedBug("a recycled segment is lost", Local, "recycle", "self._free.append(segment)", "pass"),
-    PlantedBug("a recycled segment is free twice", Local, "recycle",
-               "self._free.append(segment)", "self._free.extend([segment, segment])"),
-    PlantedBug("a recycled segment skips those who wait", Local, "recycle", " and not self._listeners", ""),
-    PlantedBug("a recycled segment beyond the share is kept", Local, "recycle",
+    PlantedBug("a recycled segment is lost", Local, "recycle_many", "self._free.extend(segments)", "pass"),
+    PlantedBug("a recycled segment is free twice", Local, "recycle_many",
+               "self._free.extend(segments)", "self._free.extend([*segments, *segments])"),
+    PlantedBug("a recycled segment skips those who wait", Local, "recycle_many", " and not self._listeners", ""),
+    PlantedBug("a recycled segment beyond the share is kept", Local, "recycle_many",
                "self.requested <= self.size and not", "not"),
-    PlantedBug("a recycle tells nobody", Local, "recycle", "self.on_available()", "pass"),
-    PlantedBug("a recycle calls back under the lock", Local, "recycle",
+    PlantedBug("a recycle tells nobody", Local, "recycle_many", "self.on_available()", "pass"),
+    PlantedBug("a recycle calls back under the lock", Local, "recycle_many",
                "self.available = True", "self.available = True; self.on_available()"),
     PlantedBug("availability is not recomputed after a request", Local, "request",
                "self.available = bool(free) and not self._capped", "pass"),

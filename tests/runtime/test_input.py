@@ -35,13 +35,18 @@ class Channel(InputChannel):
         self.index = index
         self.items: deque[Buffer | Event | ExchangeError] = deque()
 
-    def poll(self) -> tuple[Buffer | Event | None, bool]:
-        if not self.items:
-            return None, False
-        item = self.items.popleft()
-        if isinstance(item, ExchangeError):
-            raise item
-        return item, bool(self.items)
+    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        taken: list[Buffer] = []
+        while self.items and len(taken) < limit:
+            item = self.items.popleft()
+            if isinstance(item, ExchangeError):
+                raise item
+            if not isinstance(item, Buffer):
+                return item, bool(self.items)
+            taken.append(item)
+            if self.items and not isinstance(self.items[0], Buffer):
+                break
+        return taken or None, bool(self.items)
 
 
 class Fed:

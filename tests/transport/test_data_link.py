@@ -21,6 +21,7 @@ from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Rebalance
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
+from headgate.memory.buffer import recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.handshake import DATA_LINK, Credentials
@@ -305,14 +306,13 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
         if polled is None:
             pair.wait()
         elif polled[0] == 0:
-            kept.append(polled[1])
+            kept += polled[1]
         else:
             seen += 1
-            polled[1].recycle()  # type: ignore[union-attr]
+            recycle_all(polled[1])
     assert writer._due[0] and not writer.is_available
     assert 1 <= len(kept) <= 2 + 2, "no more than its exclusive and all floating buffers"
-    for buffer in kept:
-        buffer.recycle()  # type: ignore[union-attr]
+    recycle_all(kept)
 
 
 @pytest.mark.parametrize(("segment", "count"), [(64, 1000), (32 << 10, 200)])

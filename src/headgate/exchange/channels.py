@@ -41,8 +41,9 @@ class InputChannel:
     def start(self) -> None:
         """Begin to read, now that somebody listens."""
 
-    def poll(self) -> tuple[Buffer | Event | None, bool]:
-        """The next buffer or event, or None; and whether there is more. Raises what made the channel fail."""
+    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        """The next buffers, `limit` at most, or the next event, or None; and whether there is more. Raises what made
+        the channel fail."""
         raise AssertionError("an input channel is local or remote")
 
     def poll_priority(self) -> Event | None:
@@ -97,16 +98,16 @@ class LocalInputChannel(InputChannel):
     def start(self) -> None:
         self._subpartition.attach(lambda: self._notify(self.index), lambda: self._notify_priority(self.index))
 
-    def poll(self) -> tuple[Buffer | Event | None, bool]:
-        polls = self._subpartition.poll()
+    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        polls = self._subpartition.poll(limit)
         if not polls:
             return None, False
-        polled = polls[0]
-        more = polled.next_is_event is not None
-        if polled.is_event:
-            return decode_event(polled.buffer.view), more
-        self.bytes_polled += polled.buffer.size
-        return polled.buffer, more
+        more = polls[-1].next_is_event is not None
+        if polls[0].is_event:
+            return decode_event(polls[0].buffer.view), more
+        buffers = [polled.buffer for polled in polls]
+        self.bytes_polled += sum(buffer.size for buffer in buffers)
+        return buffers, more
 
     def poll_priority(self) -> Event | None:
         return self._subpartition.poll_priority()
@@ -153,7 +154,7 @@ class ChannelBuffers(Protocol):
 
     def unreserve(self, segment: MemorySegment) -> None: ...
 
-    def recycle(self, segment: MemorySegment) -> None: ...
+    def recycle(self, *segments: MemorySegment) -> None: ...
 
     def on_backlog(self, backlog: int) -> None: ...
 
@@ -226,7 +227,7 @@ class RemoteInputChannel(InputChannel):
         self._buffers.unreserve(segment)
 
     def recycle(self, segment: MemorySegment) -> None:
-        self._buffers.recycle(segment)
+        self._recycle(segment)
 
     def take_unannounced(self) -> int:
         return self._buffers.take_unannounced()
@@ -294,18 +295,26 @@ class RemoteInputChannel(InputChannel):
 
     # --- the task thread's side
 
-    def poll(self) -> tuple[Buffer | Event | None, bool]:
-        while self._received:
-            item = self._received.popleft()
-            more = bool(self._received) or self._error is not None
+    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        received = self._received
+        buffers: list[Buffer] = []
+        while received and len(buffers) < limit:
+            item = received[0]
             if isinstance(item, Buffer):
                 self.bytes_polled += item.size
-            elif isinstance(item, CheckpointBarrier) and item.id == self._prioritised:
-                continue
-            return item, more
-        if self._error is not None:
+                buffers.append(item)
+            elif buffers:
+                break
+            received.popleft()
+            if not (isinstance(item, Buffer) or self._is_passed(item)):
+                return item, bool(received) or self._error is not None
+        if not buffers and self._error is not None:
             raise self._error
-        return None, False
+        return buffers or None, bool(received) or self._error is not None
+
+    def _is_passed(self, event: Event) -> bool:
+        """An announced barrier that has been acted upon already."""
+        return isinstance(event, CheckpointBarrier) and event.id == self._prioritised
 
     def poll_priority(self) -> Event | None:
         return self._priority.popleft() if self._priority else None

@@ -12,7 +12,7 @@ from headgate.records.events import Event
 
 class InputGate:
     """Channels with data stand in one queue, once each; a poll takes one buffer of the first and, if it has more, puts
-    it at the end, so none starves (`research/flink.md` 2.5).
+    it at the end, so none starves (`research/flink.md` 2.5). A channel that is alone has all the turns.
 
     `on_data` is called, from any thread, when a channel joins the queue. There is no lock: a channel is taken off the
     queue *before* its data are looked at, so data that come after that look put it back, and a channel that two
@@ -53,18 +53,19 @@ class InputGate:
     def has_data(self) -> bool:
         return bool(self._ready)
 
-    def poll(self) -> tuple[int, Buffer | Event] | None:
-        """One buffer or event and its channel's index; None when there is nothing."""
+    def poll(self, limit: int = 1) -> tuple[int, list[Buffer] | Event] | None:
+        """A channel's index, and its next buffers (one, or up to `limit` while no other has any) or its next event;
+        None when there is nothing."""
         ready = self._ready
         while ready:
             channel = ready.popleft()
             self._queued.discard(channel)
-            item, more = self.channels[channel].poll()
+            polled, more = self.channels[channel].poll(1 if ready else limit)
             if more and channel not in self._queued:
                 self._queued.add(channel)
                 ready.append(channel)
-            if item is not None:
-                return channel, item
+            if polled is not None:
+                return channel, polled
         return None
 
     def release(self) -> None:

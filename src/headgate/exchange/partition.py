@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, Recycler
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
@@ -46,9 +46,9 @@ class ResultPartition:
         self.bytes_out = 0
         self.buffers_out = 0
 
-    def _recycler(self, index: int) -> Callable[[MemorySegment], None]:
-        def recycle(segment: MemorySegment) -> None:
-            self._pool.recycle(segment, index)
+    def _recycler(self, index: int) -> Recycler:
+        def recycle(*segments: MemorySegment) -> None:
+            self._pool.recycle_many(segments, index)
             if self._wanting:
                 self._segment_freed()
 

@@ -298,6 +298,8 @@ class PipelinedSubpartition:
         """The next buffers, `limit` at most: data, or a single event; empty when there is nothing to see yet."""
         polled: list[Polled] = []
         with self._lock:
+            if not self._blocked:
+                self._take_whole(limit, polled)
             while len(polled) < limit and not self._blocked:
                 taken = self._take()
                 if taken is None:
@@ -306,13 +308,27 @@ class PipelinedSubpartition:
                 next_is_event = self._next_is_event()
                 polled.append(Polled(buffer, is_event, self._reported_backlog(), self._sequence, next_is_event))
                 self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-                if next_is_event is not False:
+                if is_event or next_is_event is not False:
                     break
             self._reader_waits = not polled or polled[-1].next_is_event is None
             starved = self._hunger()
         if starved:
             self.on_starved()
         return polled
+
+    def _take_whole(self, limit: int, polled: list[Polled]) -> None:
+        """The short way for buffers that were filled before they were queued, while such a one is behind them too."""
+        queue, sequence = self._queue, self._sequence
+        unseen = self._backlog - self._reported_backlog()
+        while len(polled) < limit and len(queue) > 1:
+            head = queue[0]
+            if not (isinstance(head, Buffer) and isinstance(queue[1], Buffer)):
+                break
+            queue.popleft()
+            self._backlog -= 1
+            polled.append(Polled(head, False, self._backlog - unseen, sequence, False))
+            sequence = (sequence + 1) & 0xFFFFFFFF
+        self._sequence = sequence
 
     def _take(self) -> tuple[Buffer, bool] | None:
         """The first buffer with anything in it, and whether it is an event."""

@@ -8,12 +8,17 @@ one returns the segment. One reference too many finds the list empty, which is h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Protocol
 
 from headgate.errors import ExchangeError
 from headgate.memory.segment import MemorySegment
 
-Recycler = Callable[[MemorySegment], None]
+
+class Recycler(Protocol):
+    """Takes back segments whose last reference is gone; several at once cost little more than one."""
+
+    def __call__(self, *segments: MemorySegment) -> None: ...
 
 
 class Buffer:
@@ -68,5 +73,22 @@ class Buffer:
         return f"Buffer(segment {self.segment.index}, bytes {self.offset} to {self.offset + self.size})"
 
 
-def _forget(segment: MemorySegment) -> None:
+def recycle_all(buffers: Iterable[Buffer]) -> None:
+    """As `recycle` of each in turn, but those behind each other with the same recycler come back to it in one call."""
+    recycler: Recycler = _forget
+    run: list[MemorySegment] = []
+    for buffer in buffers:
+        if not buffer._references:
+            raise ExchangeError(f"{buffer!r} was recycled twice")
+        if buffer._references.pop():
+            if buffer._recycler is not recycler:
+                if run:
+                    recycler(*run)
+                recycler, run = buffer._recycler, []
+            run.append(buffer.segment)
+    if run:
+        recycler(*run)
+
+
+def _forget(*segments: MemorySegment) -> None:
     """The recycler of memory that the garbage collector frees."""

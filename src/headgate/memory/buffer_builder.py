@@ -26,10 +26,11 @@ class _SharedSegment:
         self.marker = 0
         self.references = [True]  # the builder's
 
-    def release(self, segment: MemorySegment) -> None:
-        """One of the references ends; a slice's recycler, hence the argument."""
-        if self.references.pop():
-            self.recycler(segment)
+    def release(self, *segments: MemorySegment) -> None:
+        """So many of the references end; the recycler of slices, hence the arguments."""
+        for segment in segments:
+            if self.references.pop():
+                self.recycler(segment)
 
 
 class BufferBuilder:

@@ -11,7 +11,7 @@ listener first, so that a listener never waits while there is a segment that it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headgate.errors import ExchangeError
@@ -154,17 +154,23 @@ class LocalBufferPool:
 
     def recycle(self, segment: MemorySegment, subpartition: int = 0) -> None:
         """Take back a segment that was requested for `subpartition`. Raises ExchangeError if there is no such one."""
+        self.recycle_many((segment,), subpartition)
+
+    def recycle_many(self, segments: Sequence[MemorySegment], subpartition: int = 0) -> None:
+        """Take back segments of one subpartition together, as that many calls of `recycle` would."""
         with self._lock:
-            self._discharge(subpartition)
+            for _ in segments:
+                self._discharge(subpartition)
             keep = self.requested <= self.size and not self._listeners
             if keep:
-                self._free.append(segment)
+                self._free.extend(segments)
                 if self.available or self._capped:
                     return
                 self.available = True
         if keep:
             self.on_available()
-        else:
+            return
+        for segment in segments:
             self._place(segment)
 
     def add_listener(self, listener: Listener) -> bool:

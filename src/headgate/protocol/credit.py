@@ -137,45 +137,40 @@ class BufferManager:
                 return self._exclusive.popleft()
         raise ExchangeError("the producer sent a buffer without credit")
 
-    def recycle(self, segment: MemorySegment) -> None:
-        """The task has consumed a buffer of this channel; that is new credit, unless it was a floating one, which goes
-        back to the gate's pool for whoever needs it most."""
-        if segment.index not in self._owned:
-            self._recycle_floating(segment)
-            return
-        surplus, first = None, False
-        with self._lock:
-            released = self._released
-            if not released:
-                self._exclusive.append(segment)
-                if self._floating and self.free > self._required + self.initial_credit:
-                    surplus = self._floating.popleft()
-                else:
-                    first = self._add_unannounced(1)
-        if released:
-            self._give_back([segment])
-        if surplus is not None:
-            self._pool.recycle(surplus)
-        if first:
-            self._on_credit()
-
-    def _recycle_floating(self, segment: MemorySegment) -> None:
-        """Back to the gate's pool; or, when no other channel waits there and this one would ask again, keep it."""
+    def recycle(self, *segments: MemorySegment) -> None:
+        """The task has consumed buffers of this channel. Each is new credit, unless the channel holds enough without
+        it: then a floating one goes back to the gate's pool, for whoever needs it most. One that the channel would ask
+        for again at once, while no other waits for it, stays here."""
+        surplus: list[MemorySegment] = []
+        exclusive: list[MemorySegment] = []
         pool, floating = self._pool, self._floating
         with self._lock:
-            kept = (
-                not self._released
-                and len(self._exclusive) + len(floating) + self._reserved < self._required + self.initial_credit
-                and pool.listeners <= self._waiting
-                and pool.requested <= pool.size
-            )
-            if kept:
-                floating.append(segment)
-                before = self.unannounced
-                self.unannounced = before + 1
-        if not kept:
-            pool.recycle(segment)
-        elif not before:
+            before = self.unannounced
+            nobody_waits = pool.listeners <= self._waiting and pool.requested <= pool.size
+            room = self._required + self.initial_credit - self.free
+            for segment in segments:
+                is_exclusive = segment.index in self._owned
+                if self._released:
+                    (exclusive if is_exclusive else surplus).append(segment)
+                elif is_exclusive:
+                    self._exclusive.append(segment)
+                    if floating and room <= 0:
+                        surplus.append(floating.popleft())
+                    else:
+                        self.unannounced += 1
+                        room -= 1
+                elif nobody_waits and room > 0:
+                    floating.append(segment)
+                    self.unannounced += 1
+                    room -= 1
+                else:
+                    surplus.append(segment)
+            first = not before and self.unannounced > 0
+        if exclusive:
+            self._give_back(exclusive)
+        if surplus:
+            pool.recycle_many(surplus)
+        if first:
             self._on_credit()
 
     def on_backlog(self, backlog: int) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, recycle_all
 
 #: Two segments of the default size, and one.
 HIGH_MARK: Final = 64 << 10
@@ -65,8 +65,7 @@ class Outgoing:
             self._drop(count)
         batches = self._batches
         while batches and batches[0][0] <= self._written:
-            for buffer in batches.popleft()[1]:
-                buffer.recycle()
+            recycle_all(batches.popleft()[1])
         self.is_writable = self.unwritten < (HIGH_MARK if self.is_writable else LOW_MARK)
 
     def _drop(self, count: int) -> None:
@@ -83,7 +82,6 @@ class Outgoing:
         """The connection is gone."""
         self._pieces.clear()
         for _, buffers in self._batches:
-            for buffer in buffers:
-                buffer.recycle()
+            recycle_all(buffers)
         self._batches.clear()
         self._written = self._added

@@ -95,9 +95,9 @@ class SharedBuffers:
     def unreserve(self, segment: MemorySegment) -> None:
         self._pool.recycle(segment)
 
-    def recycle(self, segment: MemorySegment) -> None:
-        """The task has consumed a buffer."""
-        self._pool.recycle(segment)
+    def recycle(self, *segments: MemorySegment) -> None:
+        """The task has consumed buffers."""
+        self._pool.recycle_many(segments)
 
     def on_backlog(self, backlog: int) -> None: ...
 

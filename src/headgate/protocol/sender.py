@@ -209,9 +209,8 @@ class Sender:
             # One buffer in turn; a reader that is alone has all the turns that its credit pays for.
             turns = 1 if ready else max(1, min(max_buffers - len(buffers), reader.credit.available))
             polls = reader.view.poll(turns)
-            for polled in polls:
-                self._frame(reader, polled, pieces)
-                buffers.append(polled.buffer)
+            self._frame(reader, polls, pieces)
+            buffers += [polled.buffer for polled in polls]
             if polls and not polls[-1].is_event:
                 self._look_at_credit(reader)
             if polls and self._may_go_on(reader, polls[-1]):
@@ -219,16 +218,19 @@ class Sender:
                 ready.append(reader)
         return pieces, buffers
 
-    def _frame(self, reader: _Reader, polled: Polled, pieces: list[bytes | memoryview]) -> None:
-        if not polled.is_event:
-            reader.credit.spend()
-        buffer = polled.buffer
-        kind = EVENT_BUFFER if polled.is_event else DATA_BUFFER
-        pieces.append(encode_buffer_response(reader.receiver, polled.sequence, polled.backlog, kind, buffer.size))
-        if buffer.size:
-            pieces.append(buffer.view)
-        self.buffers_sent += 1
-        self.bytes_sent += buffer.size
+    def _frame(self, reader: _Reader, polls: list[Polled], pieces: list[bytes | memoryview]) -> None:
+        receiver, spend = reader.receiver, reader.credit.spend
+        for polled in polls:
+            buffer, kind = polled.buffer, EVENT_BUFFER
+            if not polled.is_event:
+                spend()
+                kind = DATA_BUFFER
+            size = buffer.size
+            pieces.append(encode_buffer_response(receiver, polled.sequence, polled.backlog, kind, size))
+            if size:
+                pieces.append(buffer.view)
+            self.bytes_sent += size
+        self.buffers_sent += len(polls)
 
     @staticmethod
     def _look_at_credit(reader: _Reader) -> None:

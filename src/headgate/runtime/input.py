@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
 from headgate.exchange.gate import InputGate
 from headgate.exchange.watermark_valve import WatermarkValve
+from headgate.memory.buffer import Buffer, recycle_all
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer
+
+#: Bytes of one channel that are read, and whose segments are given back, in one step.
+_RUN_BYTES: Final = 32 << 10
 
 
 class TaskInput:
@@ -28,6 +33,7 @@ class TaskInput:
     ) -> None:
         self._gates = list(gates)
         self._message_size = message_size
+        self._run = max(1, message_size // _RUN_BYTES)
         offsets, total = [], 0
         deserializers: list[SpanningDeserializer] = []
         for gate, codec in zip(gates, codecs, strict=True):
@@ -111,25 +117,30 @@ class TaskInput:
             self._watermark = watermark if watermark is not None else self._watermark
 
     def _poll(self) -> bool:
-        """One buffer of any gate, in turn; returns False when there is none."""
+        """Buffers of one channel, or an event, of any gate in turn; returns False when there is none."""
         for _ in self._gates:
             number = self._turn
             self._turn = (number + 1) % len(self._gates)
-            polled = self._gates[number].poll()
+            polled = self._gates[number].poll(self._run)
             if polled is None:
                 continue
-            channel, item = polled
+            channel, taken = polled
             channel += self._offsets[number]
-            if isinstance(item, Event):
-                self._on_event(channel, item)
+            if isinstance(taken, list):
+                self._read(channel, taken)
             else:
-                try:
-                    for element in self._deserializers[channel].feed(item.view):
-                        self._elements.append((channel, element))
-                finally:
-                    item.recycle()
+                self._on_event(channel, taken)
             return True
         return False
+
+    def _read(self, channel: int, buffers: list[Buffer]) -> None:
+        feed = self._deserializers[channel].feed
+        try:
+            for buffer in buffers:
+                for element in feed(buffer.view):
+                    self._elements.append((channel, element))
+        finally:
+            recycle_all(buffers)
 
     def _on_event(self, channel: int, event: Event) -> None:
         if isinstance(event, EndOfPartition):
