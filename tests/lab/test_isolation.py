@@ -50,3 +50,8 @@ def test_verdict_needs_both_rate_and_latency(kept: float, grown: float, met: boo
     assert figures["credit, processes: share of its rate kept"] == pytest.approx(kept)
     assert figures["credit, processes: growth of p99"] == pytest.approx(grown, rel=0.02)
     assert result.met is met and len(result.plots[0].series) == 1
+
+
+@pytest.mark.parametrize(("kept", "met"), [(0.05, True), (0.2, False)])
+def test_over_plain_tcp_it_must_stand_still(kept: float, met: bool) -> None:
+    assert isolation.report({("processes", "tcp"): _rounds(kept, 1.0)}, QUICK, ()).met is met

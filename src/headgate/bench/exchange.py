@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from headgate.bench.child import ChildProcess
@@ -27,8 +28,8 @@ def run(options: Options) -> CaseResult:
         for number in range(2 if options.quick else 5):
             options.say(f"exchange: round {number + 1}")
             raw.append(max(payload_rate(volume) for _ in range(3)))
-            many.append(_rate(producer, consumer, volume, MANY_BUFFERS))
-            default.append(_rate(producer, consumer, volume, DEFAULT_BUFFERS))
+            many.append(rate(producer, consumer, volume, MANY_BUFFERS))
+            default.append(rate(producer, consumer, volume, DEFAULT_BUFFERS))
     figures = (
         Figure("64 buffers", "B/s", tuple(many)),
         Figure("2 + 8 buffers", "B/s", tuple(default)),
@@ -45,10 +46,10 @@ def end(name: str, rank: int) -> ChildProcess:
     return ChildProcess(f"exchange {name}", [sys.executable, "-m", "headgate.bench.exchange_pair", str(rank)])
 
 
-def _rate(producer: ChildProcess, consumer: ChildProcess, volume: int, config: dict[str, Any]) -> float:
+def rate(producer: ChildProcess, consumer: ChildProcess, volume: int, config: Mapping[str, Any]) -> float:
     """Payload bytes/s from `emit` to the decoded batch."""
     batches = volume // prebuilt_batch().nbytes
-    port = producer.ask({"do": "listen", "config": config, "batches": batches}, _TIMEOUT)["port"]
-    took = consumer.ask({"do": "consume", "config": config, "port": port}, _TIMEOUT)
+    port = producer.ask({"do": "listen", "config": dict(config), "batches": batches}, _TIMEOUT)["port"]
+    took = consumer.ask({"do": "consume", "config": dict(config), "port": port}, _TIMEOUT)
     producer.ask({"do": "result"}, _TIMEOUT)
     return float(took["bytes"] / took["seconds"])

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.bench.child import serve
-from headgate.config import Config
+from headgate.config import Config, FlowControl
 from headgate.errors import HeadgateError
-from headgate.exchange.channels import RemoteInputChannel
+from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
@@ -31,6 +31,7 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import PartitionRequest
+from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.runtime.chain import ToOperator, joined
 from headgate.runtime.cores import own_cores
@@ -137,7 +138,7 @@ def produce(config: Config, sock: socket.socket, batches: int) -> None:
         partition.subpartitions[0].attach(notify)
         return partition.subpartitions[0]
 
-    link = ProducerEnd(end.network, sock, 1, open_view, end.lost)
+    link = ProducerEnd(end.network, sock, 1, open_view, end.lost, config.flow_control)
     end.network.start()
     end.network.post(link.start)
     try:
@@ -168,18 +169,26 @@ class _Count(Operator):
         self.seconds = time.perf_counter() - self.began
 
 
+def _channel_buffers(pool: NetworkBufferPool, config: Config) -> BuffersOf:
+    """As many buffers for the one channel in every mode."""
+    if config.flow_control is not FlowControl.CREDIT:
+        most = config.buffers_per_channel + config.floating_buffers_per_gate
+        return partial(SharedBuffers, pool.create_local_pool("shared", 1, most), lock_factory=threading.Lock)
+    return partial(
+        BufferManager,
+        pool.request_exclusive(config.buffers_per_channel, "exclusive"),
+        pool.create_local_pool("floating", 1, config.floating_buffers_per_gate),
+        lambda segments: pool.recycle_exclusive(segments, "exclusive"),
+        lock_factory=threading.Lock,
+    )
+
+
 def consume(config: Config, sock: socket.socket) -> dict[str, Any]:
     """Take all that comes on this socket: payload bytes, and the seconds they took."""
     end = _End(config, sock)
     gate = InputGate(end.mailbox.wake)
-    link = ConsumerEnd(end.network, 0, config.segment_size, end.lost)
-    buffers_of = partial(
-        BufferManager,
-        end.pool.request_exclusive(config.buffers_per_channel, "exclusive"),
-        end.pool.create_local_pool("floating", required=1, maximum=config.floating_buffers_per_gate),
-        lambda segments: end.pool.recycle_exclusive(segments, "exclusive"),
-        lock_factory=threading.Lock,
-    )
+    link = ConsumerEnd(end.network, 0, config.segment_size, end.lost, config.flow_control)
+    buffers_of = _channel_buffers(end.pool, config)
     channel = RemoteInputChannel(0, (0, 0, 0), buffers_of, gate.notify, gate.notify_priority, link)
     gate.channels = [channel]
     link.request(channel)

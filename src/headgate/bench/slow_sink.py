@@ -90,7 +90,8 @@ class _Memory:
 
 
 def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
-    """Run the job for a while, then cancel it. `rate` 1 is the job as good as idle: its start-up memory."""
+    """Run the job for a while from when it is running, then cancel it. `rate` 1 is the job as good as idle: its
+    start-up memory."""
     environment = hg.StreamEnvironment(
         parallelism=PARALLELISM, deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True)
     )
@@ -100,6 +101,8 @@ def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
     memory, driver = _Memory(), psutil.Process()
     job = environment.execute_async("slow-sink")
     try:
+        while job.status() == "CREATED":
+            time.sleep(SAMPLE_EVERY)
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end:
             if job.status() not in ("CREATED", "RUNNING"):

@@ -19,8 +19,10 @@ from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes, spark
 from headgate.lab.probe import WINDOW, Probe, Seen, Stall
 from headgate.lab.report import Experiment, Plot, Series
 
-#: With credit B.3 keeps this share of its rate, and its p99 grows by no more than this factor.
+#: With credit B.3 keeps this share of its rate, and its p99 grows by no more than this factor. Over plain TCP it falls
+#: under that share.
 KEEPS, GROWS = 0.95, 2.0
+FALLS = 0.1
 SHARE = 0.5
 ROUNDS = 3
 
@@ -145,8 +147,9 @@ def report(outcomes: Mapping[tuple[str, str], Rounds], times: Times, skipped: tu
     plot = Plot("B.3, last round", "time, s", "rows/s", curves, marks=marks)
     return Experiment(
         "isolation",
-        f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x",
-        all(_met(rounds) for rounds in outcomes.values()),
+        f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x; over plain TCP it "
+        f"falls under {FALLS:.0%}",
+        all(_met(mode, rounds) for (_, mode), rounds in outcomes.items()),
         tuple(figures),
         {"paced at": SHARE, "bytes per row": ROW_BYTES, "seconds stalled": times.settling + times.stalled},
         skipped,
@@ -154,5 +157,7 @@ def report(outcomes: Mapping[tuple[str, str], Rounds], times: Times, skipped: tu
     )
 
 
-def _met(rounds: Rounds) -> bool:
+def _met(mode: str, rounds: Rounds) -> bool:
+    if mode == "tcp":
+        return median(rounds.kept) < FALLS
     return median(rounds.kept) >= KEEPS and median(rounds.grown) <= GROWS

@@ -22,6 +22,7 @@ from headgate.lab.report import Experiment
 
 #: Experiments by name, in the order they run; each module has `run(options) -> Experiment`.
 EXPERIMENTS = {
+    "cost": "headgate.lab.cost",
     "isolation": "headgate.lab.isolation",
     "reach": "headgate.lab.reach",
     "sizing": "headgate.lab.sizing",

@@ -20,7 +20,7 @@ A1, B3, A2, B4 = 0, 1, 2, 3
 Place = Callable[[dict[str, Any]], hg.StreamEnvironment]
 
 #: The channel flow control to choose from, as options.
-MODES: dict[str, dict[str, Any]] = {"credit": {}}
+MODES: dict[str, dict[str, Any]] = {"credit": {}, "tcp": {"flow_control": "tcp"}}
 
 
 def processes(options: dict[str, Any]) -> hg.StreamEnvironment:

@@ -18,12 +18,13 @@ import pyarrow as pa
 from headgate.api.stream import DataStream
 from headgate.bench.options import Options
 from headgate.bench.report import Figure
-from headgate.config import Config
+from headgate.config import Config, FlowControl
 from headgate.errors import HeadgateError
 from headgate.lab.flows import ROW_BYTES, SCHEMA, Flow, Flows, by_target
-from headgate.lab.places import A1, A2, B3, MODES, Place, processes
+from headgate.lab.places import A1, A2, B3, MODES, PARALLELISM, SLOTS, Place, processes
 from headgate.lab.probe import Probe, Seen, Stall
 from headgate.lab.report import Experiment, Plot, Series
+from headgate.plan.network_memory import shared_pool
 
 PLACES = ("segments", "pending", "gathering", "sockets")
 #: Seconds between looks at the job's counters, which are reported four times a second.
@@ -45,9 +46,12 @@ class Path:
         return B3 if self.connections == 1 else A2
 
     def bound(self, config: Config) -> int:
-        """Bytes of segments that a channel may hold at its two ends, for all connections of the path."""
+        """Bytes of segments that a channel may hold at its two ends, for all connections of the path. Without credit
+        the one that is busy may have all buffers of its input."""
         written = config.max_buffers_per_channel + config.max_overdraft_buffers_per_gate
         received = config.buffers_per_channel + config.floating_buffers_per_gate
+        if config.flow_control is not FlowControl.CREDIT:
+            received = shared_pool(PARALLELISM - SLOTS, config).maximum
         return self.connections * (written + received) * config.segment_size
 
     def build(self, stream: DataStream) -> DataStream:
@@ -134,11 +138,10 @@ def _standing(seen: Seen, samples: _Samples) -> Standing:
 
 def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
     """Figures and verdict; segments must stay within what the channels on the path may hold."""
-    config = Config()
     figures: list[Figure] = []
     met = True
     for (mode, path), rounds in outcomes.items():
-        name, bound = f"{mode}, {path.name}", path.bound(config)
+        name, bound = f"{mode}, {path.name}", path.bound(Config(**MODES[mode]))
         met = met and all(each.most_segments <= bound for each in rounds)
         figures.append(Figure(f"{name}: source stands after", "ms", tuple(1000 * each.seconds for each in rounds)))
         figures.append(Figure(f"{name}: made and not taken", "B", tuple(float(each.bytes_made) for each in rounds)))
@@ -152,7 +155,7 @@ def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
         "a stalled sink stops its source, and segments never exceed what their channels' pools may hold",
         met,
         tuple(figures),
-        {"bytes per row": ROW_BYTES, "segment": config.segment_size},
+        {"bytes per row": ROW_BYTES, "segment": Config().segment_size},
         plots=(_plot(outcomes),),
     )
 

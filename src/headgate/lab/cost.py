@@ -1,0 +1,56 @@
+"""`cost`: what credit costs. One channel at full speed over loopback, under credit and under plain TCP.
+
+Two processes, the runtime's own parts at both ends, and as many buffers in both modes: 64, so that there is credit for
+the round trip; and the default. The rounds take the modes in turn, first the one, then the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.bench.exchange import DEFAULT_BUFFERS, MANY_BUFFERS, end, rate
+from headgate.bench.options import Options
+from headgate.bench.report import Figure, ratios
+from headgate.config import Config
+from headgate.lab.report import Experiment, Plot, Series
+
+#: Credit carries at least this share of what plain TCP does, with buffers enough.
+TARGET = 0.95
+CREDIT, TCP = "credit", "tcp"
+MANY = "64 buffers"
+DEFAULT = f"{Config().buffers_per_channel} + {Config().floating_buffers_per_gate} buffers"
+SIZES: dict[str, Mapping[str, int]] = {MANY: MANY_BUFFERS, DEFAULT: DEFAULT_BUFFERS}
+
+Rates = dict[tuple[str, str], list[float]]
+
+
+def run(options: Options) -> Experiment:
+    """Both sizes in both modes, round by round."""
+    volume, rounds = ((64 << 20), 2) if options.quick else ((1 << 30), 10)
+    rates: Rates = {}
+    with end("producer", 0) as producer, end("consumer", 1) as consumer:
+        for number in range(rounds):
+            options.say(f"cost: round {number + 1}")
+            for size, buffers in SIZES.items():
+                for mode in (CREDIT, TCP) if number % 2 else (TCP, CREDIT):
+                    config = {**buffers, "flow_control": mode}
+                    rates.setdefault((size, mode), []).append(rate(producer, consumer, volume, config))
+    return report(rates, volume)
+
+
+def report(rates: Rates, volume: int) -> Experiment:
+    """Figures and verdict."""
+    figures = [Figure(f"{mode}, {size}", "B/s", tuple(rates[size, mode])) for size in SIZES for mode in (CREDIT, TCP)]
+    shares = {
+        size: Figure(f"credit / tcp, {size}", "", ratios(rates[size, CREDIT], rates[size, TCP])) for size in SIZES
+    }
+    numbers = tuple(float(number + 1) for number in range(len(rates[MANY, CREDIT])))
+    curves = tuple(Series(f"{mode}, {size}", numbers, tuple(values)) for (size, mode), values in rates.items())
+    return Experiment(
+        "cost",
+        f"with {MANY} credit carries {TARGET:.0%} of what plain TCP does",
+        shares[MANY].median >= TARGET,
+        (*figures, *shares.values()),
+        {"volume": volume},
+        plots=(Plot("One channel over loopback", "round", "payload, B/s", curves),),
+    )
