@@ -14,11 +14,11 @@ from headgate.errors import ExchangeError
 from headgate.exchange.selectors import Broadcast, Forward, KeyGroups, Rebalance
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
-from headgate.records.events import EndOfData, EndOfPartition
+from headgate.records.events import Alignment, CheckpointBarrier, EndOfData
 from tests.exchange.rig import NEVER, ROW, Rig, rows
 
 MESSAGE = 10  # rows of 8 bytes in a message of 80
-END = (EndOfData(), EndOfPartition())
+END = (EndOfData(),)
 MakeRig = Callable[..., Rig]
 
 
@@ -104,8 +104,8 @@ def test_no_row_is_lost_doubled_or_overtaken(emits: list[tuple[int, bool]], chan
             rig.writer.flush()
     rig.writer.finish()
     for seen, values in zip(rig.read_all(), wanted, strict=True):
-        assert seen[-2:] == END
-        assert [value for message in seen[:-2] for value in message] == values  # type: ignore[attr-defined]
+        assert seen[-1:] == END
+        assert [value for message in seen[:-1] for value in message] == values  # type: ignore[attr-defined]
     rig.close()
 
 
@@ -501,3 +501,56 @@ def test_a_broadcast_heeds_the_reader_that_wants_least(make: MakeRig) -> None:
     rig.partition.subpartitions[1].buffer_size = 16384
     rig.writer.emit(rows(0, 1024))
     assert rig.writer.pending_bytes == 0
+
+
+# ---- barriers
+
+ALIGNED = CheckpointBarrier(1, 0)
+TIMED = CheckpointBarrier(1, 0, Alignment.TIMEOUT, 5)
+PRIORITY = CheckpointBarrier(2, 0, Alignment.UNALIGNED)
+
+
+def test_an_aligned_barrier_comes_behind_everything_pending(make: MakeRig) -> None:
+    rig = make(Rebalance(2, start=0), 2, segment=512)
+    rig.writer.emit(rows(0, 3))
+    rig.writer.emit_watermark(7)
+    rig.writer.write_barrier(ALIGNED)
+    rig.writer.emit(rows(3, 2))
+    rig.writer.flush()
+    assert rig.writer.pending_bytes == 0
+    assert rig.read_all() == [((0, 1, 2), Watermark(7), ALIGNED), (Watermark(7), ALIGNED)], "and blocks what is behind"
+
+
+def test_a_priority_barrier_overtakes_segments_due_messages_and_pending_rows(make: MakeRig) -> None:
+    rig = make(Forward(), segments=2, segment=512)
+    rig.writer.emit(rows(0, 400))
+    assert not rig.writer.is_available
+    rig.writer.emit(rows(400, 5))
+    overtaken = rig.writer.overtake(PRIORITY)
+    assert overtaken > 405 * ROW and overtaken == rig.partition.bytes_out + rig.writer.pending_bytes
+    assert rig.read(buffers=1) == (PRIORITY,)
+    rig.writer.close()
+
+
+def test_a_barrier_that_waits_behind_due_messages_overtakes_them_when_told_to(make: MakeRig) -> None:
+    rig = make(Forward(), segments=2, segment=512)
+    rig.writer.emit(rows(0, 400))
+    rig.writer.write_barrier(TIMED)
+    rig.writer.emit(rows(400, 10))
+    after = rig.writer.pending_bytes
+    assert rig.writer.prioritise(9) is None
+    overtaken = rig.writer.prioritise(1)
+    assert overtaken is not None and 400 * ROW < overtaken < rig.partition.bytes_out + after
+    assert rig.writer.prioritise(1) is None
+    assert rig.read(buffers=1) == (TIMED.as_priority(),)
+    rig.writer.close()
+
+
+def test_a_queued_barrier_overtakes_on_the_channels_where_it_still_is(make: MakeRig) -> None:
+    rig = make(Broadcast(2), 2, segment=512)
+    rig.writer.emit(rows(0, 10))
+    rig.writer.write_barrier(TIMED)
+    assert rig.read(0)[-1] == TIMED
+    assert rig.writer.prioritise(1) == rig.partition.bytes_out // 2
+    assert rig.read(1)[0] == TIMED.as_priority()
+    assert rig.writer.prioritise(1) is None

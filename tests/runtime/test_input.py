@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 import pyarrow as pa
@@ -16,8 +17,17 @@ from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, Watermark, WatermarkStatus
-from headgate.records.events import EndOfData, EndOfPartition, Event
+from headgate.records.events import (
+    Alignment,
+    Announcement,
+    CancelMarker,
+    CheckpointBarrier,
+    EndOfData,
+    EndOfPartition,
+    Event,
+)
 from headgate.records.spanning import Element, serialize
+from headgate.runtime.barriers import Part, TaskBarriers
 from headgate.runtime.input import TaskInput
 
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -34,6 +44,8 @@ class Channel(InputChannel):
     def __init__(self, index: int) -> None:
         self.index = index
         self.items: deque[Buffer | Event | ExchangeError] = deque()
+        self.urgent: deque[Event] = deque()
+        self.asked: list[str] = []
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         taken: list[Buffer] = []
@@ -48,6 +60,21 @@ class Channel(InputChannel):
                 break
         return taken or None, bool(self.items)
 
+    def poll_priority(self) -> Event | None:
+        return self.urgent.popleft() if self.urgent else None
+
+    def bytes_before(self, checkpoint: int) -> int:
+        return self.bytes_polled + sum(item.size for item in self.items if isinstance(item, Buffer))
+
+    def resume(self) -> None:
+        self.asked.append("resume")
+
+    def prioritise(self, checkpoint: int) -> None:
+        self.asked.append(f"prioritise {checkpoint}")
+
+    def acknowledge(self) -> None:
+        self.asked.append("acknowledge")
+
 
 class Fed:
     """An input of several gates, fed by hand; every buffer must be given back."""
@@ -59,7 +86,9 @@ class Fed:
             gate = InputGate(lambda: None)
             gate.channels = [Channel(index) for index in range(count)]
             self.gates.append(gate)
-        self.input = TaskInput(self.gates, [CODEC] * len(channels), message_size)
+        self.parts: list[Part] = []
+        self.barriers = TaskBarriers("task", self.gates, [], self.parts.append)
+        self.input = TaskInput(self.gates, [CODEC] * len(channels), message_size, self.barriers)
 
     def feed(self, gate: int, channel: int, *elements: Element | Event, cut: int = 1 << 20) -> None:
         """Elements in buffers of `cut` bytes, events in between."""
@@ -90,7 +119,8 @@ class Fed:
 
     def next(self) -> object:
         """The next thing to do; a batch as the tuple of its values."""
-        element = self.input.next()
+        while (element := self.input.next()) is None and self.input.catch_up():
+            pass
         return tuple(element.column(0).to_pylist()) if isinstance(element, pa.RecordBatch) else element
 
     def all(self) -> list[object]:
@@ -255,7 +285,8 @@ def test_the_end_is_when_all_channels_have_ended_and_all_is_handed_out() -> None
     fed.feed(1, 0, rows(2), Watermark(MAX_TIME), *END)
     assert not fed.input.is_finished
     assert fed.next() == (2,) and not fed.input.is_finished
-    assert fed.next() == Watermark(MAX_TIME) and fed.input.is_finished and fed.next() is None
+    assert fed.next() == Watermark(MAX_TIME) and not fed.input.is_finished
+    assert fed.next() is None and fed.input.is_finished
 
 
 def test_the_end_of_data_alone_is_not_the_end() -> None:
@@ -339,3 +370,74 @@ def test_rows_keep_their_order_and_no_watermark_overtakes_them(
             look()
     assert seen == [list(range(total(number))) for number in range(len(channels))]
     assert fed.input.is_finished and fed.out == 0 and last == MAX_TIME
+
+
+# ---- barriers and acknowledgements
+
+ALIGNED = CheckpointBarrier(1, 1_000_000)
+PRIORITY = CheckpointBarrier(1, 1_000_000, Alignment.UNALIGNED)
+
+
+def asked(fed: Fed) -> list[list[str]]:
+    return [channel.asked for gate in fed.gates for channel in gate.channels if isinstance(channel, Channel)]
+
+
+def test_an_aligned_barrier_waits_for_the_rows_before_it_and_for_the_other_channels() -> None:
+    fed = Fed(1, 1)
+    fed.feed(0, 0, rows(1), ALIGNED)
+    assert fed.next() == (1,) and fed.next() is None
+    assert fed.parts == [] and asked(fed) == [[], []]
+    fed.feed(1, 0, rows(2), ALIGNED, rows(3))
+    assert fed.next() == (2,)
+    assert fed.parts == [], "the rows before it are still being worked on"
+    assert fed.all() == [(3,)] and asked(fed) == [["resume"], ["resume"]]
+    [part] = fed.parts
+    assert (part["checkpoint"], part["task"], part["unaligned"], part["aborted"]) == (1, "task", False, False)
+    assert part["start_delay_s"] <= part["triggered_s"] <= part["completed_s"]
+
+
+def test_a_priority_barrier_is_due_at_once_and_counts_what_it_overtakes() -> None:
+    fed = Fed(2)
+    fed.feed(0, 0, rows(*range(50)), cut=7)
+    channel = fed.gates[0].channels[0]
+    assert isinstance(channel, Channel)
+    queued = sum(item.size for item in channel.items if isinstance(item, Buffer))
+    assert fed.barriers.deadline is None
+    for index in (1, 0):
+        fed.gates[0].channels[index].urgent.append(PRIORITY)  # type: ignore[attr-defined]
+        fed.gates[0].notify_priority(index)
+        assert fed.barriers.deadline == 0.0
+        fed.barriers.on_time(0.0)
+    [part] = fed.parts
+    assert part["unaligned"] and part["overtaken_in_bytes"] == queued
+    assert fed.all() == [tuple(range(50))]
+
+
+def test_a_timeout_turns_announced_barriers_urgent() -> None:
+    fed = Fed(2)
+    timed = CheckpointBarrier(1, round(time.time() * 1e6), Alignment.TIMEOUT, 3600_000_000)
+    fed.gates[0].channels[0].urgent.append(Announcement(3, timed))  # type: ignore[attr-defined]
+    fed.gates[0].notify_priority(0)
+    fed.barriers.on_time(time.monotonic())
+    deadline = fed.barriers.deadline
+    assert deadline is not None and 3000 < deadline - time.monotonic() <= 3600 and asked(fed) == [[], []]
+    fed.barriers.on_time(deadline)
+    assert asked(fed) == [["prioritise 1"], []] and fed.parts == []
+    fed.feed(0, 1, timed)
+    assert fed.all() == [] and asked(fed) == [["prioritise 1", "resume"], ["resume"]]
+    assert fed.parts[0]["unaligned"] and fed.barriers.deadline is None
+
+
+def test_a_cancel_marker_ends_a_checkpoint_and_lets_channels_go_on() -> None:
+    fed = Fed(2)
+    fed.feed(0, 0, ALIGNED)
+    fed.feed(0, 1, CancelMarker(1))
+    assert fed.all() == [] and asked(fed) == [["resume"], []]
+    assert fed.parts[0]["aborted"]
+
+
+def test_a_channel_is_acknowledged_when_its_rows_have_been_worked_on() -> None:
+    fed = Fed(2)
+    fed.feed(0, 1, rows(1), EndOfData())
+    assert fed.next() == (1,) and asked(fed) == [[], []]
+    assert fed.next() is None and asked(fed) == [[], ["acknowledge"]]

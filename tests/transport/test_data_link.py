@@ -30,6 +30,7 @@ from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, Watermark
 from headgate.records.events import EndOfData, EndOfPartition, encode_event
+from headgate.runtime.barriers import TaskBarriers
 from headgate.runtime.input import TaskInput
 from headgate.runtime.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
@@ -126,7 +127,8 @@ class Consumer:
         self.gate = InputGate(wake)
         self.channels = [self._channel(number, subpartition, exclusive) for number, subpartition in enumerate(channels)]
         self.gate.channels = self.channels
-        self.input = TaskInput([self.gate], [BatchCodec(SCHEMA)], 1000)
+        barriers = TaskBarriers("consumer", [self.gate], [], lambda part: None)
+        self.input = TaskInput([self.gate], [BatchCodec(SCHEMA)], 1000, barriers)
 
     def _channel(self, number: int, subpartition: int, exclusive: int) -> RemoteInputChannel:
         owner = f"channel {number}"
@@ -201,13 +203,13 @@ class Pair:
             self.values += element.column(0).to_pylist()
         elif isinstance(element, Watermark):
             self.watermarks.append(element.time)
-        return element is not None
+        return element is not None or self.consumer.input.catch_up()
 
     def wait(self) -> None:
         assert self.mailbox.wait(PATIENCE), "stuck: nobody is woken"
 
     def run_to_the_end(self, batches: list[pa.RecordBatch]) -> None:
-        left = list(batches)
+        left, ended = list(batches), False
         while not self.consumer.input.is_finished:
             moved = self.read()
             if left and self.write():
@@ -217,6 +219,9 @@ class Pair:
                 moved = True
             elif not self.producer.writer.is_available:
                 self.producer.writer.drain()
+            elif self.producer.writer.is_finished and self.producer.partition.is_settled and not ended:
+                self.producer.writer.write_event(EndOfPartition())
+                moved = ended = True
             if not moved and not self.consumer.input.is_finished:
                 self.wait()
 

@@ -33,6 +33,7 @@ from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
+from headgate.runtime.barriers import TaskBarriers
 from headgate.runtime.chain import ToOperator, joined
 from headgate.runtime.cores import own_cores
 from headgate.runtime.input import TaskInput
@@ -198,7 +199,9 @@ def consume(config: Config, sock: socket.socket) -> dict[str, Any]:
     end.network.start()
     end.network.post(lambda: link.established(sock))
     try:
-        end.run(InputHead(TaskInput([gate], [BatchCodec(SCHEMA)], config.message_size), entry), [entry], [])
+        barriers = TaskBarriers("bench", [gate], [], lambda part: None)
+        task_input = TaskInput([gate], [BatchCodec(SCHEMA)], config.message_size, barriers)
+        end.run(InputHead(task_input, entry), [entry], [])
         gate.release()
     finally:
         end.network.post(link.close)

@@ -10,6 +10,9 @@ from headgate.memory.buffer import Buffer
 from headgate.records.events import Event
 
 
+def _tell_nobody() -> None: ...
+
+
 class InputGate:
     """Channels with data stand in one queue, once each; a poll takes one buffer of the first and, if it has more, puts
     it at the end, so none starves (`research/flink.md` 2.5). A channel that is alone has all the turns.
@@ -26,6 +29,8 @@ class InputGate:
         self._ready: deque[int] = deque()
         self._queued: set[int] = set()
         self._priority: deque[int] = deque()
+        #: Told, from any thread and before `on_data`, that there is a priority event.
+        self.on_priority: Callable[[], None] = _tell_nobody
         self.channels: Sequence[InputChannel] = ()
 
     def notify(self, channel: int) -> None:
@@ -38,6 +43,7 @@ class InputGate:
     def notify_priority(self, channel: int) -> None:
         """A channel has a priority event."""
         self._priority.append(channel)
+        self.on_priority()
         self._on_data()
 
     def poll_priority(self) -> tuple[int, Event] | None:

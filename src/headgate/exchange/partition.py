@@ -10,7 +10,7 @@ from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
-from headgate.records.events import EndOfPartition, Event
+from headgate.records.events import CheckpointBarrier, EndOfPartition, Event
 from headgate.records.spanning import SpanningSerializer
 
 
@@ -129,6 +129,16 @@ class ResultPartition:
             self.subpartitions[index].add(EventConsumer(event))
             self.subpartitions[index].announce()
 
+    def overtake(self, index: int, barrier: CheckpointBarrier) -> int:
+        """Queue a barrier before everything that is queued; returns the bytes that it overtakes."""
+        return _sized(self.subpartitions[index].overtake(barrier))
+
+    def prioritise(self, index: int, checkpoint: int) -> int | None:
+        """Have a checkpoint's queued barrier overtake what is before it; returns how many bytes that is, None when no
+        such barrier is queued."""
+        overtaken = self.subpartitions[index].prioritise(checkpoint)
+        return None if overtaken is None else _sized(overtaken)
+
     def _finish_builder(self, index: int) -> None:
         builder, self._builders[index] = self._builders[index], None
         if builder is not None:
@@ -167,3 +177,11 @@ class ResultPartition:
 
     def subpartition(self, index: int) -> PipelinedSubpartition:
         return self.subpartitions[index]
+
+
+def _sized(buffers: list[Buffer]) -> int:
+    """The bytes in buffers that nobody keeps."""
+    size = sum(buffer.size for buffer in buffers)
+    for buffer in buffers:
+        buffer.recycle()
+    return size

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Literal
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from headgate.exchange.selectors import Broadcast, ChannelSelector
 from headgate.exchange.undealt import UndealtBatches, deal_limit
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
-from headgate.records.events import EndOfData, EndOfPartition, Event
+from headgate.records.events import CheckpointBarrier, EndOfData, Event
 from headgate.records.spanning import Element, SpanningSerializer, serialize
 
 
@@ -72,6 +73,7 @@ class RecordWriter:
         self._flush_at: float | None = None
         self._watermark_at: float | None = None
         self.rows_out = 0
+        self.is_finished = False
 
     # --- what operators call
 
@@ -123,12 +125,56 @@ class RecordWriter:
         self._flush_in_time()
 
     def finish(self) -> None:
-        """The end: everything pending, then END_OF_DATA and END_OF_PARTITION on every channel."""
+        """The end of the rows: everything pending, then the end of data on every channel."""
+        self.is_finished = True
         for pending in self._pending:
             self._cut(pending)
+        self.write_event(EndOfData())
+
+    # --- events
+
+    def write_event(self, event: Event) -> None:
+        """To every channel, behind all that is due there."""
         for channel in range(len(self._due)):
-            self._enqueue(channel, EndOfData())
-            self._enqueue(channel, EndOfPartition())
+            self._enqueue(channel, event)
+
+    def write_barrier(self, barrier: CheckpointBarrier) -> None:
+        """In order: behind everything pending, which leaves with it."""
+        self._flush_at = None
+        for pending in self._pending:
+            self._cut(pending)
+        self._unflushed.clear()
+        self.write_event(barrier)
+
+    def overtake(self, barrier: CheckpointBarrier) -> int:
+        """Send a barrier before everything that is here; returns the bytes that it overtakes: in segments, due and
+        pending."""
+        pending = sum(round(pending.bytes) * len(pending.channels) for pending in self._pending)
+        due = sum(_size(item) for due in self._due for item in due)
+        return (
+            self._undealt.bytes
+            + pending
+            + due
+            + sum(self.partition.overtake(channel, barrier) for channel in range(len(self._due)))
+        )
+
+    def prioritise(self, checkpoint: int) -> int | None:
+        """Have a checkpoint's barrier overtake what is before it where it is still here; returns how many bytes that
+        is, None when it has gone everywhere."""
+        overtaken = [self._prioritise(channel, checkpoint) for channel in range(len(self._due))]
+        found = [size for size in overtaken if size is not None]
+        return sum(found) if found else None
+
+    def _prioritise(self, channel: int, checkpoint: int) -> int | None:
+        due = self._due[channel]
+        for position, item in enumerate(due):
+            if isinstance(item, CheckpointBarrier) and item.id == checkpoint and item.is_announced:
+                before = sum(_size(each) for each in islice(due, position))
+                del due[position]
+                overtaken = before + self.partition.overtake(channel, item.as_priority())
+                self._write_due(channel)
+                return overtaken
+        return self.partition.prioritise(channel, checkpoint)
 
     # --- what the task calls
 
@@ -312,3 +358,7 @@ class RecordWriter:
         if channel in self._flush_when_drained:
             self._flush_when_drained.discard(channel)
             partition.flush(channel)
+
+
+def _size(item: SpanningSerializer | Event) -> int:
+    return 0 if isinstance(item, Event) else item.remaining

@@ -35,6 +35,7 @@ from headgate.operators.base import Operator, OperatorContext
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import PartitionRequest
 from headgate.records.arrow import BatchCodec
+from headgate.runtime.barriers import TaskBarriers
 from headgate.runtime.chain import ToOperator, joined
 from headgate.runtime.cores import own_cores
 from headgate.runtime.input import TaskInput
@@ -221,7 +222,8 @@ def consume(config: Config, sock: socket.socket, writers: int, gates: int, warm_
     counter = _Latencies(warm_up)
     counter.output = joined([])
     entry = ToOperator(counter, OperatorContext("lab", "count", 0, 1))
-    task_input = TaskInput(inputs, [BatchCodec(SCHEMA)] * gates, config.message_size)
+    barriers = TaskBarriers("union", inputs, [], lambda part: None)
+    task_input = TaskInput(inputs, [BatchCodec(SCHEMA)] * gates, config.message_size, barriers)
     head = InputHead(task_input, entry)
 
     def done(task: Task, error: HeadgateError | None) -> None:

@@ -42,6 +42,7 @@ from headgate.protocol.credit import BufferManager
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism
+from headgate.runtime.barriers import Part, TaskBarriers
 from headgate.runtime.chain import Chained, Directed, ToOperator, ToWriter, joined
 from headgate.runtime.debloating import Debloating
 from headgate.runtime.input import TaskInput
@@ -71,6 +72,8 @@ class Surroundings:
     done: Callable[[Task, HeadgateError | None], None]
     #: `time.time()` at which the job started; known only when the tasks are about to run.
     started_at: Callable[[], float]
+    #: Tells the driver of a task's part in a checkpoint.
+    tell_part: Callable[[Part], None]
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class BuiltTask:
     channels: list[InputChannel]
     gathering: Gathering | None
     debloating: Debloating | None
+    barriers: TaskBarriers
 
     def sinks(self) -> list[tuple[int, SinkOperator]]:
         """Sink operators by node id."""
@@ -159,6 +163,7 @@ class _TaskAssembly:
         self._gates: list[InputGate] = []
         self._floating: list[LocalBufferPool] = []
         self._gathering: Gathering | None = None
+        self._barriers = TaskBarriers(self._name, [], self._writers, here.tell_part)
         self._task: Task | None = None
 
     def assemble(self) -> BuiltTask:
@@ -173,6 +178,7 @@ class _TaskAssembly:
         task = self._task = Task(
             self._name, head, self._entries, self._writers, self._mailbox, self._here.opened, self._here.done
         )
+        task.add_timed(self._barriers)
         debloating = self._debloating(task_input, task)
         channels = [channel for gate in self._gates for channel in gate.channels]
         partitions = [writer.partition for writer in self._writers]
@@ -188,6 +194,7 @@ class _TaskAssembly:
             channels,
             self._gathering,
             debloating,
+            self._barriers,
         )
 
     def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
@@ -321,7 +328,8 @@ class _TaskAssembly:
             schema = node.output_schema(edge.tag)
             codecs.append(BatchCodec(schema, paranoid=self._here.config.paranoid))
         self._gathering = Gathering(self._here.budget, self._here.config.spill_dir)
-        return TaskInput(self._gates, codecs, self._here.config.message_size, self._gathering)
+        self._barriers = TaskBarriers(self._name, self._gates, self._writers, self._here.tell_part)
+        return TaskInput(self._gates, codecs, self._here.config.message_size, self._barriers, self._gathering)
 
     def _gate(self, edge: JobEdge) -> InputGate:
         here, plan = self._here, self._here.plan

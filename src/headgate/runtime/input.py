@@ -15,6 +15,7 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer
+from headgate.runtime.barriers import TaskBarriers
 
 #: Bytes of one channel that are read, and whose segments are given back, in one step.
 _RUN_BYTES: Final = 32 << 10
@@ -29,9 +30,12 @@ class TaskInput:
         gates: Sequence[InputGate],
         codecs: Sequence[BatchCodec],
         message_size: int,
+        barriers: TaskBarriers,
         memory: MessageMemory | None = None,
     ) -> None:
         self._gates = list(gates)
+        self._barriers = barriers
+        barriers.held_bytes = self._held_bytes
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
         offsets, total = [], 0
@@ -57,7 +61,7 @@ class TaskInput:
     @property
     def is_finished(self) -> bool:
         """All channels have ended and everything of theirs was handed out."""
-        held = self._elements or self._batches or self._markers
+        held = self._elements or self._batches or self._markers or self._barriers.is_behind
         return not self._open and not held and self._watermark is None
 
     @property
@@ -68,6 +72,11 @@ class TaskInput:
     def gathering(self) -> int:
         """Bytes outside segments: messages not yet complete, and batches about to be joined."""
         return self._bytes + sum(deserializer.gathering for deserializer in self._deserializers)
+
+    def _held_bytes(self) -> int:
+        """Of what has been taken from the channels and not been handed out."""
+        batches = [element for _, element in self._elements if isinstance(element, pa.RecordBatch)]
+        return self.gathering + sum(self._codec.batch_bytes(batch) for batch in batches)
 
     def set_message_size(self, message_size: int) -> None:
         """Join batches up to another size from now on."""
@@ -88,9 +97,16 @@ class TaskInput:
             return WatermarkStatus(active)
         return self._markers.popleft() if self._markers else None
 
+    def catch_up(self) -> bool:
+        """When `next` has nothing more: act upon the events that came behind it. Returns whether there were any."""
+        if not self._barriers.is_behind:
+            return False
+        self._barriers.catch_up()
+        return True
+
     def _gather(self) -> None:
         """Take what is there, up to a message's size."""
-        while self._bytes < self._message_size and self._status is None:
+        while self._bytes < self._message_size and self._status is None and not self._barriers.is_behind:
             if not self._elements and not self._poll():
                 return
             while self._elements and self._bytes < self._message_size and self._status is None:
@@ -143,6 +159,7 @@ class TaskInput:
             recycle_all(buffers)
 
     def _on_event(self, channel: int, event: Event) -> None:
+        self._barriers.on_event(channel, event)
         if isinstance(event, EndOfPartition):
             self._open -= 1
             watermark, self._status = self._valve.end(channel)

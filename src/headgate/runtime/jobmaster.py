@@ -7,6 +7,7 @@ Everything that happens arrives as an event on one queue and is handled by one t
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import os
 import queue
@@ -15,11 +16,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headgate.config import Config
-from headgate.errors import HeadgateError, JobCancelled, TaskManagerLost, from_wire
+from headgate.config import Config, FlowControl
+from headgate.errors import ConfigError, HeadgateError, JobCancelled, TaskManagerLost, from_wire
 from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import CONTROL_LINK, Credentials
+from headgate.records.events import Alignment
 from headgate.runtime import console
+from headgate.runtime.barriers import Part
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
 from headgate.runtime.ends import Ends
 from headgate.runtime.late_rows import LateRowWarnings
@@ -107,6 +110,8 @@ class JobMaster:
         self._decided = False
         #: What every TaskManager is told, also one that registers only now, once it is decided what the job came to.
         self._last_word: Message | None = None
+        self._checkpoints = itertools.count(1)
+        self._parts: dict[int, dict[str, Part]] = {}
         self._started_at = 0.0
         self.duration_s = 0.0
         self.state = JobState.CREATED
@@ -145,6 +150,24 @@ class JobMaster:
 
     def cancel(self) -> None:
         self._events.put(lambda: self._decide(JobCancelled(f"job {self._name!r} was cancelled")))
+
+    def inject_barrier(self, alignment: Alignment = Alignment.ALIGNED, timeout: float = 0.0) -> int:
+        """Have every source send a checkpoint's barrier, from when the job runs on; `timeout` (seconds) is for
+        Alignment.TIMEOUT. Returns the checkpoint's number, by which `checkpoint_parts` tells how far it has come.
+        Nothing is stored. Raises ConfigError where the data plane knows no overtaking."""
+        if alignment is not Alignment.ALIGNED and self._config.flow_control is not FlowControl.CREDIT:
+            raise ConfigError(f"a barrier overtakes only under credit, and flow_control={self._config.flow_control}")
+        checkpoint = next(self._checkpoints)
+        self._events.put(lambda: self._inject(checkpoint, alignment, timeout))
+        return checkpoint
+
+    def _inject(self, checkpoint: int, alignment: Alignment, timeout: float) -> None:
+        times = {"timestamp": round(time.time() * 1e6), "timeout": round(timeout * 1e6)}
+        self._tell({"type": "barrier", "id": checkpoint, "alignment": int(alignment), **times})
+
+    def checkpoint_parts(self, checkpoint: int) -> dict[str, Part]:
+        """What tasks have told of a checkpoint so far, by task; see `TaskBarriers`."""
+        return dict(self._parts.get(checkpoint, {}))
 
     def metrics(self) -> Metrics:
         """The last reports added up."""
@@ -225,6 +248,9 @@ class JobMaster:
             case "metrics":
                 member.metrics = message["metrics"]
                 self._late_rows.look(self.metrics()["operators"], ended=False)
+            case "checkpoint":
+                part = message["part"]
+                self._parts.setdefault(int(part["checkpoint"]), {})[str(part["task"])] = part
             case "deliver":
                 self._deliver(member, message, payload)
             case "print":

@@ -21,6 +21,7 @@ from headgate.exchange.writer import RecordWriter
 from headgate.operators.base import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.records.arrow import plain_batch
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
+from headgate.records.events import EndOfPartition
 from headgate.runtime.chain import Chained, ToOperator, placed
 from headgate.runtime.input import TaskInput
 from headgate.runtime.latency import MarkerTimer
@@ -155,6 +156,8 @@ class InputHead:
     def step(self) -> float:
         element = self._input.next()
         if element is None:
+            if self._input.catch_up():
+                return MORE
             return END if self._input.is_finished else WAIT
         if isinstance(element, Watermark):
             self._output.emit_watermark(element.time)
@@ -252,8 +255,7 @@ class Task:
             self.times.reset()
             self._loop()
             self.head.end()
-            while not self._writers_available():
-                self._wait(None, Wait.SOFT)
+            self._hand_over()
         except HeadgateError as caught:
             error = caught
         except BaseException as caught:  # whatever it is must reach the driver
@@ -282,6 +284,17 @@ class Task:
                 return
             if patience != MORE:
                 self._rest(time.monotonic() + patience, Wait.IDLE)
+
+    def _hand_over(self) -> None:
+        """Send what is due, and the end when the consumers have processed all records."""
+        while not self._writers_available():
+            self._rest(WAIT, Wait.SOFT)
+            self._on_time()
+        while not all(writer.partition.is_settled for writer in self.writers):
+            self._rest(WAIT, Wait.IDLE)
+            self._on_time()
+        for writer in self.writers:
+            writer.write_event(EndOfPartition())
 
     def _rest(self, until: float, why: Wait) -> None:
         """Between two inputs: wait until woken, or until there is something to do by the clock."""

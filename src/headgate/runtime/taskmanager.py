@@ -29,6 +29,7 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
+from headgate.records.events import Alignment, CheckpointBarrier
 from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
 from headgate.runtime.console import Console
 from headgate.runtime.deployment import TaskManagerSpec
@@ -140,6 +141,7 @@ class TaskManager:
                 lambda: self._events.put(self._task_opened),
                 lambda task, error: self._events.put(lambda: self._task_done(task, error)),
                 lambda: self._started_at,
+                lambda part: self._send({"type": "checkpoint", "part": part}),
             )
         )
         self._built = self._builder.build()
@@ -244,8 +246,19 @@ class TaskManager:
                     self._undelivered -= int(message["bytes"])
                 for built in self._built:
                     built.task.wake()
+            case "barrier":
+                self._inject(message)
             case "cancel" | "close":
                 self._over = True
+
+    def _inject(self, message: Message) -> None:
+        """A checkpoint begins at all sources here."""
+        alignment, timeout = Alignment(message["alignment"]), int(message["timeout"])
+        barrier = CheckpointBarrier(int(message["id"]), int(message["timestamp"]), alignment, timeout)
+        for built in self._built:
+            if built.input is None:
+                built.barriers.inject(barrier)
+                built.task.wake()
 
     def _start_tasks(self, message: Message) -> None:
         self._started_at = float(message["started_at"])
