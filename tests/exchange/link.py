@@ -104,9 +104,9 @@ class WatchedChannel(RemoteInputChannel):
         self.taken += segment is not None
         return segment
 
-    def claim_segment(self) -> None:
-        super().claim_segment()
-        self.taken += 1
+    def claim_segments(self, count: int) -> None:
+        super().claim_segments(count)
+        self.taken += count
 
     def on_read(self, backlog: int) -> None:
         self._heed(backlog, lambda: super(WatchedChannel, self).on_read(backlog))

@@ -91,7 +91,7 @@ BUGS = [
                "if False:"),
     PlantedBug("a released channel goes on filling buffers", Buffers, "take", "if self._released:", "if False:"),
     PlantedBug("a reserved buffer that was filled still counts as free", Buffers, "claim",
-               "self._reserved -= 1", "pass"),
+               "self._reserved -= count", "pass"),
     PlantedBug("a reserved buffer is lost when something else comes", Buffers, "unreserve",
                "(self._exclusive if is_exclusive else self._floating).appendleft(segment)", "pass"),
     # The consumer's end of the connection.

@@ -211,7 +211,7 @@ def test_reserved_buffers_still_count_as_free_and_keep_their_order(side: Side) -
     assert again is reserved[0]
     side.taken.append((side.one, reserved[0]))
     (claimed,) = side.one.reserve(1)
-    side.one.claim()
+    side.one.claim(1)
     assert side.one.free == free - 2
     side.taken.append((side.one, claimed))
 

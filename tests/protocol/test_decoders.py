@@ -100,10 +100,11 @@ class Segments:
     def claim(self, reservation: object) -> None:
         assert self.reserved.pop(0) is reservation, "not the first reserved"
 
-    def filled(self, reservation: object, sequence: int, backlog: int) -> None:
-        place = self.reserved.pop(0)
-        assert place is reservation, "not the first reserved"
-        self.items.append((BufferResponse(place.receiver, sequence, backlog, False, SEGMENT), bytes(place.view)))
+    def filled(self, frames: list[tuple[object, int, int]]) -> None:
+        for reservation, sequence, backlog in frames:
+            place = self.reserved.pop(0)
+            assert place is reservation, "not the first reserved"
+            self.items.append((BufferResponse(place.receiver, sequence, backlog, False, SEGMENT), bytes(place.view)))
 
     def give_back(self, reservation: object) -> None:
         assert self.reserved.pop() is reservation, "not the last reserved"

@@ -77,7 +77,7 @@ def test_what_is_reserved_belongs_to_all_again_when_it_is_given_back(shared: Sha
     shared.one.unreserve(reserved[1])
     assert shared.told == [2]
     shared.two.recycle(taken(shared.two))
-    shared.one.claim()
+    shared.one.claim(1)
     shared.one.recycle(reserved[0])
 
 

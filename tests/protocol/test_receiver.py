@@ -51,8 +51,8 @@ class Channel:
         self.reserved += len(taken)
         return taken
 
-    def claim_segment(self) -> None:
-        self.reserved -= 1
+    def claim_segments(self, count: int) -> None:
+        self.reserved -= count
 
     def unreserve_segment(self, segment: MemorySegment) -> None:
         self.reserved -= 1
@@ -64,6 +64,11 @@ class Channel:
     def on_segment(self, sequence: int, segment: MemorySegment, size: int) -> None:
         self.seen.append((sequence, bytes(segment.view[:size])))
         self.recycle(segment)
+
+    def on_segments(self, frames: list[tuple[int, MemorySegment]]) -> None:
+        self.claim_segments(len(frames))
+        for sequence, segment in frames:
+            self.on_segment(sequence, segment, len(segment.view))
 
     def on_read(self, backlog: int) -> None:
         self.seen.append(f"backlog {backlog}")

@@ -150,7 +150,7 @@ class ChannelBuffers(Protocol):
 
     def reserve(self, count: int) -> list[MemorySegment]: ...
 
-    def claim(self) -> None: ...
+    def claim(self, count: int) -> None: ...
 
     def unreserve(self, segment: MemorySegment) -> None: ...
 
@@ -220,8 +220,8 @@ class RemoteInputChannel(InputChannel):
     def reserve_segments(self, count: int) -> list[MemorySegment]:
         return self._buffers.reserve(count)
 
-    def claim_segment(self) -> None:
-        self._buffers.claim()
+    def claim_segments(self, count: int) -> None:
+        self._buffers.claim(count)
 
     def unreserve_segment(self, segment: MemorySegment) -> None:
         self._buffers.unreserve(segment)
@@ -236,6 +236,17 @@ class RemoteInputChannel(InputChannel):
         self.bytes_in += size
         self.buffers_in += 1
         self._push(sequence, Buffer(segment, 0, size, self._recycle))
+
+    def on_segments(self, frames: list[tuple[int, MemorySegment]]) -> None:
+        self.claim_segments(len(frames))
+        size, recycle = len(frames[0][1].view), self._recycle
+        self.bytes_in += size * len(frames)
+        self.buffers_in += len(frames)
+        self._received.extend([Buffer(segment, 0, size, recycle) for _, segment in frames])
+        if self._released:  # as in `_push`
+            self._drop_received()
+        for sequence, _ in frames:
+            self._check_sequence(sequence)
 
     def on_read(self, backlog: int) -> None:
         self._backlog = backlog

@@ -107,9 +107,9 @@ class BufferManager:
             self._reserved += len(reserved)
             return reserved
 
-    def claim(self) -> None:
-        """The data came: a reserved buffer is not free any more. Only the network thread counts these."""
-        self._reserved -= 1
+    def claim(self, count: int) -> None:
+        """Data came: reserved buffers are not free any more. Only the network thread counts these."""
+        self._reserved -= count
 
     def unreserve(self, segment: MemorySegment) -> None:
         """Something else came. The last reserved goes back first, so that the order is as it was."""

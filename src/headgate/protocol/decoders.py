@@ -81,8 +81,9 @@ class Memory(Protocol):
     def claim(self, reservation: Reservation) -> None:
         """The frame has come: its payload is being read into the reserved segment."""
 
-    def filled(self, reservation: Reservation, sequence: int, backlog: int) -> None:
-        """The frame has come whole, into the reserved segment: `claim` and completion in one."""
+    def filled(self, frames: list[tuple[Reservation, int, int]]) -> None:
+        """These frames (with sequence number and backlog) have come whole, into their reserved segments: `claim` and
+        completion in one."""
 
     def give_back(self, reservation: Reservation) -> None:
         """Something else has come."""
@@ -192,26 +193,31 @@ class ResponseDecoder:
         """Go through the reserved places. Returns the bytes that are in the staging area, and those before them that
         did not match what was expected and must be parsed."""
         size, slot = self._segment_size, 0
+        filled: list[tuple[Reservation, int, int]] = []
         while count and self._ahead:
             header = self._headers[slot]
             if count < len(header):
+                self._memory.filled(filled)
                 return self._unexpected(slot, count)
             reservation, view, receiver = self._ahead[0]
             length, magic, message_id, to, sequence, backlog, data_type, got = BUFFER_RESPONSE.unpack(header)
             expected = (len(header) + size, MAGIC, BUFFER_RESPONSE_ID, receiver, DATA_BUFFER, size)
             if (length, magic, message_id, to, data_type, got) != expected:
+                self._memory.filled(filled)
                 return self._unexpected(slot, count)
             self._ahead.popleft()
             slot += 1
             self._last = receiver
             count -= len(header)
             if count < size:
+                self._memory.filled(filled)
                 self._memory.claim(reservation)
                 self._current = BufferResponse(receiver, sequence, backlog, False, size)
                 self._payload, self._filled = view, count
                 return 0, b""
             count -= size
-            self._memory.filled(reservation, sequence, backlog)
+            filled.append((reservation, sequence, backlog))
+        self._memory.filled(filled)
         return count, b""
 
     def _unexpected(self, slot: int, count: int) -> tuple[int, bytes]:

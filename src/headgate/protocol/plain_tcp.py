@@ -90,7 +90,7 @@ class SharedBuffers:
         with self._lock:
             return [] if self._released else self._pool.request_many(count)
 
-    def claim(self) -> None: ...
+    def claim(self, count: int) -> None: ...
 
     def unreserve(self, segment: MemorySegment) -> None:
         self._pool.recycle(segment)

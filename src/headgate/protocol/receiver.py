@@ -38,8 +38,8 @@ class ReceivingChannel(Protocol):
     def reserve_segments(self, count: int) -> list[MemorySegment]:
         """Memory for up to `count` data buffers that are expected; it still counts as free."""
 
-    def claim_segment(self) -> None:
-        """A reserved segment is being filled."""
+    def claim_segments(self, count: int) -> None:
+        """Reserved segments are being filled."""
 
     def unreserve_segment(self, segment: MemorySegment) -> None:
         """A reserved segment will not be filled."""
@@ -49,6 +49,9 @@ class ReceivingChannel(Protocol):
 
     def on_segment(self, sequence: int, segment: MemorySegment, size: int) -> None:
         """A data buffer; `on_read` follows when all that was read together has been handed over."""
+
+    def on_segments(self, frames: list[tuple[int, MemorySegment]]) -> None:
+        """Full data buffers, each with its sequence number, in segments that were reserved."""
 
     def on_read(self, backlog: int) -> None:
         """Look at what came, and at the backlog the last buffer told of."""
@@ -146,14 +149,19 @@ class Receiver:
 
     def claim(self, reservation: Reservation) -> None:
         channel, segment, _ = reservation
-        channel.claim_segment()
+        channel.claim_segments(1)
         self._filling = channel, segment
 
-    def filled(self, reservation: Reservation, sequence: int, backlog: int) -> None:
-        channel, segment, receiver = reservation
-        channel.claim_segment()
-        channel.on_segment(sequence, segment, len(segment.view))
-        self._backlogs[receiver] = backlog
+    def filled(self, frames: list[tuple[Reservation, int, int]]) -> None:
+        of_channels: dict[int, list[tuple[int, MemorySegment]]] = {}
+        channels: dict[int, ReceivingChannel] = {}
+        for (channel, segment, receiver), sequence, backlog in frames:
+            if receiver not in channels:
+                channels[receiver], of_channels[receiver] = channel, []
+            of_channels[receiver].append((sequence, segment))
+            self._backlogs[receiver] = backlog
+        for receiver, channel in channels.items():
+            channel.on_segments(of_channels[receiver])
 
     def give_back(self, reservation: Reservation) -> None:
         channel, segment, _ = reservation
