@@ -138,3 +138,24 @@ def test_output_rises_only_and_lies_between_what_it_must_and_what_it_may(
         assert (valve.output == MAX_TIME) == (not left), "the end of time is when all have ended"
     told_at_the_end = [valve.end(channel)[0] for channel in range(3) if times[channel] < MAX_TIME]
     assert valve.output == MAX_TIME and told_at_the_end[-1:] in ([], [MAX_TIME])
+
+
+class LooksAtAll(WatermarkValve):
+    """Trusts no count of those that hold it back."""
+
+    def watermark(self, channel: int, time: int) -> int | None:
+        self._holding = 0
+        return super().watermark(channel, time)
+
+
+@settings(max_examples=300)
+@given(st.lists(STEP, max_size=40))
+def test_a_valve_that_looks_at_all_channels_says_the_same(steps: list[tuple[int, tuple[str, int]]]) -> None:
+    valve, other = WatermarkValve(3), LooksAtAll(3)
+    for channel, (kind, value) in steps:
+        if kind == "watermark":
+            assert valve.watermark(channel, value) == other.watermark(channel, value)
+        elif kind == "end":
+            assert valve.end(channel) == other.end(channel)
+        else:
+            assert valve.status(channel, bool(value)) == other.status(channel, bool(value))

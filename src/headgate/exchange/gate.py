@@ -33,6 +33,16 @@ class InputGate:
         self.on_priority: Callable[[], None] = _tell_nobody
         self.channels: Sequence[InputChannel] = ()
 
+    def tell_first(self, told: Callable[[], None]) -> None:
+        """Before any channel starts: call `told` before `on_data`."""
+        then = self._on_data
+
+        def both() -> None:
+            told()
+            then()
+
+        self._on_data = both
+
     def notify(self, channel: int) -> None:
         """A channel has data."""
         if channel not in self._queued:

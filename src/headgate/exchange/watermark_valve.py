@@ -19,13 +19,19 @@ class WatermarkValve:
         self._active = [True] * channels
         self._aligned = [True] * channels
         self.output = MIN_TIME
+        self._holding = channels  # how many channels that count are at `output`, and so hold it back
         self._output_active = True
 
     def watermark(self, channel: int, time: int) -> int | None:
         """A channel's watermark has come; returns the task's new one if it has moved."""
-        if time <= self._times[channel]:
+        before = self._times[channel]
+        if time <= before:
             return None
         self._times[channel] = time
+        if self._aligned[channel] and before < MAX_TIME:
+            self._holding -= before == self.output
+            if self._holding > 0:  # with a thousand channels the usual case, and then nobody needs to look at them all
+                return None
         if self._active[channel] and time >= self.output:
             self._aligned[channel] = True
         return self._advance()
@@ -49,9 +55,10 @@ class WatermarkValve:
 
     def _advance(self) -> int | None:
         times = [time for time, counts in zip(self._times, self._aligned, strict=True) if counts and time < MAX_TIME]
+        lowest = min(times, default=MAX_TIME)
+        self._holding = times.count(lowest)
         if not times and min(self._times) < MAX_TIME:
             return None
-        lowest = min(times, default=MAX_TIME)
         if lowest <= self.output:
             return None
         self.output = lowest

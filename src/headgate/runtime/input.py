@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from headgate.exchange.gate import InputGate
+from headgate.exchange.union_gate import UnionGate
 from headgate.exchange.watermark_valve import WatermarkValve
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.records.arrow import BatchCodec
@@ -33,23 +34,19 @@ class TaskInput:
         barriers: TaskBarriers,
         memory: MessageMemory | None = None,
     ) -> None:
-        self._gates = list(gates)
+        self._gates = UnionGate(gates)
         self._barriers = barriers
         barriers.held_bytes = self._held_bytes
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
-        offsets, total = [], 0
-        deserializers: list[SpanningDeserializer] = []
-        for gate, codec in zip(gates, codecs, strict=True):
-            offsets.append(total)
-            total += len(gate.channels)
-            deserializers += [SpanningDeserializer(codec, memory) for _ in gate.channels]
-        self._offsets = offsets
-        self._deserializers = deserializers
+        self._deserializers = [
+            SpanningDeserializer(codec, memory)
+            for gate, codec in zip(gates, codecs, strict=True)
+            for _ in gate.channels
+        ]
         self._codec = codecs[0]  # the inputs of a union have one schema
-        self._valve = WatermarkValve(total)
-        self._open = total
-        self._turn = 0
+        self._valve = WatermarkValve(self._gates.channels)
+        self._open = self._gates.channels
         self._elements: deque[tuple[int, Element]] = deque()
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -66,7 +63,7 @@ class TaskInput:
 
     @property
     def has_data(self) -> bool:
-        return bool(self._elements) or any(gate.has_data for gate in self._gates)
+        return bool(self._elements) or self._gates.has_data
 
     @property
     def gathering(self) -> int:
@@ -81,6 +78,7 @@ class TaskInput:
     def set_message_size(self, message_size: int) -> None:
         """Join batches up to another size from now on."""
         self._message_size = message_size
+        self._run = max(1, message_size // _RUN_BYTES)
 
     def next(self) -> Element | None:
         """The next thing to do, or None when nothing is there. Watermarks never overtake rows, and wait for no others
@@ -134,20 +132,15 @@ class TaskInput:
 
     def _poll(self) -> bool:
         """Buffers of one channel, or an event, of any gate in turn; returns False when there is none."""
-        for _ in self._gates:
-            number = self._turn
-            self._turn = (number + 1) % len(self._gates)
-            polled = self._gates[number].poll(self._run)
-            if polled is None:
-                continue
-            channel, taken = polled
-            channel += self._offsets[number]
-            if isinstance(taken, list):
-                self._read(channel, taken)
-            else:
-                self._on_event(channel, taken)
-            return True
-        return False
+        polled = self._gates.poll(self._run)
+        if polled is None:
+            return False
+        channel, taken = polled
+        if isinstance(taken, list):
+            self._read(channel, taken)
+        else:
+            self._on_event(channel, taken)
+        return True
 
     def _read(self, channel: int, buffers: list[Buffer]) -> None:
         feed = self._deserializers[channel].feed

@@ -1,0 +1,120 @@
+"""Several gates as one input: fair, and only those with data are looked at."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headgate.exchange.channels import InputChannel
+from headgate.exchange.gate import InputGate
+from headgate.exchange.union_gate import UnionGate
+from headgate.memory.buffer import Buffer
+from headgate.records.events import Event
+
+
+class Channel(InputChannel):
+    """Buffers that a test has put here; counts how often it is asked."""
+
+    def __init__(self, index: int, gate: InputGate) -> None:
+        self.index = index
+        self.gate = gate
+        self.queue: deque[Buffer] = deque()
+        self.asked = 0
+
+    def put(self, *contents: bytes) -> None:
+        self.queue.extend(map(Buffer.of_bytes, contents))
+        self.gate.notify(self.index)
+
+    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        self.asked += 1
+        taken = [self.queue.popleft() for _ in range(min(limit, len(self.queue)))]
+        return taken or None, bool(self.queue)
+
+
+class Union:
+    """Gates with so many channels each."""
+
+    def __init__(self, *channels: int) -> None:
+        self.woken = 0
+        self.gates = [InputGate(self._wake) for _ in channels]
+        for gate, count in zip(self.gates, channels, strict=True):
+            gate.channels = [Channel(index, gate) for index in range(count)]
+        self.union = UnionGate(self.gates)
+
+    def _wake(self) -> None:
+        assert self.union.has_data, "woken before the gate stands in the queue"
+        self.woken += 1
+
+    def channel(self, gate: int, index: int = 0) -> Channel:
+        channel = self.gates[gate].channels[index]
+        assert isinstance(channel, Channel)
+        return channel
+
+    def poll_all(self) -> list[tuple[int, bytes]]:
+        seen = []
+        while (polled := self.union.poll()) is not None:
+            channel, taken = polled
+            assert isinstance(taken, list)
+            seen += [(channel, bytes(buffer.view)) for buffer in taken]
+        return seen
+
+
+def test_channels_are_numbered_through() -> None:
+    union = Union(2, 1, 3)
+    assert union.union.channels == 6
+    union.channel(2, 1).put(b"c")
+    union.channel(1).put(b"b")
+    union.channel(0, 1).put(b"a")
+    assert union.poll_all() == [(4, b"c"), (2, b"b"), (1, b"a")]
+    assert union.woken == 3 and not union.union.has_data
+
+
+def test_one_buffer_of_each_gate_in_turn() -> None:
+    union = Union(1, 1)
+    union.channel(0).put(b"1", b"2", b"3")
+    union.channel(1).put(b"4", b"5")
+    assert [content for _, content in union.poll_all()] == [b"1", b"4", b"2", b"5", b"3"]
+
+
+def test_a_gate_that_is_alone_gives_several_at_once() -> None:
+    union = Union(1, 1)
+    union.channel(0).put(b"1", b"2", b"3")
+    polled = union.union.poll(2)
+    assert polled is not None and len(polled[1]) == 2  # type: ignore[arg-type]
+    union.channel(1).put(b"4")
+    polled = union.union.poll(2)
+    assert polled is not None and len(polled[1]) == 1  # type: ignore[arg-type]
+
+
+def test_of_a_thousand_gates_only_those_with_data_are_asked() -> None:
+    union = Union(*[1] * 1000)
+    for gate in (7, 500, 999):
+        union.channel(gate).put(b"x")
+    assert [channel for channel, _ in union.poll_all()] == [7, 500, 999]
+    asked = [gate for gate in range(1000) if union.channel(gate).asked]
+    assert asked == [7, 500, 999]
+
+
+def test_data_that_were_there_before_are_found() -> None:
+    gate = InputGate(lambda: None)
+    gate.channels = [Channel(0, gate)]
+    gate.channels[0].put(b"early")
+    polled = UnionGate([gate]).poll()
+    assert polled is not None and polled[0] == 0
+
+
+def test_data_that_come_during_a_look_are_not_forgotten() -> None:
+    """A channel told of data while it is polled stands in the queue again."""
+    union = Union(1)
+    channel = union.channel(0)
+
+    class Late(deque):  # type: ignore[type-arg]
+        def popleft(self) -> Buffer:
+            first = super().popleft()
+            if not self:
+                channel.queue = deque([Buffer.of_bytes(b"late")])
+                union.gates[0].notify(0)
+            return first  # type: ignore[no-any-return]
+
+    channel.queue = Late([Buffer.of_bytes(b"early")])
+    union.gates[0].notify(0)
+    assert [content for _, content in union.poll_all()] == [b"early", b"late"]
