@@ -419,8 +419,8 @@ class Link:
         """What holds after every step."""
         self.producer_memory.validate()
         self.consumer_memory.validate()
-        for subpartition in self.partition.subpartitions:
-            subpartition.validate()
+        self.partition.validate()
+        self.gate.validate()
         for index, wakes in self.short.items():
             has_room = self.pool.free > 0 and self.pool.outstanding(index) < self.cap
             assert self.wakes > wakes or not has_room, "a writer that fell short was not told of room"
@@ -431,6 +431,7 @@ class Link:
             "2.6 f: queued, but not in the queue"
         )
         for channel in self.channels:
+            channel.credits.validate()
             index = channel.index
             if index in readers:
                 credit = readers[index].credit.available

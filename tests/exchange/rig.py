@@ -126,7 +126,7 @@ class Rig:
                 is_small = isinstance(element, SmallElement)
                 seen.append(element if is_small else tuple(element.column(0).to_pylist()))
             polled.buffer.recycle()
-        subpartition.validate()
+        self.writer.validate()
         return tuple(seen)
 
     def read_all(self) -> list[tuple[object, ...]]:
@@ -134,6 +134,7 @@ class Rig:
 
     def close(self) -> None:
         """End everything; raises AssertionError or ExchangeError if a byte or a segment is missing."""
+        self.writer.validate()
         self.writer.close()
         assert self.writer.pending_bytes == 0
         self.partition.release()

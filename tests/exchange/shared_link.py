@@ -210,8 +210,7 @@ class SharedLink:
         """What holds after every step."""
         self.producer_memory.validate()
         self.consumer_memory.validate()
-        for subpartition in self.partition.subpartitions:
-            subpartition.validate()
+        self.partition.validate()
         assert len(self.to_consumer) <= self.capacity
 
     def settle(self) -> None:

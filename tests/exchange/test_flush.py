@@ -25,5 +25,4 @@ def test_flushing_takes_its_share_of_the_time_whatever_it_costs(waiting: bool, s
 def test_a_task_that_would_wait_anyway_flushes_sooner_than_a_busy_one() -> None:
     flush = AdaptiveFlush()
     flush.flushed(10.0, 10.001)
-    assert flush.earliest(waiting=True) == pytest.approx(10.002)
-    assert flush.earliest(waiting=False) == pytest.approx(10.020)
+    assert flush.earliest(waiting=True) < 10.002 < 10.019 < flush.earliest(waiting=False)

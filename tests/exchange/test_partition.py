@@ -57,6 +57,7 @@ class Output:
     def close(self) -> None:
         self.partition.release()
         self.pool.destroy()
+        self.partition.validate()
         self.network.validate()
         assert self.network.holders() == {}
         self.network.close()

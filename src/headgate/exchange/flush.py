@@ -11,7 +11,7 @@ from typing import Final
 
 #: The largest share of the time to be spent on flushing, by whether the writer's task has other work.
 BUSY_SHARE: Final = 0.05
-WAITING_SHARE: Final = 0.5
+WAITING_SHARE: Final = 0.75
 
 
 class AdaptiveFlush:

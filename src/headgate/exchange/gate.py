@@ -84,6 +84,10 @@ class InputGate:
                 return channel, polled
         return None
 
+    def validate(self) -> None:
+        """Raises AssertionError unless each channel with data stands in the queue once; while nobody notifies."""
+        assert sorted(self._ready) == sorted(self._queued), f"queue {list(self._ready)}, but noted {self._queued}"
+
     def release(self) -> None:
         for channel in self.channels:
             channel.release()

@@ -171,6 +171,15 @@ class ResultPartition:
         """All consumers have taken leave."""
         return all(subpartition.is_released for subpartition in self.subpartitions)
 
+    def validate(self) -> None:
+        """Raises AssertionError unless each queue is in order and each of its data buffers is a segment of the pool's
+        that is charged to it; while nobody writes or reads."""
+        for index, subpartition in enumerate(self.subpartitions):
+            subpartition.validate()
+            charged = self._pool.outstanding(index)
+            queued = subpartition.backlog
+            assert charged >= queued, f"{self.name}[{index}]: {queued} segments queued, {charged} charged"
+
     @property
     def pool(self) -> LocalBufferPool:
         return self._pool

@@ -76,6 +76,10 @@ class PendingSlices:
         self.markers: list[tuple[int, LatencyMarker]] = []
         self.watermark_sent_at = float("-inf")
 
+    def held(self) -> list[HeldBatch]:
+        """The batches that slices here keep alive."""
+        return list(self._held)
+
     def add(self, rows: pa.RecordBatch, row_bytes: float, held: HeldBatch) -> None:
         self._slices.append(rows)
         self._held.append(held)

@@ -229,9 +229,22 @@ class RecordWriter:
         """Bytes outside segments: slices that wait and messages that are due."""
         return self._count.bytes
 
+    def validate(self) -> None:
+        """Raises AssertionError unless every byte outside segments is counted once; on the task thread."""
+        held = {id(batch): batch.bytes for pending in self._pending for batch in pending.held()}
+        due = sum(item.remaining for due in self._due for item in due if not isinstance(item, Event))
+        counted = self._undealt.bytes + sum(held.values()) + due
+        assert counted == self._count.bytes, (
+            f"{self._count.bytes} bytes counted outside segments, but there are {counted}"
+        )
+        waiting = {channel for channel, items in enumerate(self._due) if items}
+        assert waiting == self._due_channels, f"something is due for {waiting}, but noted for {self._due_channels}"
+        self.partition.validate()
+
     def close(self) -> None:
         """Drop what is pending and due; the partition is released by its owner."""
         self._undealt.clear()
+        self._pending = [PendingSlices(pending.channels) for pending in self._pending]
         self._due_channels.clear()
         for due in self._due:
             due.clear()

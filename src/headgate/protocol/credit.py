@@ -95,6 +95,19 @@ class BufferManager:
         """Buffers that are empty and held by this channel, those reserved for what is expected included."""
         return len(self._exclusive) + len(self._floating) + self._reserved
 
+    def validate(self) -> None:
+        """Raises AssertionError unless every free buffer is in its place and credit stands for free buffers only."""
+        with self._lock:
+            exclusive = [segment.index for segment in self._exclusive]
+            floating = [segment.index for segment in self._floating]
+            assert set(exclusive) <= self._owned, (
+                f"exclusive buffers {exclusive}, but only {set(self._owned)} are its own"
+            )
+            assert not self._owned.intersection(floating), f"exclusive buffers among the floating ones {floating}"
+            assert len({*exclusive, *floating}) == len(exclusive) + len(floating), "a buffer is free twice"
+            assert 0 <= self.unannounced <= self.free, f"{self.unannounced} credit for {self.free} free buffers"
+            assert not self._released or not (exclusive or floating), "released, but holds buffers"
+
     def reserve(self, count: int) -> list[MemorySegment]:
         """Up to `count` buffers for data that are expected, in the order of `take`."""
         with self._lock:
