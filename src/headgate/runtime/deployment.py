@@ -13,6 +13,8 @@ from headgate.config import Config
 from headgate.errors import PlanError
 from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import Credentials
+from headgate.runtime import user_modules
+from headgate.runtime.user_modules import UserModule
 
 
 class Plan:
@@ -21,27 +23,31 @@ class Plan:
     def __init__(self, plan: ExecutionPlan) -> None:
         self._plan: ExecutionPlan | None = plan
         self._bytes = b""
+        self._modules: tuple[UserModule, ...] = ()
 
-    def __getstate__(self) -> bytes:
+    def __getstate__(self) -> tuple[bytes, tuple[UserModule, ...]]:
         """Raises PlanError that names the operator whose function cannot travel."""
         assert self._plan is not None
         try:
-            return bytes(cloudpickle.dumps(self._plan))
+            return bytes(cloudpickle.dumps(self._plan)), user_modules.of_this_program()
         except Exception as error:
             raise _cannot_travel(self._plan, error) from None
 
-    def __setstate__(self, state: bytes) -> None:
-        self._plan, self._bytes = None, state
+    def __setstate__(self, state: tuple[bytes, tuple[UserModule, ...]]) -> None:
+        self._plan = None
+        self._bytes, self._modules = state
 
     def load(self) -> ExecutionPlan:
         """Raises PlanError when something in it cannot be had here."""
         if self._plan is None:
+            user_modules.install(self._modules)
             try:
                 self._plan = cloudpickle.loads(self._bytes)
             except Exception as error:
                 raise PlanError(
                     f"the pipeline cannot be loaded in the TaskManager's process: {type(error).__name__}: {error}; "
-                    "what its functions import must be installed there as it is here"
+                    "what its functions import must be installed there as it is here, or be in the program's folder "
+                    "and loaded when the job starts"
                 ) from error
         return self._plan
 

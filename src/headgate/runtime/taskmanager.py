@@ -30,6 +30,7 @@ from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.events import Alignment, CheckpointBarrier
+from headgate.runtime import user_modules
 from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
 from headgate.runtime.console import Console
 from headgate.runtime.deployment import TaskManagerSpec
@@ -469,3 +470,5 @@ def run(payload: bytes, index: int, host: str) -> None:
     except StuckTasks:
         # Nothing else ends a function that does not return, and Spark would give this process to the next job.
         os.kill(os.getpid(), signal.SIGKILL)
+    finally:
+        user_modules.remove()

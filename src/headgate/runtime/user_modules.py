@@ -1,0 +1,126 @@
+"""Modules of the user's program that are not installed: they travel as source with the plan.
+
+A function of a module beside the script is pickled by its name, and whoever unpickles it imports the module. A Spark
+executor does not have it, so what the driver has loaded from the program's folder goes along, and is imported there as
+any module is, from its source. Installed modules stay where they are: they must be installed there too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, ModuleType
+
+_OURS = __name__.partition(".")[0]
+_PLACES_OF_INSTALLED = {"site-packages", "dist-packages"}
+
+
+@dataclass(frozen=True, slots=True)
+class UserModule:
+    """A module's name, file and source; `locations` are a package's folders, which has no file without `__init__`."""
+
+    name: str
+    path: str | None
+    source: str
+    locations: tuple[str, ...] | None
+
+
+def collect(modules: dict[str, ModuleType], root: Path) -> tuple[UserModule, ...]:
+    """Those of the loaded modules whose source is in the folder `root` and is not installed there."""
+    found = []
+    for name, module in list(modules.items()):
+        if name.partition(".")[0] in (_OURS, "__main__", "__mp_main__") or getattr(module, "__spec__", None) is None:
+            continue
+        locations = None if getattr(module, "__path__", None) is None else tuple(module.__path__)
+        path = getattr(module, "__file__", None)
+        if path is None:
+            if locations and any(_is_in_program(Path(folder), root) for folder in locations):
+                found.append(UserModule(name, None, "", locations))
+        elif path.endswith(".py") and _is_in_program(Path(path), root):
+            try:
+                found.append(UserModule(name, path, Path(path).read_text(encoding="utf-8"), locations))
+            except (OSError, UnicodeDecodeError):
+                continue  # removed since, or in an encoding of its own: as if it were installed
+    return tuple(found)
+
+
+def of_this_program() -> tuple[UserModule, ...]:
+    """What is loaded here from the program's folder."""
+    return collect(sys.modules, program_folder(sys.modules.get("__main__")))
+
+
+def program_folder(main: ModuleType | None) -> Path:
+    """The folder that a program's own modules are imported from: the script's, or that of `python -m` without the
+    packages on the way. In a notebook, a shell or a program that is an installed tool (pytest) the working folder."""
+    path = getattr(main, "__file__", None)
+    if path is None or _is_installed(file := Path(path).resolve()):
+        return Path.cwd()
+    spec = getattr(main, "__spec__", None)
+    return file.parents[0 if spec is None else spec.name.count(".")]
+
+
+def _is_in_program(path: Path, root: Path) -> bool:
+    resolved = path.resolve()
+    return resolved.is_relative_to(root.resolve()) and not _is_installed(resolved)
+
+
+def _is_installed(path: Path) -> bool:
+    """In a folder that installers write to, or part of Python."""
+    if not _PLACES_OF_INSTALLED.isdisjoint(path.parts):
+        return True
+    places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "scripts"))
+    return any(path.is_relative_to(os.path.realpath(place)) for place in places)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules that travelled, before any others of their names."""
+
+    def __init__(self, modules: Iterable[UserModule]) -> None:
+        self._modules = {module.name: module for module in modules}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        module = self._modules.get(fullname)
+        if module is None:
+            return None
+        is_package = module.locations is not None
+        spec = ModuleSpec(fullname, _Loader(module), origin=module.path, is_package=is_package)
+        spec.has_location = module.path is not None
+        if module.locations is not None:
+            spec.submodule_search_locations = list(module.locations)  # for those that were not loaded on the driver
+        return spec
+
+
+class _Loader(InspectLoader):
+    def __init__(self, module: UserModule) -> None:
+        self._module = module
+
+    def get_source(self, fullname: str) -> str:
+        return self._module.source
+
+    def is_package(self, fullname: str) -> bool:
+        return self._module.locations is not None
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._module.source, self._module.path or f"<package {fullname}>", "exec", dont_inherit=True)
+
+
+def install(modules: Sequence[UserModule]) -> None:
+    """Make them importable in this process, instead of those of an earlier job."""
+    remove()
+    sys.meta_path.insert(0, _Finder(modules))
+
+
+def remove() -> None:
+    """Forget the modules of the job that was here: a process may be used again, for a job with others."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    for name, module in list(sys.modules.items()):
+        if isinstance(getattr(getattr(module, "__spec__", None), "loader", None), _Loader):
+            del sys.modules[name]
