@@ -16,13 +16,15 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 #: What a job may take from a loss or a cancel until nothing of it is left, seconds.
 OVER_WITHIN = 5.0
 KEYS = 10
 Start = Callable[..., hg.JobHandle]
 ROWS = 100_000
+#: Executors of a busy machine register late.
+PATIENT = hg.Config(slots_timeout="90 s")
 
 
 def numbers() -> Callable[[int, int], pa.RecordBatch]:
@@ -46,7 +48,7 @@ def endless(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., hg.Jo
         open(f"{folder}/{os.getpid()}", "w").close()
 
     def start(function: Callable[[pa.RecordBatch], Any] | None = None) -> hg.JobHandle:
-        env = hg.StreamEnvironment(spark, parallelism=2)
+        env = hg.StreamEnvironment(spark, parallelism=2, config=PATIENT)
         stream = env.from_source(hg.sources.generate(numbers(), rate=10_000))
         if function is not None:
             stream = stream.map_batches(function, schema=stream.schema)
@@ -83,7 +85,7 @@ def assert_gone(workers: list[psutil.Process]) -> None:
 
 
 def test_a_keyed_sum_is_exact(spark: SparkSession) -> None:
-    env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(segment_size=512))
+    env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(segment_size=512, slots_timeout="90 s"))
     stream = env.from_source(hg.sources.generate(numbers(), rows=ROWS))
     totals = stream.key_by("key").aggregate(final=True, count=hg.count(), total=hg.sum("value")).collect()
     values = np.arange(ROWS)
@@ -101,7 +103,7 @@ def test_workers_are_left_empty(spark: SparkSession) -> None:
         threads = [thread.name for thread in threading.enumerate()]
         yield pa.RecordBatch.from_pydict({"pid": [os.getpid()] * len(threads), "thread": threads})
 
-    env = hg.StreamEnvironment(spark, parallelism=2)
+    env = hg.StreamEnvironment(spark, parallelism=2, config=PATIENT)
     stream = env.from_source(hg.sources.generate(numbers(), rows=ROWS))
     stream = stream.map_batches(whereabouts(), schema=pa.schema({"pid": pa.int64()}))
     pids = stream.collect()["pid"].unique().to_pylist()
@@ -190,7 +192,7 @@ def test_the_process_of_a_function_that_hangs_is_killed(
 @pytest.mark.parametrize("spark", ["local[2]"], indirect=True)
 def test_rows_come_from_and_go_to_dataframes(spark: SparkSession) -> None:
     names = spark.createDataFrame([(0, "none"), (7, "seven")], "key long, name string")
-    env = hg.StreamEnvironment(spark, parallelism=2)
+    env = hg.StreamEnvironment(spark, parallelism=2, config=PATIENT)
     stream = env.from_source(hg.sources.generate(numbers(), rows=ROWS)).lookup(names, on="key")
     counts = stream.key_by("name").aggregate(final=True, rows=hg.count()).to_dataframe()
     expected = {"none": ROWS // KEYS, "seven": ROWS // KEYS, None: ROWS - 2 * (ROWS // KEYS)}
