@@ -92,6 +92,8 @@ class BuiltTask:
     gathering: Gathering | None
     debloating: Debloating | None
     barriers: TaskBarriers
+    #: What leaves by each exchange, named `operator -> operator`.
+    writers: list[tuple[str, RecordWriter]]
 
     def sinks(self) -> list[tuple[int, SinkOperator]]:
         """Sink operators by node id."""
@@ -158,6 +160,7 @@ class _TaskAssembly:
         self._mailbox = builder.mailbox(vertex, subtask)
         self._name = f"{vertex.name}[{subtask}]"
         self._writers: list[RecordWriter] = []
+        self._named_writers: list[tuple[str, RecordWriter]] = []
         self._entries: list[ToOperator] = []
         self._nodes: dict[int, Operator | SourceHead] = {}
         self._gates: list[InputGate] = []
@@ -195,6 +198,7 @@ class _TaskAssembly:
             self._gathering,
             debloating,
             self._barriers,
+            self._named_writers,
         )
 
     def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
@@ -293,6 +297,9 @@ class _TaskAssembly:
             wait_hard=self._wait_hard,
         )
         self._writers.append(writer)
+        side = "" if edge.tag is None else f" ({edge.tag})"
+        target = self._here.plan.job.vertex(edge.target).head.name
+        self._named_writers.append((f"{node.name}{side} -> {target}", writer))
         return writer
 
     def _wait_hard(self, writer: RecordWriter) -> None:

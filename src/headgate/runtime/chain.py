@@ -12,12 +12,17 @@ import pyarrow as pa
 from headgate.errors import HeadgateError
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.base import Operator, OperatorContext, Output
-from headgate.records.elements import LatencyMarker
+from headgate.records.elements import MIN_TIME, LatencyMarker
 from headgate.runtime.latency import LatencyHistogram
 
 
 class Chained(Output):
-    """An output that leads somewhere within the task; the end of input is passed on like everything else."""
+    """An output that leads somewhere within the task; the end of input is passed on like everything else.
+
+    `watermark` is the last one that it was given, for metrics.
+    """
+
+    watermark: int = MIN_TIME
 
     def emit_marker(self, marker: LatencyMarker) -> None:
         """Past user code: a marker is for the operators' histograms and the queues between them."""
@@ -56,6 +61,7 @@ class ToOperator(Chained):
             raise placed(error, self.context) from error
 
     def emit_watermark(self, time: int) -> None:
+        self.watermark = time
         try:
             self.operator.process_watermark(time)
         except Exception as error:
@@ -94,6 +100,7 @@ class ToWriter(Chained):
         self._writer.emit(batch)
 
     def emit_watermark(self, time: int) -> None:
+        self.watermark = time
         self._writer.emit_watermark(time)
 
     def emit_status(self, active: bool) -> None:
@@ -120,6 +127,7 @@ class ToSeveral(Chained):
             output.emit(batch)
 
     def emit_watermark(self, time: int) -> None:
+        self.watermark = time
         for output in self._outputs:
             output.emit_watermark(time)
 
@@ -150,6 +158,7 @@ class Directed(Chained):
         self._main.emit(batch)
 
     def emit_watermark(self, time: int) -> None:
+        self.watermark = time
         self._all.emit_watermark(time)
 
     def emit_status(self, active: bool) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.operators.base import Operator
+from headgate.operators.base import MIN_TIME, Operator
 from headgate.operators.window import WindowAggregate
 from headgate.runtime.builder import BuiltTask
 from headgate.runtime.latency import LatencyHistogram, summary
+from headgate.runtime.sink import SinkOperator
 from headgate.runtime.task import SourceHead
 from headgate.runtime.time_account import Wait
 
@@ -31,6 +32,11 @@ def snapshot(tasks: Sequence[BuiltTask], *, remote_bytes: int, link_bytes: LinkB
     operators = [_operator(built, node.id) for built in tasks for node in built.vertex.nodes]
     return {
         "operators": operators,
+        "edges": [
+            {"name": name, "rows_out": writer.rows_out, "bytes_out": writer.partition.bytes_out}
+            for built in tasks
+            for name, writer in built.writers
+        ],
         "tasks": [_task(built) for built in tasks],
         "remote_bytes": remote_bytes,
         "in_flight": _in_flight(tasks, link_bytes),
@@ -60,6 +66,7 @@ def _operator(built: BuiltTask, node_id: int) -> Metrics:
             "kind": "source",
             "rows_in": instance.rows,
             "rows_out": instance.rows,
+            "watermark": instance.output.watermark,
             "ended_at": instance.ended_at,
         }
     counts: Metrics = {
@@ -68,11 +75,17 @@ def _operator(built: BuiltTask, node_id: int) -> Metrics:
         "rows_out": instance.rows_out,
         "late_rows": instance.late_rows,
         "state_bytes": instance.state_bytes(),
+        "watermark": _watermark(instance),
         "latency": [[source, histogram.points()] for source, histogram in _latency(built, instance).items()],
     }
     if isinstance(instance, WindowAggregate):
         counts["emissions"] = instance.emissions.points()
     return {**place, **counts}
+
+
+def _watermark(instance: Operator) -> int | None:
+    """The last watermark that left the operator; a sink passes none on."""
+    return None if isinstance(instance, SinkOperator) else getattr(instance.output, "watermark", None)
 
 
 def _latency(built: BuiltTask, instance: Operator) -> dict[int, LatencyHistogram]:
@@ -111,10 +124,13 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         total["subtasks"] += 1
         for counter in ("rows_in", "rows_out", "late_rows", "state_bytes"):
             total[counter] += row.get(counter, 0)
+    for name, total in operators.items():
+        total["watermark"] = _least_watermark([row["watermark"] for row in rows if row["name"] == name])
     for name, latency in _latencies(rows).items():
         operators[name]["latency"] = latency
     return {
         "operators": operators,
+        "edges": _edges(snapshots),
         "tasks": {task["name"]: task for each in snapshots for task in each["tasks"]},
         "taskmanagers": len(snapshots),
         "rows_in": sum(row["rows_in"] for row in rows if row["kind"] == "source"),
@@ -124,6 +140,21 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         "in_flight": [each["in_flight"] for each in snapshots],
         "rows_out_before_end": _before_end(rows),
     }
+
+
+def _edges(snapshots: Sequence[Metrics]) -> dict[str, Metrics]:
+    edges: dict[str, Metrics] = {}
+    for edge in (edge for each in snapshots for edge in each["edges"]):
+        total = edges.setdefault(edge["name"], {"rows_out": 0, "bytes_out": 0})
+        total["rows_out"] += edge["rows_out"]
+        total["bytes_out"] += edge["bytes_out"]
+    return edges
+
+
+def _least_watermark(watermarks: Sequence[int | None]) -> int | None:
+    """How far all subtasks have come; None while one of them has sent no watermark."""
+    known = [watermark for watermark in watermarks if watermark is not None and watermark > MIN_TIME]
+    return min(known) if len(known) == len(watermarks) else None
 
 
 def _latencies(rows: Sequence[Metrics]) -> dict[str, Metrics]:

@@ -69,7 +69,7 @@ class SourceHead:
         self._reader: SourceReader | None = None
         self._watermarks = watermarks
         self._idle_timeout = idle_timeout
-        self._output = output
+        self.output = output
         self.context = context
         self._markers = markers
         self._watermark = MIN_TIME
@@ -102,21 +102,21 @@ class SourceHead:
             raise placed(error, self.context) from error
         if self._idle:
             self._idle = False
-            self._output.emit_status(True)
-        self._output.emit(batch)
+            self.output.emit_status(True)
+        self.output.emit(batch)
         if watermark > self._watermark:
             self._watermark = watermark
-            self._output.emit_watermark(watermark)
+            self.output.emit_watermark(watermark)
         return MORE
 
     def _send_marker(self) -> None:
         if self._markers is not None and (marker := self._markers.due()) is not None:
-            self._output.emit_marker(marker)
+            self.output.emit_marker(marker)
 
     def _look_idle(self) -> None:
         if self._watermarks is not None and not self._idle and self._watermarks.is_idle(time.monotonic()):
             self._idle = True
-            self._output.emit_status(False)
+            self.output.emit_status(False)
 
     def _patience(self) -> float:
         """How long to sleep at most: until idleness is to be looked at again, or the next marker."""
@@ -130,8 +130,8 @@ class SourceHead:
 
     def end(self) -> None:
         self.ended_at = time.time()
-        self._output.emit_watermark(MAX_TIME)
-        self._output.end_input()
+        self.output.emit_watermark(MAX_TIME)
+        self.output.end_input()
 
     def close(self) -> None:
         try:
