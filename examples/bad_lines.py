@@ -7,15 +7,15 @@ import pyarrow as pa
 
 import headgate as hg
 
-folder = Path(tempfile.mkdtemp())
-(folder / "trips.jsonl").write_text(
-    '{"city": "Rome", "km": 7}\n{"city": "Oslo", "km": "far"}\n{"city": "Rome", "km": 5}\n'
-)
+TRIPS = pa.schema({"city": pa.string(), "km": pa.int64()})
 
-env = hg.StreamEnvironment()
-trips = env.from_source(hg.sources.json_lines(folder, schema=pa.schema({"city": pa.string(), "km": pa.int64()})))
-bad = hg.sinks.collect()
-trips.side_output("bad").sink_to(bad)  # without this line the job fails at line 2
-print(trips.key_by("city").aggregate(final=True, km=hg.sum("km")).collect().to_pylist())
-for line in bad.to_table().to_pylist():
-    print(f"{Path(line['file']).name}, line {line['line']}: {line['error']}")
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder, "trips.jsonl")
+    path.write_text('{"city": "Rome", "km": 7}\n{"city": "Oslo", "km": "far"}\n{"city": "Rome", "km": 5}\n')
+    env = hg.StreamEnvironment()
+    trips = env.from_source(hg.sources.json_lines(path, schema=TRIPS))
+    bad = hg.sinks.collect()
+    trips.side_output("bad").sink_to(bad)  # without this line the job fails at line 2
+    print(trips.key_by("city").aggregate(final=True, km=hg.sum("km")).collect().to_pylist())
+    for line in bad.to_table().to_pylist():
+        print(f"{Path(line['file']).name}, line {line['line']}: {line['error']}")

@@ -247,7 +247,7 @@ class JobMaster:
                     self._start_tasks()
             case "metrics":
                 member.metrics = message["metrics"]
-                self._late_rows.look(self.metrics()["operators"], ended=False)
+                self._late_rows.look(self.metrics, ended=False)
             case "checkpoint":
                 part = message["part"]
                 self._parts.setdefault(int(part["checkpoint"]), {})[str(part["task"])] = part
@@ -344,7 +344,7 @@ class JobMaster:
             self._await_gang(FORCE_TIMEOUT)
         self._network.stop(_NETWORK_TIMEOUT)
         self._handle_waiting_events()
-        self._late_rows.look(self.metrics()["operators"], ended=True)
+        self._late_rows.look(self.metrics, ended=True)
         if self.error is not None:
             self._explain_end(self.error, deaf)
         for problem in self._ends.release():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headgate.plan.job_graph import JobGraph
@@ -12,14 +12,17 @@ log = logging.getLogger(__name__)
 
 
 class LateRowWarnings:
-    """Warns in the driver's log; `look` takes the counters of operators, by name, as they are now."""
+    """Warns in the driver's log; `look` takes what gives the job's counters as they are now."""
 
     def __init__(self, job: JobGraph) -> None:
         nodes = [node for vertex in job.vertices for node in vertex.nodes]
         self._bounds = {node.name: node.attributes["bound"] for node in nodes if "bound" in node.attributes}
         self._told: dict[str, int] = {}
 
-    def look(self, operators: Mapping[str, Mapping[str, Any]], *, ended: bool) -> None:
+    def look(self, metrics: Callable[[], Mapping[str, Any]], *, ended: bool) -> None:
+        if not self._bounds:
+            return
+        operators = metrics()["operators"]
         for name in self._bounds.keys() & operators.keys():
             late, told = operators[name]["late_rows"], self._told.get(name, 0)
             if late > told and (ended or not told):
