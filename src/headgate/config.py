@@ -60,6 +60,7 @@ class FlowControl(enum.StrEnum):
 
     CREDIT = "credit"
     TCP = "tcp"
+    UNBOUNDED = "unbounded"
 
 
 def _flow_control(value: object) -> FlowControl:

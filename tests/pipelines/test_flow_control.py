@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pyarrow as pa
@@ -9,10 +10,10 @@ import pytest
 
 import headgate as hg
 from tests.pipelines.pipeline_rig import assert_same, expected, stream_of
-from tests.runtime.jobs import NUMBERS, counted, endless, wait_until_running
+from tests.runtime.jobs import NUMBERS, counted, endless, error_of, eventually, keyed, wait_until_running
 
 pytestmark = pytest.mark.timeout(180)
-MODES = ["tcp"]
+MODES = ["tcp", "unbounded"]
 #: So few and small that everything waits for buffers all the time.
 SCARCE = {"segment_size": 512, "message_size": 2048, "buffers_per_channel": 1, "floating_buffers_per_gate": 1}
 
@@ -77,3 +78,26 @@ def test_a_job_cancelled_at_any_moment_returns_all_its_memory(mode: str, rows: i
     wait_until_running(job, rows)
     job.cancel()
     assert job.status() == "CANCELLED"
+
+
+def test_queues_without_a_limit_end_the_job_when_memory_is_used_up() -> None:
+    env = environment("unbounded", network_memory="1 mb", segment_size=4096)
+    keyed(endless(env)).sink_to(hg.sinks.for_each_batch(lambda batch, number: time.sleep(0.05)))
+    error = error_of(env.execute_async())
+    assert isinstance(error, hg.InsufficientBuffers)
+    assert "flow_control='unbounded' holds no producer back" in error.message and "network_memory" in error.message
+
+
+def test_queues_without_a_limit_hold_back_no_source() -> None:
+    """The sink takes nothing until the source has made all its rows."""
+    env = environment("unbounded")
+    rows, made = 20_000, threading.Event()
+
+    def wait(batch: pa.RecordBatch, number: object) -> None:
+        assert made.wait(60)
+
+    keyed(counted(env, rows)).rebalance().sink_to(hg.sinks.for_each_batch(wait))
+    job = env.execute_async()
+    eventually(lambda: job.status() == "FAILED" or job.metrics()["rows_in"] == rows)
+    made.set()
+    assert job.wait(60).rows_out == rows

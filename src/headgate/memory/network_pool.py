@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 
 from headgate.errors import ExchangeError, InsufficientBuffers
+from headgate.memory.guarded_pool import GuardedPool
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
 from headgate.memory.redistribution import Claim, shares
@@ -55,19 +56,20 @@ class NetworkBufferPool:
         subpartitions: int = 1,
         max_per_subpartition: int = sys.maxsize,
         max_overdraft: int = 0,
+        guarded: bool = False,
     ) -> LocalBufferPool:
         """A pool with a right to `required` (at least 1) segments and up to `maximum` while others do not need them.
 
         `expected` (default: `required`) is its weight when the excess is shared out. Raises InsufficientBuffers.
+        A `guarded` pool raises it too, when it has nothing left: see `GuardedPool`.
         """
         if not 1 <= required <= maximum:
             raise ExchangeError(f"{owner}: a pool needs 1 <= required <= maximum, not {required} and {maximum}")
         claim = Claim(required, maximum, max(1, required if expected is None else expected))
         with self._factory_lock:
             self._reserve(required, owner)
-            pool = LocalBufferPool(
-                self, self._lock_factory(), owner, claim, subpartitions, max_per_subpartition, max_overdraft
-            )
+            kind = GuardedPool if guarded else LocalBufferPool
+            pool = kind(self, self._lock_factory(), owner, claim, subpartitions, max_per_subpartition, max_overdraft)
             self._pools.append(pool)
             self._redistribute()
         self._settle()

@@ -5,11 +5,15 @@ The rules are those of `research/flink.md` 1.4.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from headgate.config import Config, FlowControl
 from headgate.errors import InsufficientBuffers
 from headgate.plan.execution import ExecutionPlan
+
+#: The maximum of a pool that may grow until network memory is used up.
+_ALL = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class PoolSize:
 def output_pool(subpartitions: int, config: Config) -> PoolSize:
     """A result partition can run with one buffer for each subpartition, and one more that is being filled."""
     required = subpartitions + 1
+    if config.flow_control is FlowControl.UNBOUNDED:
+        return PoolSize(required, _ALL)
     most = subpartitions * max(1, config.buffers_per_channel) + config.floating_buffers_per_gate
     return PoolSize(required, max(required, most))
 
@@ -34,7 +40,10 @@ def floating_pool(config: Config) -> PoolSize:
 
 def shared_pool(channels: int, config: Config) -> PoolSize:
     """All buffers of an input without credit, whose channels have none of their own: as many as with credit."""
-    return PoolSize(channels, channels * config.buffers_per_channel + config.floating_buffers_per_gate)
+    if config.flow_control is FlowControl.UNBOUNDED:
+        return PoolSize(channels, _ALL)
+    most = channels * config.buffers_per_channel + config.floating_buffers_per_gate
+    return PoolSize(channels, max(channels, most))
 
 
 @dataclass(slots=True)

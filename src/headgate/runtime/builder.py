@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -137,16 +138,19 @@ class TaskBuilder:
         config, count = self._here.config, len(self._here.plan.consumers(edge, subtask))
         name = f"output of {vertex.name}[{subtask}] to {self._here.plan.job.vertex(edge.target).name}"
         size = output_pool(count, config)
+        is_unbounded = config.flow_control is FlowControl.UNBOUNDED
+        cap = sys.maxsize if is_unbounded else config.max_buffers_per_channel
         pool = self._here.pool.create_local_pool(
             name,
             required=size.required,
             maximum=size.maximum,
             subpartitions=count,
-            max_per_subpartition=config.max_buffers_per_channel,
+            max_per_subpartition=cap,
             max_overdraft=config.max_overdraft_buffers_per_gate,
+            guarded=is_unbounded,
         )
         wake = self._mailboxes[vertex.id, subtask].wake
-        return ResultPartition(name, count, pool, config.max_buffers_per_channel, threading.Lock, wake, wake)
+        return ResultPartition(name, count, pool, cap, threading.Lock, wake, wake)
 
 
 class _TaskAssembly:
