@@ -83,7 +83,7 @@ class Standing:
 
 @dataclass(slots=True)
 class _Samples:
-    """The job's counters over time; `stood` are those since which nothing had moved for a while."""
+    """The job's counters over time; `stood` are the first after nothing had moved for a while."""
 
     most_segments: int = 0
     stood: dict[str, int] | None = None
@@ -96,8 +96,8 @@ class _Samples:
         rows = (metrics["rows_in"], metrics["rows_out"])
         if rows != self._rows:
             self._rows, self._since = rows, now
-        elif rows[0] and now - self._since >= _STANDS:
-            self.stood = places
+        elif self.stood is None and rows[0] and now - self._since >= _STANDS:
+            self.stood = places  # later ones may tell of some TaskManagers that have gone on already
 
 
 def run(options: Options) -> Experiment:

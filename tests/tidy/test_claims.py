@@ -1,0 +1,50 @@
+"""`docs/claims.md`: every statement has a verdict, and what is named as its proof exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from headgate.bench.main import CASES
+from headgate.lab.main import EXPERIMENTS
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "claims.md").read_text()
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in TEXT.splitlines()
+    if line.startswith("| ") and not line.startswith("| said by")
+]
+PROOFS = sorted(set(re.findall(r"`(tests/[^`]+|lab [^`]+|bench [^`]+)`", TEXT)) - {"lab X", "bench X"})
+
+
+@cache
+def _tests(path: str) -> frozenset[str]:
+    file = ROOT / path
+    nodes = ast.walk(ast.parse(file.read_text())) if file.is_file() else ()
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef))
+
+
+def test_every_statement_has_who_said_it_a_proof_or_a_reason_and_a_verdict() -> None:
+    assert len(ROWS) > 50
+    for row in ROWS:
+        assert len(row) == 4, row
+        said_by, statement, seen_in, verdict = row
+        assert set(said_by.split(", ")) <= set("abcde") and statement and verdict, row
+        assert seen_in == "not yet" or not re.sub(r"`[^`]+`|\s", "", seen_in), row
+
+
+@pytest.mark.parametrize("proof", PROOFS)
+def test_what_is_named_as_a_proof_exists(proof: str) -> None:
+    kind, _, name = proof.partition(" ")
+    if kind == "lab":
+        assert name in EXPERIMENTS
+    elif kind == "bench":
+        assert name in CASES
+    else:
+        path, _, test = proof.partition("::")
+        assert test in _tests(path)
