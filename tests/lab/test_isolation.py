@@ -39,7 +39,7 @@ def _rounds(kept: float, grown: float) -> Rounds:
     came[:before], came[during:] = 1000, round(1000 * kept)
     late[:before, 320], late[during:, 320 + round(32 * np.log2(grown))] = 1, 1
     rounds = Rounds()
-    rounds.add("B.3", Seen(came, late, None, (0, 0), 0), QUICK)
+    rounds.add("B.3", Seen(0.0, came, late, None, (0, 0), 0), QUICK)
     return rounds
 
 

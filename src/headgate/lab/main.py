@@ -24,6 +24,7 @@ from headgate.lab.report import Experiment
 EXPERIMENTS = {
     "cost": "headgate.lab.cost",
     "isolation": "headgate.lab.isolation",
+    "barrier": "headgate.lab.barrier",
     "reach": "headgate.lab.reach",
     "sizing": "headgate.lab.sizing",
     "buffer-timeout": "headgate.lab.buffer_timeout",

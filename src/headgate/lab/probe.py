@@ -35,7 +35,10 @@ class Stall:
 
 @dataclass(slots=True)
 class Seen:
-    """What one subtask of the sink saw. Times are seconds since the job's first row was due; windows are of 0.1 s."""
+    """What one subtask of the sink saw. Times are seconds since `start`; windows are of 0.1 s."""
+
+    #: When the first row was due, seconds since the epoch.
+    start: float
 
     #: Rows that came, by window.
     came: Counts
@@ -58,15 +61,18 @@ class Seen:
 
 
 class Probe(Sink):
-    """Takes rows of `flows.SCHEMA`; after the job `seen` holds what each subtask saw that got any."""
+    """Takes rows of `flows.SCHEMA`; after the job `seen` holds what each subtask saw that got any. By subtask some may
+    stall, or be slow: they take so many bytes/s."""
 
-    def __init__(self, stalls: Mapping[int, Stall] | None = None) -> None:
+    def __init__(self, stalls: Mapping[int, Stall] | None = None, drains: Mapping[int, float] | None = None) -> None:
         self._stalls = dict(stalls or {})
+        self._drains = dict(drains or {})
         self.seen: dict[int, Seen] = {}
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Watches its subtask's rows, and stalls it."""
-        return _Watcher(context.subtask, self._stalls.get(context.subtask))
+        subtask = context.subtask
+        return _Watcher(subtask, self._stalls.get(subtask), self._drains.get(subtask))
 
     def commit(self, pending: Sequence[Any]) -> None:
         self.seen = {each["subtask"]: _seen(each) for each in pending if each is not None}
@@ -90,9 +96,10 @@ class _Table:
 
 
 class _Watcher(SinkWriter):
-    def __init__(self, subtask: int, stall: Stall | None) -> None:
+    def __init__(self, subtask: int, stall: Stall | None, drain: float | None) -> None:
         self._subtask = subtask
         self._stall = stall
+        self._drain = drain
         self._start: int | None = None
         self._came = _Table(1)
         self._late = _Table(BUCKETS)
@@ -113,6 +120,8 @@ class _Watcher(SinkWriter):
             stall, self._stall = self._stall, None
             _wait(stall)
             self._stalled = ((now - self._start) / _US, time.time() - self._start / _US)
+        if self._drain is not None:
+            time.sleep(batch.nbytes / self._drain)
 
     def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None
@@ -139,6 +148,7 @@ class _Watcher(SinkWriter):
         cells = np.flatnonzero(late)
         return {
             "subtask": self._subtask,
+            "start": self._start / _US,
             "came": self._came.counts[:, 0].tolist(),
             "cells": cells.tolist(),
             "late": late.ravel()[cells].tolist(),
@@ -164,4 +174,6 @@ def _seen(wire: Mapping[str, Any]) -> Seen:
     late[cells] = wire["late"]
     stalled = None if wire["stalled"] is None else (wire["stalled"][0], wire["stalled"][1])
     came = np.array(wire["came"], dtype=np.int64)
-    return Seen(came, late.reshape(-1, BUCKETS), stalled, (wire["gap"][0], wire["gap"][1]), wire["in_flight"])
+    return Seen(
+        wire["start"], came, late.reshape(-1, BUCKETS), stalled, (wire["gap"][0], wire["gap"][1]), wire["in_flight"]
+    )

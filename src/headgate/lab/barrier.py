@@ -1,0 +1,155 @@
+"""`barrier`: how long a checkpoint's barrier takes while one of two streams of a connection is held back.
+
+A.1 -> B.3 and A.2 -> B.4 as in `isolation`. (a) B.4 takes nothing: when has B.3 its barriers? (b) B.4 is slow: when has
+it its own, behind all that is queued before them? (c) The same with a barrier that overtakes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import headgate as hg
+from headgate.bench.options import Options
+from headgate.bench.report import Figure
+from headgate.errors import HeadgateError
+from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
+from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes
+from headgate.lab.probe import Probe, Stall
+from headgate.lab.report import Experiment, Plot, Series
+from headgate.records.events import Alignment
+
+#: Seconds that a barrier may take with credit, on the healthy sibling and when it overtakes.
+PROMPT = 0.1
+#: Rows/s of A.1 and, in (a), of A.2: far below what they could send.
+RATE = 100_000.0
+#: What B.4 takes in (b) and (c), bytes/s, in batches so small that it is never long within one.
+DRAIN = 2e6
+_SMALL = {"message_size": 16 << 10}
+#: A.2 has waited for its output so long when a barrier is sent, seconds.
+_HELD_BACK = 0.5
+_PATIENCE = 60.0
+ROUNDS = 3
+
+
+@dataclass(slots=True)
+class Rounds:
+    """Of one mode, round by round: seconds from the barrier's injection until a task has all of its barriers."""
+
+    sibling: list[float] = field(default_factory=list)
+    #: What was left of B.4's stall when the barrier was sent.
+    rest_of_stall: list[float] = field(default_factory=list)
+    slow: list[float] = field(default_factory=list)
+    #: What was in flight then over the rate at which B.4 takes it.
+    queued: list[float] = field(default_factory=list)
+    #: Under credit alone.
+    overtaking: list[float] = field(default_factory=list)
+
+
+def run(options: Options) -> Experiment:
+    """All three in both modes, in turn, round by round."""
+    rounds, stall = (1, 2.0) if options.quick else (ROUNDS, 4.0)
+    outcomes = {mode: Rounds() for mode in MODES}
+    for number in range(rounds):
+        for mode, outcome in outcomes.items():
+            options.say(f"barrier: round {number + 1}, {mode}")
+            beside_a_stall(processes, mode, stall, outcome)
+            on_a_slow_channel(processes, mode, outcome)
+    return report(outcomes)
+
+
+def beside_a_stall(place: Place, mode: str, stall: float, outcome: Rounds) -> None:
+    """(a): B.4 takes nothing for `stall` seconds; B.3's barriers."""
+    probe = Probe({B4: Stall(after=0.5, seconds=stall)})
+    flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,), RATE)}, 0.5 + stall)
+    job = _start(place(MODES[mode]), flows, probe)
+    try:
+        _await(job, lambda: _is_held_back(job))
+        sent = time.time()
+        part = _part(job, job._master.inject_barrier(), B3)
+        job.wait()
+    finally:
+        job.cancel()
+    seen = probe.seen[B4]
+    assert seen.stalled is not None
+    outcome.sibling.append(part["completed_s"])
+    outcome.rest_of_stall.append(seen.start + seen.stalled[1] - sent)
+
+
+def on_a_slow_channel(place: Place, mode: str, outcome: Rounds) -> None:
+    """(b), and under credit (c): B.4 is slow; its own barriers."""
+    flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,))}, _PATIENCE)
+    job = _start(place({**MODES[mode], **_SMALL}), flows, Probe(drains={B4: DRAIN}))
+    try:
+        _await(job, lambda: _is_held_back(job))
+        queued = sum(sum(places.values()) for places in job.metrics()["in_flight"])
+        aligned = _part(job, job._master.inject_barrier(), B4)
+        outcome.slow.append(aligned["completed_s"])
+        outcome.queued.append(queued / DRAIN)
+        if mode == "credit":
+            overtaking = _part(job, job._master.inject_barrier(Alignment.UNALIGNED), B4)
+            outcome.overtaking.append(overtaking["completed_s"])
+    finally:
+        job.cancel()
+
+
+def _start(environment: hg.StreamEnvironment, flows: Flows, probe: Probe) -> hg.JobHandle:
+    environment.from_source(flows).name("A").partition_by(by_target).sink_to(probe).name("B")
+    return environment.execute_async("barrier")
+
+
+def _is_held_back(job: hg.JobHandle) -> bool:
+    return bool(job.metrics()["tasks"].get(f"A[{A2}]", {}).get("soft_backpressured_s", 0.0) >= _HELD_BACK)
+
+
+def _part(job: hg.JobHandle, checkpoint: int, subtask: int) -> dict[str, Any]:
+    """What B's subtask tells of a checkpoint, as soon as it does."""
+    _await(job, lambda: f"B[{subtask}]" in job._master.checkpoint_parts(checkpoint))
+    return job._master.checkpoint_parts(checkpoint)[f"B[{subtask}]"]
+
+
+def _await(job: hg.JobHandle, condition: Callable[[], bool]) -> None:
+    """Raises the job's error, or HeadgateError when it ends or nothing comes of it."""
+    deadline = time.monotonic() + _PATIENCE
+    while not condition():
+        if job.status() not in ("CREATED", "RUNNING"):
+            job.wait()
+            raise HeadgateError("barrier: the job ended before its barrier had come through")
+        if time.monotonic() > deadline:
+            raise HeadgateError(f"barrier: what was waited for did not come within {_PATIENCE:g} s")
+        time.sleep(0.005)
+
+
+def report(outcomes: Mapping[str, Rounds]) -> Experiment:
+    """Figures and verdict."""
+    figures: list[Figure] = []
+    for mode, rounds in outcomes.items():
+        figures += [
+            Figure(f"{mode}: B.3 while B.4 stalls", "s", tuple(rounds.sibling)),
+            Figure(f"{mode}: rest of the stall", "s", tuple(rounds.rest_of_stall)),
+            Figure(f"{mode}: slow B.4, aligned", "s", tuple(rounds.slow)),
+            Figure(f"{mode}: queued before it / drain rate", "s", tuple(rounds.queued)),
+        ]
+        if rounds.overtaking:
+            figures.append(Figure(f"{mode}: slow B.4, overtaking", "s", tuple(rounds.overtaking)))
+    x = tuple(float(number + 1) for number in range(len(outcomes["credit"].sibling)))
+    curves = [Series(f"{mode}, B.3 beside a stall", x, tuple(rounds.sibling)) for mode, rounds in outcomes.items()]
+    curves += [Series(f"{mode}, slow B.4", x, tuple(rounds.slow)) for mode, rounds in outcomes.items()]
+    return Experiment(
+        "barrier",
+        f"with credit B.3 has its barriers within {PROMPT * 1000:g} ms while B.4 stalls, and a slow B.4 one that "
+        "overtakes; over plain TCP B.3 waits for the rest of the stall",
+        _met(outcomes),
+        tuple(figures),
+        {"rows/s": RATE, "bytes per row": ROW_BYTES, "slow B.4 takes, bytes/s": DRAIN},
+        plots=(Plot("From injection to all barriers", "round", "s", tuple(curves), log_y=True),),
+    )
+
+
+def _met(outcomes: Mapping[str, Rounds]) -> bool:
+    credit, tcp = outcomes["credit"], outcomes["tcp"]
+    prompt = median(credit.sibling) < PROMPT and median(credit.overtaking) < PROMPT
+    return prompt and all(took >= rest for took, rest in zip(tcp.sibling, tcp.rest_of_stall, strict=True))

@@ -1,0 +1,34 @@
+"""`barrier`, small: that barriers come through, and behind what; and the verdict is as written."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.lab import barrier
+from headgate.lab.barrier import Rounds
+from headgate.lab.places import MODES, processes
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
+    rounds = Rounds()
+    barrier.beside_a_stall(processes, mode, 2.0, rounds)
+    assert len(rounds.sibling) == len(rounds.rest_of_stall) == 1 and rounds.sibling[0] > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_barriers_on_a_slow_channel(mode: str) -> None:
+    rounds = Rounds()
+    barrier.on_a_slow_channel(processes, mode, rounds)
+    assert rounds.slow[0] > 0 and rounds.queued[0] > 0
+    assert len(rounds.overtaking) == (mode == "credit")
+
+
+@pytest.mark.parametrize(
+    ("sibling", "overtaking", "tcp", "met"),
+    [(0.01, 0.01, 3.1, True), (0.2, 0.01, 3.1, False), (0.01, 0.2, 3.1, False), (0.01, 0.01, 2.9, False)],
+)
+def test_verdict_needs_all_three(sibling: float, overtaking: float, tcp: float, met: bool) -> None:
+    credit = Rounds([sibling], [3.0], [0.4], [0.4], [overtaking])
+    result = barrier.report({"credit": credit, "tcp": Rounds([tcp], [3.0], [2.0], [2.0])})
+    assert result.met is met and len(result.plots[0].series) == 4
