@@ -12,7 +12,7 @@ from headgate.lab.places import MODES, processes
 @pytest.mark.parametrize("mode", MODES)
 def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
     rounds = Rounds()
-    barrier.beside_a_stall(processes, mode, 2.0, rounds)
+    barrier.beside_a_stall(processes, mode, 3.0, rounds)
     assert len(rounds.sibling) == len(rounds.rest_of_stall) == 1 and rounds.sibling[0] > 0
 
 

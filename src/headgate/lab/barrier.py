@@ -51,7 +51,7 @@ class Rounds:
 
 def run(options: Options) -> Experiment:
     """All three in both modes, in turn, round by round."""
-    rounds, stall = (1, 2.0) if options.quick else (ROUNDS, 4.0)
+    rounds, stall = (1, 3.0) if options.quick else (ROUNDS, 4.0)
     outcomes = {mode: Rounds() for mode in MODES}
     for number in range(rounds):
         for mode, outcome in outcomes.items():
@@ -114,8 +114,11 @@ def _part(job: hg.JobHandle, checkpoint: int, subtask: int) -> dict[str, Any]:
 def _await(job: hg.JobHandle, condition: Callable[[], bool]) -> None:
     """Raises the job's error, or HeadgateError when it ends or nothing comes of it."""
     deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        if job.status() not in ("CREATED", "RUNNING"):
+    while True:
+        is_over = job.status() not in ("CREATED", "RUNNING")  # looked at first, since all is told before the end
+        if condition():
+            return
+        if is_over:
             job.wait()
             raise HeadgateError("barrier: the job ended before its barrier had come through")
         if time.monotonic() > deadline:

@@ -83,7 +83,7 @@ class Standing:
 
 @dataclass(slots=True)
 class _Samples:
-    """The job's counters over time; `stood` are the first after nothing had moved for a while."""
+    """The job's counters over time; `stood` are the fullest of those since which nothing had moved."""
 
     most_segments: int = 0
     stood: dict[str, int] | None = None
@@ -96,8 +96,8 @@ class _Samples:
         rows = (metrics["rows_in"], metrics["rows_out"])
         if rows != self._rows:
             self._rows, self._since = rows, now
-        elif self.stood is None and rows[0] and now - self._since >= _STANDS:
-            self.stood = places  # later ones may tell of some TaskManagers that have gone on already
+        elif rows[0] and now - self._since >= _STANDS and sum(places.values()) > sum((self.stood or {}).values()):
+            self.stood = places
 
 
 def run(options: Options) -> Experiment:
@@ -116,7 +116,7 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
     """Let rows flow for `flow` seconds, then stall the sink. Raises HeadgateError if the source did not stop."""
     environment = place(MODES[mode])
     probe = Probe({path.sink: Stall(after=flow, seconds=stall)})
-    source = Flows({A1: Flow((B3,))}, flow + stall + 0.5)
+    source = Flows({A1: Flow((B3,))}, flow + stall + 1.5)  # goes on after the stall, or it could not be seen
     path.build(environment.from_source(source)).sink_to(probe)
     job, samples = environment.execute_async("reach"), _Samples()
     try:
