@@ -77,6 +77,7 @@ class Config:
     segment_size: int = 32 << 10
     message_size: int = 128 << 10
     flow_control: FlowControl = FlowControl.CREDIT
+    connections_per_pair: int = 1
     network_memory: int = 64 << 20
     buffers_per_channel: int = 2
     floating_buffers_per_gate: int = 8
@@ -114,6 +115,7 @@ class Config:
 
     def _check(self) -> None:
         at_least = {"message_size": 1, "network_memory": self.segment_size, "buffers_per_channel": 0,
+                    "connections_per_pair": 1,
                     "floating_buffers_per_gate": 1, "max_buffers_per_channel": 1, "max_overdraft_buffers_per_gate": 0,
                     "slots_per_task": 1, "watermark_interval": 0, "latency_interval": 0,
                     "slots_timeout": 0, "debloat_samples": 1, "debloat_threshold_percentages": 0,
@@ -180,7 +182,7 @@ _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "heartbeat_timeout",
                      "debloat_target", "debloat_period"), seconds),
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
-                     "max_overdraft_buffers_per_gate", "slots_per_task", "debloat_samples",
+                     "max_overdraft_buffers_per_gate", "connections_per_pair", "slots_per_task", "debloat_samples",
                      "debloat_threshold_percentages"), _whole),
     "buffer_timeout": _timeout, "flow_control": _flow_control,
     "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "paranoid": _flag,

@@ -21,6 +21,7 @@ from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
 from headgate.records.spanning import SpanningSerializer
 from tests.exchange.credit_machine import CreditMachine
+from tests.exchange.link import SEGMENT, Link
 from tests.memory.planting import HUNT, PlantedBug, assert_caught
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
@@ -200,3 +201,16 @@ def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
 def test_the_list_of_planted_bugs_is_complete() -> None:
     listed = LIST.read_text()
     assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []
+
+
+def test_a_barrier_read_together_with_data_has_the_last_word_on_the_backlog() -> None:
+    """A channel without buffers of its own must not take any for a backlog that the barrier behind it took back."""
+    link = Link(channels=1, exclusive=0, floating=4, extra=6, cap=6, overdraft=0)
+    link.settle()
+    link.write(0, SEGMENT)
+    link.write_barrier(0)
+    link.write(0, 2 * SEGMENT)
+    link.settle()
+    assert link.channels[0].credits.free == 0
+    link.run_to_the_end(20)
+    link.close()

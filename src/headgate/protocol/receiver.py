@@ -116,6 +116,8 @@ class Receiver:
             if response.is_event:
                 channel = self._channels.get(response.receiver)
                 if channel is not None:
+                    if response.receiver in backlogs:  # the event's word comes after that of the data before it
+                        channel.on_read(backlogs.pop(response.receiver))
                     channel.on_event(response, bytes(payload))
             elif self._filling is not None:
                 (channel, segment), self._filling = self._filling, None

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,7 +74,8 @@ class TaskManager:
         self._control: ControlLink | None = None
         self._server: Server | None = None
         self._producer_ends: list[ProducerEnd] = []
-        self._consumer_ends: dict[tuple[int, int], ConsumerEnd] = {}
+        self._consumer_ends: dict[tuple[int, int, int], ConsumerEnd] = {}
+        self._channels_from: Counter[int] = Counter()
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
         self._threads: dict[str, threading.Thread] = {}
@@ -190,9 +192,12 @@ class TaskManager:
         self._control = link
 
     def _consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
-        """One connection for all edges; without credit one for each, or one edge might have to wait for another."""
+        """One connection for all edges; without credit one for each, or one edge might have to wait for another. Where
+        there are to be several, channels are dealt to them in turn."""
         config = self._spec.config
-        key = peer, 0 if config.flow_control is FlowControl.CREDIT else edge
+        turn = self._channels_from[peer] % config.connections_per_pair
+        self._channels_from[peer] += 1
+        key = peer, 0 if config.flow_control is FlowControl.CREDIT else edge, turn
         if key not in self._consumer_ends:
             lost = self._peer_lost(peer)
             self._consumer_ends[key] = ConsumerEnd(self._network, peer, config.segment_size, lost, config.flow_control)
@@ -264,7 +269,7 @@ class TaskManager:
     def _start_tasks(self, message: Message) -> None:
         self._started_at = float(message["started_at"])
         addresses = message["addresses"]
-        for (peer, _), end in self._consumer_ends.items():
+        for (peer, _, _), end in self._consumer_ends.items():
             host, port = addresses[peer]
             failed = self._unreachable(peer, end)
             credentials = self._spec.credentials
