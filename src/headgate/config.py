@@ -78,6 +78,8 @@ class Config:
     message_size: int = 128 << 10
     flow_control: FlowControl = FlowControl.CREDIT
     connections_per_pair: int = 1
+    request_backoff_initial: float = 0.1
+    request_backoff_max: float = 10.0
     network_memory: int = 64 << 20
     buffers_per_channel: int = 2
     floating_buffers_per_gate: int = 8
@@ -130,9 +132,11 @@ class Config:
                 'buffer_timeout must be a duration, 0 (flush every batch), -1 (only when full) or "adaptive" (when the '
                 "reader has nothing left)"
             )
-        for name in ("heartbeat_timeout", "debloat_target", "debloat_period"):
+        for name in ("heartbeat_timeout", "debloat_target", "debloat_period", "request_backoff_initial"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0")
+        if self.request_backoff_max < self.request_backoff_initial:
+            raise ConfigError("request_backoff_max must be at least request_backoff_initial")
         if self.max_parallelism is not None and not 1 <= self.max_parallelism <= 32768:
             raise ConfigError(f"max_parallelism={self.max_parallelism} is impossible: it must be from 1 to 32768")
         if self.port_range is not None and not 0 < self.port_range[0] <= self.port_range[1] < 65536:
@@ -180,7 +184,7 @@ def _ports(value: object) -> tuple[int, int] | None:
 _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("segment_size", "message_size", "network_memory", "min_segment_size"), size),
     **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "heartbeat_timeout",
-                     "debloat_target", "debloat_period"), seconds),
+                     "debloat_target", "debloat_period", "request_backoff_initial", "request_backoff_max"), seconds),
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
                      "max_overdraft_buffers_per_gate", "connections_per_pair", "slots_per_task", "debloat_samples",
                      "debloat_threshold_percentages"), _whole),

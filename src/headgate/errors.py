@@ -91,6 +91,10 @@ class SpillError(HeadgateError):
     """A file that the exchange writes (long messages, output in batch mode) cannot be had: no folder, no room."""
 
 
+class PartitionNotFound(ExchangeError):
+    """The result that a consumer asks for is not there (yet)."""
+
+
 class JobCancelled(HeadgateError):
     """The job was cancelled."""
 

@@ -43,6 +43,7 @@ MESSAGE = st.one_of(
     st.builds(BacklogAnnouncement, COUNT, NUMBER),
     st.builds(NewBufferSize, COUNT, NUMBER),
     st.builds(ErrorResponse, st.text(max_size=50), st.none() | NUMBER),
+    st.builds(ErrorResponse, st.text(max_size=50), NUMBER, st.booleans()),
 )
 
 
@@ -66,6 +67,7 @@ def test_the_bytes_are_those_documented() -> None:
     assert encode(CloseRequest()).hex() == "00000009" + head + "05"
     assert encode(CancelPartitionRequest(9)).hex() == "0000000d" + head + "04" + "00000009"
     assert encode(ErrorResponse("no")).hex() == "0000000c" + head + "01" + "00" + b"no".hex()
+    assert encode(ErrorResponse("no", 9, not_found=True)).hex() == "00000010" + head + "01" + "0200000009" + b"no".hex()
     assert encode(ErrorResponse("no", 9)).hex() == "00000010" + head + "01" + "01" + "00000009" + b"no".hex()
     header = encode_buffer_response(receiver=1, sequence=2, backlog=3, data_type=DATA_BUFFER, size=5)
     assert header.hex() == "0000001f" + head + "00" + "00000001" + "00000002" + "00000003" + "01" + "00000005"

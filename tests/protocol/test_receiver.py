@@ -6,6 +6,7 @@ import pytest
 
 from headgate.errors import ExchangeError
 from headgate.memory.segment import MemorySegment
+from headgate.protocol.backoff import Backoff
 from headgate.protocol.decoders import RequestDecoder
 from headgate.protocol.messages import (
     DATA_BUFFER,
@@ -120,6 +121,26 @@ class Consumer:
 @pytest.fixture
 def consumer() -> Consumer:
     return Consumer()
+
+
+def test_a_partition_that_is_not_there_yet_is_asked_for_again_until_the_longest_wait_was_in_vain() -> None:
+    receiver, channel = Receiver(SIZE, lambda: Backoff(1.0, 4.0)), Channel()
+    consumer = Consumer(0)
+    consumer.receiver = receiver
+    receiver.request(channel)
+    first = receiver.data_to_send()
+    not_found = encode(ErrorResponse("not yet", 0, not_found=True))
+    for wait in (1.0, 2.0, 4.0):
+        consumer.arrive(not_found)
+        assert receiver.take_retries() == [(0, wait)] and receiver.data_to_send() == b""
+        receiver.request_again(0)
+        assert receiver.data_to_send() == first and channel.seen == []
+    consumer.arrive(not_found)
+    assert receiver.take_retries() == [] and channel.seen == ["not yet"]
+    receiver.cancel(0)
+    receiver.data_to_send()
+    receiver.request_again(0)
+    assert receiver.data_to_send() == b"", "it has left"
 
 
 def test_each_channel_asks_under_a_number_of_its_own(consumer: Consumer) -> None:

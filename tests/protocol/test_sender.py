@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.errors import ExchangeError
+from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.memory.buffer import Buffer
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
@@ -346,6 +346,15 @@ def test_what_is_not_there_is_answered_before_any_buffer(producer: Producer) -> 
     assert pieces[0] == encode(ErrorResponse("there is no partition 99 here", 7))
     assert len(pieces) == 3 and len(buffers) == 1
     buffers[0].recycle()
+
+
+def test_what_may_be_there_later_is_answered_so(producer: Producer) -> None:
+    def open_later(request: PartitionRequest, listener: Callable[[], None]) -> View:
+        raise PartitionNotFound("not yet")
+
+    producer.sender = Sender(open_later, producer.posted.append)
+    producer.request(0, 5)
+    assert producer.said() == [encode(ErrorResponse("not yet", 10, not_found=True))]
 
 
 def test_the_consumers_last_word_closes(producer: Producer) -> None:

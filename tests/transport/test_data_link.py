@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.config import FlowControl
-from headgate.errors import ExchangeError
+from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
@@ -75,6 +75,7 @@ class Producer:
             clock=time.monotonic,
             wait_hard=lambda writer: None,
         )
+        self.not_yet = 0  # requests for which there is nothing yet
         self.lost: list[str] = []
         self.ends: queue.SimpleQueue[ProducerEnd] = queue.SimpleQueue()
         self.server = Server(network, listen("127.0.0.1", None), CREDENTIALS, DATA_LINK, self._accepted)
@@ -86,6 +87,9 @@ class Producer:
         self.ends.put(end)
 
     def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> PipelinedSubpartition:
+        if self.not_yet:
+            self.not_yet -= 1
+            raise PartitionNotFound("there is no partition here yet")
         if request.subpartition >= len(self.partition.subpartitions):
             raise ExchangeError(f"there is no subpartition {request.subpartition} here")
         subpartition = self.partition.subpartition(request.subpartition)
@@ -377,7 +381,10 @@ def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back
     pair.producer.writer.emit(rows(0, 100))
     pair.read_values(1)
     on(pair.producer.network, end.close)
-    assert pair.consumer.lost_once.wait(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while not pair.consumer.lost_once.wait(0.01):
+        pair.read()  # without credit, a consumer that has no buffer does not look at the socket
+        assert time.monotonic() < deadline
     on(pair.consumer.network, lambda: None)
     assert len(pair.consumer.lost) == 1 and pair.producer.lost == []
     assert pair.producer.partition.is_consumed, "nobody will ask for the rest"
@@ -414,6 +421,16 @@ def test_after_a_proper_leave_the_end_of_the_connection_is_no_loss(make: MakePai
         on(pair.producer.network, lambda: None)
         assert time.monotonic() < deadline
     assert pair.consumer.lost == pair.producer.lost == []
+
+
+@pytest.mark.parametrize("flow_control", FlowControl)
+def test_what_is_not_there_yet_is_asked_for_again(make: MakePair, flow_control: FlowControl) -> None:
+    pair = make(segment=512, flow_control=flow_control)
+    pair.producer.not_yet = 2
+    pair.connect()
+    pair.run_to_the_end([rows(0, 10)])
+    assert pair.values == list(range(10)) and pair.producer.not_yet == 0
+    pair.leave()
 
 
 def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair) -> None:

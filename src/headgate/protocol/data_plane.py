@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.config import FlowControl
+from headgate.protocol.backoff import Backoff
 from headgate.protocol.credit import SenderCredit
 from headgate.protocol.plain_tcp import NoCredit, PlainReceiver
 from headgate.protocol.receiver import Receiver
@@ -16,6 +17,9 @@ def new_sender(flow_control: FlowControl, open_view: OpenView, on_data: Callable
     return Sender(open_view, on_data, SenderCredit if flow_control is FlowControl.CREDIT else NoCredit)
 
 
-def new_receiver(flow_control: FlowControl, segment_size: int) -> Receiver:
+def new_receiver(
+    flow_control: FlowControl, segment_size: int, new_backoff: Callable[[], Backoff] = Backoff
+) -> Receiver:
     """The consumer's end."""
-    return Receiver(segment_size) if flow_control is FlowControl.CREDIT else PlainReceiver(segment_size)
+    kind = Receiver if flow_control is FlowControl.CREDIT else PlainReceiver
+    return kind(segment_size, new_backoff)

@@ -35,21 +35,25 @@ EVENT_BUFFER: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """P->C: the channel failed, or without `receiver` the whole connection."""
+    """P->C: the channel failed, or without `receiver` the whole connection. With `not_found` its partition is not there
+    yet, and may be asked for again."""
 
     id: ClassVar[int] = 1
     message: str
     receiver: int | None = None
+    not_found: bool = False
 
     def body(self) -> bytes:
-        head = b"\x00" if self.receiver is None else b"\x01" + _RECEIVER.pack(self.receiver)
+        kind = b"\x02" if self.not_found else b"\x01"
+        head = b"\x00" if self.receiver is None else kind + _RECEIVER.pack(self.receiver)
         return head + self.message.encode()[: MAX_CONTROL_FRAME - 64]
 
     @classmethod
     def parse(cls, body: bytes) -> ErrorResponse:
         if body[:1] == b"\x00":
             return cls(body[1:].decode(errors="replace"))
-        return cls(body[1 + _RECEIVER.size :].decode(errors="replace"), _RECEIVER.unpack_from(body, 1)[0])
+        (receiver,) = _RECEIVER.unpack_from(body, 1)
+        return cls(body[1 + _RECEIVER.size :].decode(errors="replace"), receiver, body[:1] == b"\x02")
 
 
 @dataclass(frozen=True, slots=True)

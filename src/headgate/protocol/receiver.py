@@ -7,11 +7,12 @@ and goes out as one AddCredit each (`research/flink.md` 2.5).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from headgate.errors import ExchangeError
+from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.memory.segment import MemorySegment
+from headgate.protocol.backoff import Backoff
 from headgate.protocol.decoders import LATER, Item, Later, Reservation, ResponseDecoder
 from headgate.protocol.messages import (
     AddCredit,
@@ -67,9 +68,10 @@ class ReceivingChannel(Protocol):
 
 
 class Receiver:
-    """All remote channels of one connection. One thread only."""
+    """All remote channels of one connection. One thread only. `new_backoff` says when to ask again for a partition that
+    is not there yet."""
 
-    def __init__(self, segment_size: int) -> None:
+    def __init__(self, segment_size: int, new_backoff: Callable[[], Backoff] = Backoff) -> None:
         self._channels: dict[int, ReceivingChannel] = {}
         self._next_receiver = 0
         self._decoder = ResponseDecoder(self, segment_size)
@@ -77,6 +79,9 @@ class Receiver:
         self._backlogs: dict[int, int] = {}
         self._outgoing: list[bytes] = []
         self._credited: deque[int] = deque()
+        self._new_backoff = new_backoff
+        self._backoffs: dict[int, Backoff] = {}
+        self._retries: list[tuple[int, float]] = []
         self.bytes_received = 0
 
     def request(self, channel: ReceivingChannel) -> int:
@@ -175,8 +180,30 @@ class Receiver:
         if response.receiver is None:
             raise ExchangeError(f"the producer gave up the connection: {response.message}")
         channel = self._channels.get(response.receiver)
+        if channel is None:
+            return
+        wait = self._wait_before_retry(response.receiver) if response.not_found else None
+        if wait is not None:
+            self._retries.append((response.receiver, wait))
+        else:
+            error = PartitionNotFound if response.not_found else ExchangeError
+            channel.on_error(error(response.message))
+
+    def _wait_before_retry(self, receiver: int) -> float | None:
+        if receiver not in self._backoffs:
+            self._backoffs[receiver] = self._new_backoff()
+        return self._backoffs[receiver].next()
+
+    def take_retries(self) -> list[tuple[int, float]]:
+        """Requests that are to be made again: their receivers, and after how many seconds."""
+        retries, self._retries = self._retries, []
+        return retries
+
+    def request_again(self, receiver: int) -> None:
+        """The wait of a retry is over."""
+        channel = self._channels.get(receiver)
         if channel is not None:
-            channel.on_error(ExchangeError(response.message))
+            self._outgoing.append(encode(channel.request(receiver)))
 
     def credit_available(self, receiver: int) -> None:
         """A channel has told that it has unannounced credit (the posted notification)."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headgate.errors import ExchangeError
+from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.memory.buffer import Buffer
 from headgate.protocol.credit import SenderCredit
 from headgate.protocol.decoders import RequestDecoder
@@ -103,8 +103,8 @@ class _Reader:
 
 
 #: Opens the reading end of what a request asks for; the callable it is given is to be called when data become
-#: available,
-#: from any thread. Raises ExchangeError when there is no such subpartition.
+#: available, from any thread. Raises ExchangeError when there is no such subpartition, PartitionNotFound when there may
+#: be one later.
 OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
 
@@ -163,7 +163,8 @@ class Sender:
         try:
             view = self._open_view(request, lambda: self._on_data(receiver))
         except ExchangeError as error:
-            self._control.append(encode(ErrorResponse(error.message, receiver)))
+            not_found = isinstance(error, PartitionNotFound)
+            self._control.append(encode(ErrorResponse(error.message, receiver, not_found)))
             return
         self._readers[receiver] = reader = _Reader(receiver, view, credit)
         self._enqueue(reader)

@@ -7,6 +7,7 @@ ended from within, and is named.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import pickle
@@ -24,9 +25,10 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.config import Config, FlowControl
-from headgate.errors import ConfigError, ExchangeError, HeadgateError, TaskManagerLost
+from headgate.errors import ConfigError, ExchangeError, HeadgateError, PartitionNotFound, TaskManagerLost
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.backoff import Backoff
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
@@ -200,7 +202,10 @@ class TaskManager:
         key = peer, 0 if config.flow_control is FlowControl.CREDIT else edge, turn
         if key not in self._consumer_ends:
             lost = self._peer_lost(peer)
-            self._consumer_ends[key] = ConsumerEnd(self._network, peer, config.segment_size, lost, config.flow_control)
+            backoff = functools.partial(Backoff, config.request_backoff_initial, config.request_backoff_max)
+            self._consumer_ends[key] = ConsumerEnd(
+                self._network, peer, config.segment_size, lost, config.flow_control, backoff
+            )
         return self._consumer_ends[key]
 
     def _accepted(self, sock: Any, peer: int) -> None:
@@ -211,8 +216,11 @@ class TaskManager:
 
     def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:
         partition = self._builder.partitions.get((request.edge, request.producer)) if self._builder else None
-        if partition is None or request.subpartition >= len(partition.subpartitions):
-            raise ExchangeError(f"there is no partition {request.edge}/{request.producer}/{request.subpartition} here")
+        name = f"{request.edge}/{request.producer}/{request.subpartition}"
+        if partition is None:
+            raise PartitionNotFound(f"there is no partition {name} here (yet)")
+        if request.subpartition >= len(partition.subpartitions):
+            raise ExchangeError(f"there is no partition {name} here")
         subpartition = partition.subpartitions[request.subpartition]
         subpartition.attach(listener, sends_empty=request.credit == 0)
         return subpartition

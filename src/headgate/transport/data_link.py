@@ -10,9 +10,11 @@ import selectors
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from headgate.config import FlowControl
 from headgate.errors import ExchangeError
+from headgate.protocol.backoff import Backoff
 from headgate.protocol.data_plane import new_receiver, new_sender
 from headgate.protocol.messages import ErrorResponse, OfChannel, encode
 from headgate.protocol.outgoing import Outgoing
@@ -169,11 +171,12 @@ class ConsumerEnd:
         segment_size: int,
         lost: Lost,
         flow_control: FlowControl = FlowControl.CREDIT,
+        new_backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         self._network = network
         self.peer = peer
         self._lost = lost
-        self._receiver = new_receiver(flow_control, segment_size)
+        self._receiver = new_receiver(flow_control, segment_size, new_backoff)
         self._socket: socket.socket | None = None
         self._notified: deque[int] = deque()
         self._told: deque[OfChannel] = deque()
@@ -222,6 +225,12 @@ class ConsumerEnd:
     def on_ready(self, mask: int) -> None:
         if mask & selectors.EVENT_READ:
             self._read()
+            for receiver, wait in self._receiver.take_retries():
+                self._network.call_later(wait, partial(self._request_again, receiver))
+        self._write()
+
+    def _request_again(self, receiver: int) -> None:
+        self._receiver.request_again(receiver)
         self._write()
 
     def _read(self) -> None:

@@ -1,0 +1,20 @@
+"""When to ask again for what is not there yet: after a time that doubles, up to a longest one, and then no more."""
+
+from __future__ import annotations
+
+
+class Backoff:
+    """The waits of one request, seconds (`research/flink.md` 1.1: 100 ms to 10 s)."""
+
+    __slots__ = ("_longest", "_next")
+
+    def __init__(self, initial: float = 0.1, longest: float = 10.0) -> None:
+        self._longest = longest
+        self._next: float | None = min(initial, longest)
+
+    def next(self) -> float | None:
+        """How long to wait now; None when the longest wait was in vain."""
+        wait = self._next
+        if wait is not None:
+            self._next = min(2 * wait, self._longest) if wait < self._longest else None
+        return wait
