@@ -9,24 +9,30 @@ import headgate as hg
 from headgate.config import FlowControl
 from tests.runtime.jobs import counted, endless, environment, eventually, keyed, wait_until_running
 
-ENDS, TASKMANAGERS = 2, 2
+TASKMANAGERS, PAIRS = 2, 2
 
 
-def established() -> int:
+def ports() -> set[int]:
+    """Those that this process listens on."""
     connections = psutil.Process().net_connections("tcp")
-    return sum(each.status == psutil.CONN_ESTABLISHED for each in connections)
+    return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+
+
+def accepted(at: set[int]) -> int:
+    """Connections that were accepted there."""
+    connections = psutil.Process().net_connections("tcp")
+    return sum(each.status == psutil.CONN_ESTABLISHED and each.laddr.port in at for each in connections)
 
 
 @pytest.mark.parametrize("connections", [1, 3])
 def test_channels_are_dealt_to_so_many_connections(connections: int) -> None:
-    """Four subtasks each on two TaskManagers, both ends of every connection in this process."""
-    before = established()
+    """Four subtasks each on two TaskManagers of this process, and a control link of each."""
+    before = ports()
     env = environment(parallelism=4, slots_per_task=2, connections_per_pair=connections)
     keyed(endless(env, rate=1000)).sink_to(hg.sinks.null())
     job = env.execute_async()
     wait_until_running(job)
-    pairs = 2
-    eventually(lambda: established() - before == ENDS * (TASKMANAGERS + pairs * connections))
+    eventually(lambda: accepted(ports() - before) == TASKMANAGERS + PAIRS * connections)
     job.cancel()
 
 
