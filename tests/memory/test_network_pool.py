@@ -51,6 +51,16 @@ def test_pools_share_the_excess_as_others_come_and_go(locks: CheckedLocks) -> No
     network.validate()
 
 
+def test_requested_usage_is_what_all_could_use(locks: CheckedLocks) -> None:
+    network = NetworkBufferPool(10, 512, locks)
+    assert network.requested_usage == 0
+    network.create_local_pool("one", 1, 4)
+    network.request_exclusive(3, "two")
+    assert network.requested_usage == 0.7
+    network.create_local_pool("three", 1, 1000)
+    assert network.requested_usage == 1.7
+
+
 def test_exclusive_segments_are_given_at_once_or_not_at_all(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(6, 512, locks)
     pool = network.create_local_pool("out", 1, 6)

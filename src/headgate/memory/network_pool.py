@@ -47,6 +47,14 @@ class NetworkBufferPool:
         """Segments lent to nobody."""
         return len(self._free)
 
+    @property
+    def requested_usage(self) -> float:
+        """What all owners could make use of, as a share of what there is: above 1 they compete for what is beyond their
+        rights."""
+        with self._factory_lock:
+            most = sum(min(pool.claim.maximum, self.total_segments) for pool in self._pools)
+            return (most + self._exclusive.total()) / self.total_segments
+
     def create_local_pool(
         self,
         owner: str,

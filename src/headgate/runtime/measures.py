@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import MIN_TIME, Operator
 from headgate.operators.window import WindowAggregate
 from headgate.runtime.builder import BuiltTask
@@ -27,7 +28,9 @@ class LinkBytes:
     kernel: int
 
 
-def snapshot(tasks: Sequence[BuiltTask], *, remote_bytes: int, link_bytes: LinkBytes) -> Metrics:
+def snapshot(
+    tasks: Sequence[BuiltTask], pool: NetworkBufferPool, *, remote_bytes: int, link_bytes: LinkBytes
+) -> Metrics:
     """One TaskManager's counters now: bytes, seconds and rows, all counted from the job's start."""
     operators = [_operator(built, node.id) for built in tasks for node in built.vertex.nodes]
     return {
@@ -40,6 +43,11 @@ def snapshot(tasks: Sequence[BuiltTask], *, remote_bytes: int, link_bytes: LinkB
         "tasks": [_task(built) for built in tasks],
         "remote_bytes": remote_bytes,
         "in_flight": _in_flight(tasks, link_bytes),
+        "network_memory": {
+            "segments": pool.total_segments,
+            "available": pool.free_segments,
+            "requested_usage": pool.requested_usage,
+        },
     }
 
 
@@ -138,6 +146,7 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         "late_rows": sum(row.get("late_rows", 0) for row in rows),
         "remote_bytes": sum(each["remote_bytes"] for each in snapshots),
         "in_flight": [each["in_flight"] for each in snapshots],
+        "network_memory": [each["network_memory"] for each in snapshots],
         "rows_out_before_end": _before_end(rows),
     }
 

@@ -241,7 +241,8 @@ class TaskManager:
             now = time.monotonic()
             if now >= report_at:
                 report_at = now + _METRICS_INTERVAL
-                self._send({"type": "metrics", "metrics": self._metrics()})
+                if self._pool is not None:
+                    self._send({"type": "metrics", "metrics": self._metrics(self._pool)})
             try:
                 event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
             except queue.Empty:
@@ -323,7 +324,8 @@ class TaskManager:
             self._return_by = time.monotonic() + RETURN_TIMEOUT
             for built in self._built:
                 self._release(built)
-        lent = self._pool.holders() if self._pool is not None else {}
+        assert self._pool is not None  # tasks have run
+        lent = self._pool.holders()
         if lent:
             if time.monotonic() >= self._return_by:
                 who = f"all tasks of TaskManager {self._index} have ended, but network buffers are still lent: {lent}"
@@ -334,7 +336,7 @@ class TaskManager:
         pending = [
             {"node": node, "pending": operator.pending} for built in self._built for node, operator in built.sinks()
         ]
-        self._send({"type": "finished", "metrics": self._metrics(), "pending": pending})
+        self._send({"type": "finished", "metrics": self._metrics(self._pool), "pending": pending})
 
     def _fail(self, error: HeadgateError) -> None:
         """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
@@ -372,14 +374,14 @@ class TaskManager:
             self._undelivered += len(payload)
         self._send({"type": "deliver", "node": node, "bytes": len(payload)}, payload)
 
-    def _metrics(self) -> dict[str, Any]:
+    def _metrics(self, pool: NetworkBufferPool) -> dict[str, Any]:
         remote = sum(end.bytes_received for end in self._consumer_ends.values())
         links = LinkBytes(
             sum(end.writing for end in self._producer_ends),
             sum(end.kernel_bytes for end in self._producer_ends)
             + sum(end.kernel_bytes for end in tuple(self._consumer_ends.values())),
         )
-        return snapshot(self._built, remote_bytes=remote, link_bytes=links)
+        return snapshot(self._built, pool, remote_bytes=remote, link_bytes=links)
 
     # --- the end
 
