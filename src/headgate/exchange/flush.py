@@ -12,6 +12,8 @@ from typing import Final
 #: The largest share of the time to be spent on flushing, by whether the writer's task has other work.
 BUSY_SHARE: Final = 0.05
 WAITING_SHARE: Final = 0.75
+#: Whatever a flush costs, the next follows in so many seconds: one that was held up does not hold up those behind it.
+MAX_INTERVAL: Final = 0.1
 
 
 class AdaptiveFlush:
@@ -24,9 +26,9 @@ class AdaptiveFlush:
         self._ended = float("-inf")
 
     def earliest(self, *, waiting: bool) -> float:
-        """When flushing may go on: a flush that took t follows after t x (1 / share - 1)."""
+        """When flushing may go on: t x (1 / share - 1) after a flush that took t, `MAX_INTERVAL` at the most."""
         share = WAITING_SHARE if waiting else BUSY_SHARE
-        return self._ended + self._cost * (1 / share - 1)
+        return self._ended + min(MAX_INTERVAL, self._cost * (1 / share - 1))
 
     def flushed(self, began: float, ended: float) -> None:
         """A look at the channels, and the flush of those that were starved, has been made."""
