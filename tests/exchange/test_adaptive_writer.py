@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headgate.exchange.flush import BUSY_SHARE
 from headgate.exchange.selectors import Broadcast, Forward, Rebalance
@@ -114,3 +116,49 @@ def test_the_end_leaves_nothing_behind(made: list[Rig]) -> None:
     rig.writer.emit(rows(1, 1))
     rig.writer.finish()
     assert rig.read()[:2] == ((0,), (1,)) and rig.writer.is_available
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["emit", "read", "credit", "no credit", "wait", "later"]), st.integers(0, 2)), max_size=30
+)
+
+
+@settings(max_examples=60)
+@given(steps=STEPS, tick=st.sampled_from([0.0, 0.001]))
+def test_every_row_arrives_though_the_task_acts_only_when_woken(steps: list[tuple[str, int]], tick: float) -> None:
+    """Whatever readers did before: once they read and have credit, wake-ups and deadlines alone bring them the rest."""
+    rig = Rig(Rebalance(3, start=0), 3, buffer_timeout="adaptive", segment=64, message_size=80, segments=400)
+    rig.tick = tick
+    emitted, seen = 0, []
+    for what, channel in steps:
+        match what:
+            case "emit":
+                rig.writer.emit(rows(emitted, 1 + channel))
+                emitted += 1 + channel
+            case "read":
+                seen += values(rig.read(channel, buffers=1))
+            case "credit" | "no credit":
+                rig.partition.subpartitions[channel].credit_changed(what == "credit")
+            case "wait":
+                rig.writer.before_wait()
+            case "later":
+                rig.now += 0.01
+    rig.writer.before_wait()
+    for subpartition in rig.partition.subpartitions:
+        subpartition.credit_changed(True)
+    wakes, is_called = 0, True
+    while is_called:
+        for channel in range(3):
+            seen += values(rig.read(channel))
+        is_called = rig.writer.deadline is not None or rig.wakes != wakes
+        wakes = rig.wakes
+        if is_called:
+            rig.now = max(rig.now, rig.writer.deadline or 0.0)
+            rig.writer.on_time(rig.now)
+            rig.writer.before_wait()
+    assert sorted(seen) == list(range(emitted))
+    rig.close()
+
+
+def values(seen: tuple[object, ...]) -> list[int]:
+    return [value for message in seen for value in message]  # type: ignore[attr-defined]
