@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
+
+from headgate.errors import ExchangeError
 from headgate.exchange.channels import InputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.union_gate import UnionGate
@@ -19,6 +22,7 @@ class Channel(InputChannel):
         self.gate = gate
         self.queue: deque[Buffer] = deque()
         self.asked = 0
+        self.failure: ExchangeError | None = None
 
     def put(self, *contents: bytes) -> None:
         self.queue.extend(map(Buffer.of_bytes, contents))
@@ -26,6 +30,8 @@ class Channel(InputChannel):
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         self.asked += 1
+        if self.failure is not None:
+            raise self.failure
         taken = [self.queue.popleft() for _ in range(min(limit, len(self.queue)))]
         return taken or None, bool(self.queue)
 
@@ -118,3 +124,13 @@ def test_data_that_come_during_a_look_are_not_forgotten() -> None:
     channel.queue = Late([Buffer.of_bytes(b"early")])
     union.gates[0].notify(0)
     assert [content for _, content in union.poll_all()] == [b"early", b"late"]
+
+
+def test_a_channel_that_fails_does_not_hide_what_others_of_its_gate_have() -> None:
+    union = Union(2)
+    union.channel(0, 0).failure = ExchangeError("lost")
+    union.channel(0, 0).put()
+    union.channel(0, 1).put(b"here")
+    with pytest.raises(ExchangeError, match="lost"):
+        union.union.poll()
+    assert union.poll_all() == [(1, b"here")]

@@ -45,9 +45,11 @@ class UnionGate:
             number = ready.popleft()
             self._queued.discard(number)
             gate = self._gates[number]
-            polled = gate.poll(1 if ready else limit)
-            if gate.has_data:
-                self._notify(number)
+            try:
+                polled = gate.poll(1 if ready else limit)
+            finally:  # also when one of its channels has failed
+                if gate.has_data:
+                    self._notify(number)
             if polled is not None:
                 channel, taken = polled
                 return channel + self._offsets[number], taken
