@@ -101,10 +101,16 @@ def test_idle_timer_is_never_early() -> None:
 
 def test_exchange_runs_and_counts_every_byte() -> None:
     batches = 40
+    shapes = (
+        (exchange.MANY_BUFFERS, 1, False),
+        (exchange.DEFAULT_BUFFERS, 1, True),
+        (exchange.MANY_BUFFERS, 30, False),
+    )
     with exchange.end("producer", 0) as producer, exchange.end("consumer", 1) as consumer:
-        for config in (exchange.MANY_BUFFERS, exchange.DEFAULT_BUFFERS):
-            port = producer.ask({"do": "listen", "config": config, "batches": batches}, 20)["port"]
-            took = consumer.ask({"do": "consume", "config": config, "port": port}, 20)
-            producer.ask({"do": "result"}, 20)
+        for config, channels, row_function in shapes:
+            shared = {"config": config, "channels": channels}
+            port = producer.ask({"do": "listen", "batches": batches, **shared}, 60)["port"]
+            took = consumer.ask({"do": "consume", "port": port, "row_function": row_function, **shared}, 60)
+            producer.ask({"do": "result"}, 60)
             assert took["bytes"] < batches * exchange.prebuilt_batch().nbytes <= took["buffers"] * (32 << 10)
             assert took["seconds"] > 0

@@ -1,4 +1,4 @@
-"""The two ends of one channel of an exchange, each in a process of its own: `python -m` this, asked by `exchange`.
+"""The two ends of an exchange, each in a process of its own: `python -m` this, asked by `exchange`.
 
 Both are made of the runtime's own parts: a task that emits one prebuilt batch again and again, record writer,
 partition, network threads and a real socket between them, credit, gate, and a task that takes the decoded batches.
@@ -24,11 +24,12 @@ from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
-from headgate.exchange.selectors import Forward
+from headgate.exchange.selectors import Rebalance
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.rows import MapRows
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.plain_tcp import SharedBuffers
@@ -110,22 +111,24 @@ class _PrebuiltHead:
     def close(self) -> None: ...
 
 
-def produce(config: Config, sock: socket.socket, batches: int) -> None:
-    """Send so many batches to who asks for them on this socket; returns when all were taken."""
+def produce(config: Config, sock: socket.socket, batches: int, channels: int) -> None:
+    """Send so many batches, to the channels in turn, to who asks for them on this socket; returns when all were
+    taken."""
     end = _End(config, sock)
     local = end.pool.create_local_pool(
         "output",
-        required=2,
-        maximum=config.buffers_per_channel + config.floating_buffers_per_gate,
+        required=channels + 1,
+        maximum=channels * config.buffers_per_channel + config.floating_buffers_per_gate,
+        subpartitions=channels,
         max_per_subpartition=config.max_buffers_per_channel,
         max_overdraft=config.max_overdraft_buffers_per_gate,
     )
     partition = ResultPartition(
-        "output", 1, local, config.max_buffers_per_channel, threading.Lock, end.mailbox.wake, end.mailbox.wake
+        "output", channels, local, config.max_buffers_per_channel, threading.Lock, end.mailbox.wake, end.mailbox.wake
     )
     writer = RecordWriter(
         partition,
-        Forward(),
+        Rebalance(channels, 0),
         BatchCodec(SCHEMA),
         PendingBudget(),
         message_size=config.message_size,
@@ -136,8 +139,9 @@ def produce(config: Config, sock: socket.socket, batches: int) -> None:
     )
 
     def open_view(request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
-        partition.subpartitions[0].attach(notify)
-        return partition.subpartitions[0]
+        subpartition = partition.subpartitions[request.subpartition]
+        subpartition.attach(notify)
+        return subpartition
 
     link = ProducerEnd(end.network, sock, 1, open_view, end.lost, config.flow_control)
     end.network.start()
@@ -170,43 +174,67 @@ class _Count(Operator):
         self.seconds = time.perf_counter() - self.began
 
 
-def _channel_buffers(pool: NetworkBufferPool, config: Config) -> BuffersOf:
-    """As many buffers for the one channel in every mode."""
+def _buffers_of_channels(pool: NetworkBufferPool, config: Config, channels: int) -> list[BuffersOf]:
+    """As many buffers for the channels in every mode."""
     if config.flow_control is not FlowControl.CREDIT:
-        most = config.buffers_per_channel + config.floating_buffers_per_gate
-        return partial(SharedBuffers, pool.create_local_pool("shared", 1, most), lock_factory=threading.Lock)
-    return partial(
-        BufferManager,
-        pool.request_exclusive(config.buffers_per_channel, "exclusive"),
-        pool.create_local_pool("floating", 1, config.floating_buffers_per_gate),
-        lambda segments: pool.recycle_exclusive(segments, "exclusive"),
-        lock_factory=threading.Lock,
-    )
+        most = channels * config.buffers_per_channel + config.floating_buffers_per_gate
+        shared = pool.create_local_pool("shared", 1, most)
+        return [partial(SharedBuffers, shared, lock_factory=threading.Lock) for _ in range(channels)]
+    floating = pool.create_local_pool("floating", 1, config.floating_buffers_per_gate)
+    return [
+        partial(
+            BufferManager,
+            pool.request_exclusive(config.buffers_per_channel, "exclusive"),
+            floating,
+            lambda segments: pool.recycle_exclusive(segments, "exclusive"),
+            lock_factory=threading.Lock,
+        )
+        for _ in range(channels)
+    ]
 
 
-def consume(config: Config, sock: socket.socket) -> dict[str, Any]:
+def _same_row(row: dict[str, Any]) -> dict[str, Any]:
+    """What a user's function on rows does at least."""
+    return row
+
+
+def _chain(count: _Count, row_function: bool) -> list[ToOperator]:
+    """The consumer's operators, the last first: what counts, and before it a function on rows, if asked for."""
+    count.output = joined([])
+    chain = [ToOperator(count, OperatorContext("bench", "count", 0, 1))]
+    if row_function:
+        rows = MapRows(_same_row, SCHEMA)
+        rows.output = joined(list(chain))
+        chain.append(ToOperator(rows, OperatorContext("bench", "map", 0, 1)))
+    return chain
+
+
+def consume(config: Config, sock: socket.socket, channels: int, row_function: bool) -> dict[str, Any]:
     """Take all that comes on this socket: payload bytes, and the seconds they took."""
     end = _End(config, sock)
     gate = InputGate(end.mailbox.wake)
     link = ConsumerEnd(end.network, 0, config.segment_size, end.lost, config.flow_control)
-    buffers_of = _channel_buffers(end.pool, config)
-    channel = RemoteInputChannel(0, (0, 0, 0), buffers_of, gate.notify, gate.notify_priority, link)
-    gate.channels = [channel]
-    link.request(channel)
+    made = [
+        RemoteInputChannel(index, (0, 0, index), buffers_of, gate.notify, gate.notify_priority, link)
+        for index, buffers_of in enumerate(_buffers_of_channels(end.pool, config, channels))
+    ]
+    gate.channels = made
+    for channel in made:
+        link.request(channel)
     count = _Count()
-    count.output = joined([])
-    entry = ToOperator(count, OperatorContext("bench", "count", 0, 1))
+    chain = _chain(count, row_function)
     end.network.start()
     end.network.post(lambda: link.established(sock))
     try:
         barriers = TaskBarriers("bench", [gate], [], lambda part: None)
         task_input = TaskInput([gate], [BatchCodec(SCHEMA)], config.message_size, barriers)
-        end.run(InputHead(task_input, entry), [entry], [])
+        end.run(InputHead(task_input, chain[-1]), chain, [])
         gate.release()
     finally:
         end.network.post(link.close)
         end.network.stop(TIMEOUT)
-    return {"bytes": count.rows * ROW_BYTES, "seconds": count.seconds, "buffers": channel.buffers_in}
+    buffers = sum(channel.buffers_in for channel in made)
+    return {"bytes": count.rows * ROW_BYTES, "seconds": count.seconds, "buffers": buffers}
 
 
 class _Process:
@@ -220,25 +248,25 @@ class _Process:
         match request["do"]:
             case "listen":
                 listener = socket.create_server(("127.0.0.1", 0))
-                arguments = (Config(**request["config"]), listener, request["batches"])
+                arguments = (Config(**request["config"]), listener, request["batches"], request["channels"])
                 self._sending = threading.Thread(target=self._send, args=arguments)
                 self._sending.start()
                 return {"port": listener.getsockname()[1]}
             case "consume":
-                address = ("127.0.0.1", request["port"])
-                return consume(Config(**request["config"]), socket.create_connection(address, TIMEOUT))
+                sock = socket.create_connection(("127.0.0.1", request["port"]), TIMEOUT)
+                return consume(Config(**request["config"]), sock, request["channels"], request["row_function"])
             case _:
                 self._sending.join(TIMEOUT)
                 if self._error is not None:
                     raise self._error
                 return {}
 
-    def _send(self, config: Config, listener: socket.socket, batches: int) -> None:
+    def _send(self, config: Config, listener: socket.socket, batches: int, channels: int) -> None:
         try:
             with listener:
                 listener.settimeout(TIMEOUT)
                 sock, _ = listener.accept()
-            produce(config, sock, batches)
+            produce(config, sock, batches, channels)
         except Exception as error:
             self._error = error
 
