@@ -96,7 +96,7 @@ class Started:
 def start(spark: SparkSession) -> Iterator[Callable[..., Started]]:
     """Start a gang of `count` stand-ins and wait until all of them run."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        listener.settimeout(40)
+        listener.settimeout(150)
         links: list[socket.socket] = []
 
         def start(count: int = 2, payload: bytes = b"", host: str | None = None) -> Started:

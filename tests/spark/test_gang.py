@@ -29,7 +29,7 @@ def test_all_tasks_run_at_once_and_end(start: Callable[..., Any]) -> None:
     assert {fact["host"] for fact in facts} == {"127.0.0.1"}  # the executors' own address
     for task in started.tasks:
         task.order("end")
-    assert started.ended.get(timeout=20) == (None, "")
+    assert started.ended.get(timeout=90) == (None, "")
     assert started.gang.join(1)
 
 
@@ -98,8 +98,8 @@ def test_a_killed_executor_ends_the_gang_and_is_replaced(start: Callable[..., An
     assert started.gang.join(OVER_WITHIN)
     assert time.monotonic() - began < OVER_WITHIN
 
-    wait_for_slots(spark.sparkContext, 2, timeout=20)
+    wait_for_slots(spark.sparkContext, 2, timeout=150)
     again = start(2)
     for task in again.tasks:
         task.order("end")
-    assert again.ended.get(timeout=20) == (None, "")
+    assert again.ended.get(timeout=90) == (None, "")

@@ -29,7 +29,7 @@ def test_a_local_master_has_what_it_has(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("spark", ["local-cluster[2,1,1024]"], indirect=True)
 def test_executors_on_their_way_are_awaited_but_not_for_ever(spark: SparkSession) -> None:
-    wait_for_slots(spark.sparkContext, 2, timeout=30)
+    wait_for_slots(spark.sparkContext, 2, timeout=150)
     assert count_slots(spark.sparkContext) == 2
     with pytest.raises(NotEnoughSlots, match=r"has 2 after waiting 0\.2 s \(slots_timeout\); set parallelism to 2"):
         wait_for_slots(spark.sparkContext, 3, timeout=0.2)
