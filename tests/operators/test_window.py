@@ -367,3 +367,17 @@ def test_late_rows_that_nobody_reads_are_counted() -> None:
     operator.process_watermark(10 * SECOND)
     operator.process(at(9, None))
     assert operator.late_rows == 2
+
+
+def test_sums_of_panes_beyond_64_bits_on_the_way() -> None:
+    """Each pane's own sum needs two words, and so does what they are put together in; the whole fits."""
+    huge = (1 << 63) - 1
+    operator, kept = build(hop("8 s", every="2 s"), (("total", hg.sum("value")),))
+    for sign in (1, 1, -1, -1):
+        for second in (0, 2, 4):
+            values = pa.array([sign * huge, sign * 5, None])
+            times = pa.array([second * SECOND] * 3, pa.timestamp("us"))
+            operator.process(pa.record_batch([pa.array([1, 1, 1]), times, values], schema=SCHEMA))
+    operator.process(pa.record_batch([pa.array([1]), rows([SECOND])["t"], pa.array([7])], schema=SCHEMA))
+    operator.process_watermark(MAX_TIME)
+    assert [row[3] for row in kept.rows] == [7, 7, 7, 7, 0, 0]

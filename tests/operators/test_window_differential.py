@@ -110,8 +110,8 @@ def ask_duckdb(table: pa.Table, keys: tuple[str, ...], windows: Windows) -> list
 @pytest.mark.parametrize("keys", [("carrier",), ("grade", "carrier"), ("seats",), ()], ids=str)
 @pytest.mark.parametrize(
     "windows",
-    [Windows(5 * SECOND, 5 * SECOND), Windows(7 * SECOND, 2 * SECOND)],
-    ids=["tumbling", "a hop that is no divisor"],
+    [Windows(5 * SECOND, 5 * SECOND), Windows(7 * SECOND, 2 * SECOND), Windows(10 * SECOND, 2 * SECOND)],
+    ids=["tumbling", "a hop that is no divisor", "in panes"],
 )
 def test_the_answer_is_duckdbs(keys: tuple[str, ...], windows: Windows) -> None:
     table = flights(3000, seed=len(keys), distinct=20)
@@ -135,11 +135,11 @@ STEPS = st.lists(st.one_of(st.lists(ROW, min_size=1, max_size=12), st.integers(-
 
 
 @settings(max_examples=150)
-@given(STEPS, st.integers(1, 20), st.integers(0, 20), st.integers(-3, 3))
+@given(STEPS, st.integers(1, 20), st.integers(1, 6), st.sampled_from([0, 0, 1, 7, 20]), st.integers(-3, 3))
 def test_late_rows_and_windows_are_those_of_a_plain_dict(
-    steps: list[list[tuple[str | None, int, int | None]] | int], every: int, more: int, offset: int
+    steps: list[list[tuple[str | None, int, int | None]] | int], every: int, hops: int, more: int, offset: int
 ) -> None:
-    windows = Windows(every + more, every)
+    windows = Windows(every * hops + more, every)
     schema = pa.schema([("key", pa.string()), ("t", pa.timestamp("us")), ("value", pa.int64())])
     operator = WindowAggregate(("key",), "t", offset, windows, (("n", hg.count()), ("total", hg.sum("value"))), schema)
     kept = attach(operator)
@@ -168,4 +168,45 @@ def test_late_rows_and_windows_are_those_of_a_plain_dict(
     rows = list(zip(table["key"].to_pylist(), starts, table["n"].to_pylist(), table["total"].to_pylist(), strict=True))
     assert multiset(rows) == multiset(expected)
     assert [row[1] for row in rows] == [row[1] for row in expected], "windows come in the order of their ends"
+    assert operator.late_rows == late
+
+
+@settings(max_examples=150)
+@given(STEPS, st.integers(1, 10), st.integers(1, 6), st.sampled_from([0, 0, 3]), st.integers(0, 60))
+def test_with_lateness_a_changed_window_is_emitted_whole_while_it_is_held(
+    steps: list[list[tuple[str | None, int, int | None]] | int], every: int, hops: int, more: int, lateness: int
+) -> None:
+    windows = Windows(every * hops + more, every)
+    schema = pa.schema([("key", pa.string()), ("t", pa.timestamp("us")), ("value", pa.int64())])
+    aggregates = (("n", hg.count()), ("total", hg.sum("value")))
+    operator = WindowAggregate(("key",), "t", 0, windows, aggregates, schema, allowed_lateness=lateness)
+    kept = attach(operator)
+    held: dict[tuple[str | None, int], list[int | None]] = defaultdict(list)
+    watermark, late = -(1 << 62), 0
+    for step in [*steps, MAX_TIME]:
+        before, kept.events = watermark, []
+        if isinstance(step, int):
+            operator.process_watermark(step)
+            watermark = max(watermark, step)
+            changed = {entry for entry in held if before < entry[1] + windows.size <= watermark}
+        else:
+            columns = [pa.array([row[i] for row in step], field.type) for i, field in enumerate(schema)]
+            operator.process(pa.record_batch(columns, schema=schema))
+            changed = set()
+            for key, time, value in step:
+                last = time // every * every
+                late += last + windows.size + lateness <= watermark
+                for start in range(last, time - windows.size, -every):
+                    if start + windows.size + lateness > watermark:
+                        held[key, start].append(value)
+                        changed |= {(key, start)} if start + windows.size <= watermark else set()
+        expected = []
+        for key, start in changed:
+            values = [value for value in held[key, start] if value is not None]
+            expected.append((key, start, len(held[key, start]), sum(values) if values else None))
+        table = pa.Table.from_batches(kept.batches, operator.schema)
+        starts = table.column("window_start").cast(pa.int64()).to_pylist()
+        counted = [table["key"].to_pylist(), starts, table["n"].to_pylist(), table["total"].to_pylist()]
+        assert multiset(list(zip(*counted, strict=True))) == multiset(expected)
+        assert starts == sorted(starts), "windows come in the order of their ends"
     assert operator.late_rows == late

@@ -58,6 +58,12 @@ class AccumulatorSet:
         for index, part in self._parts:
             part.update(size, slots, None if index < 0 else batch.column(index), times)
 
+    def absorb(self, size: int, slots: Int64s, other: AccumulatorSet, others: Int64s) -> None:
+        """Add what another set of the same aggregates holds in its slots `others`, all different, to `slots`. `size`
+        slots exist now; every new one is among `slots`."""
+        for (_, part), (_, its) in zip(self._parts, other._parts, strict=True):
+            part.absorb(size, slots, its, others)
+
     def results(self, slots: Int64s) -> list[pa.Array]:
         """One column for each aggregate. Raises DataError when a value does not fit its type."""
         return [part.result(slots) for _, part in self._parts]

@@ -7,7 +7,7 @@ much slower with a million, and it is exact for integers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,10 @@ class Accumulator(ABC):
     @abstractmethod
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
         """Take rows: slot, value and event time of each. `size` slots exist now; every new one is among `slots`."""
+
+    @abstractmethod
+    def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
+        """Take what another one has for its slots `others`, all different, into `slots`; otherwise as `update`."""
 
     @abstractmethod
     def result(self, slots: Int64s) -> pa.Array:
@@ -57,6 +61,10 @@ class CountAccumulator(Accumulator):
         nulls = None if column is None else null_mask(column)
         np.add.at(self._counts.values, slots if nulls is None else slots[~nulls], 1)
 
+    def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
+        self._counts.resize(size)
+        np.add.at(self._counts.values, slots, other._counts.values.take(others))
+
     def result(self, slots: Int64s) -> pa.Array:
         return pa.array(self._counts.values.take(slots))
 
@@ -81,20 +89,35 @@ class ValueAccumulator(Accumulator):
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
         column = decoded(column)
         nulls = null_mask(column)
-        if nulls is not None and self._seen is None:
-            self._seen = Growable(np.bool_)
-            self._seen.append(np.ones(self._size, np.bool_))
-        self._size = size
-        self._resize(size)
+        self._grow(size, nulls is not None)
         values = raw_values(self._prepared(column))
         if nulls is not None:
             rows = np.flatnonzero(~nulls)
             slots, values = slots.take(rows), values.take(rows)
         if self._seen is not None:
-            self._seen.resize(size)
             self._seen.values[slots] = True
         if len(slots):
             self._add(slots, values)
+
+    def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
+        self._grow(size, other._seen is not None)
+        if other._seen is not None:
+            rows = np.flatnonzero(other._seen.values.take(others))
+            slots, others = slots.take(rows), others.take(rows)
+        if self._seen is not None:
+            self._seen.values[slots] = True
+        if len(slots):
+            self._absorb(slots, other, others)
+
+    def _grow(self, size: int, nulls: bool) -> None:
+        """Have `size` slots, and note which have had a value once there are nulls."""
+        if nulls and self._seen is None:
+            self._seen = Growable(np.bool_)
+            self._seen.append(np.ones(self._size, np.bool_))
+        self._size = size
+        self._resize(size)
+        if self._seen is not None:
+            self._seen.resize(size)
 
     def result(self, slots: Int64s) -> pa.Array:
         nulls = None if self._seen is None else ~self._seen.values.take(slots)
@@ -116,6 +139,10 @@ class ValueAccumulator(Accumulator):
     @abstractmethod
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
         """Take non-null values, at least one."""
+
+    @abstractmethod
+    def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
+        """Take what another one has for slots that have had a value, at least one."""
 
     @abstractmethod
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array: ...
@@ -150,16 +177,28 @@ class IntegerSums:
         """Add values of any integer type, at least one."""
         if values.dtype.itemsize < 8:
             values = values.astype(np.int64)
-        if self._high is None and not self._fit(values):
+        if self._high is None and self._fit(values):
+            np.add.at(self._low.values, slots, values.view(np.int64))
+            return
+        high, low = values >> values.dtype.type(_HALF), values & values.dtype.type(_LOW)
+        self._add_words(slots, high.astype(np.int64), low.astype(np.int64))
+
+    def absorb(self, slots: Int64s, other: IntegerSums, others: Int64s) -> None:
+        """Add the sums that another one has for `others`, at least one."""
+        if other._high is None:
+            self.add(slots, other._low.values.take(others))
+        else:
+            self._add_words(slots, *other.sums(others))
+
+    def _add_words(self, slots: Int64s, high: Int64s, low: Int64s) -> None:
+        """Add high x 2^32 + low, low within 0 and 2^32 - 1; from now on sums are two words."""
+        if self._high is None:
             self._high = Growable(np.int64)
             self._high.append(self._low.values >> _HALF)
             self._low.replace(self._low.values & _LOW)
-        if self._high is None:
-            np.add.at(self._low.values, slots, values.view(np.int64))
-            return
-        np.add.at(self._high.values, slots, (values >> values.dtype.type(_HALF)).astype(np.int64))
-        np.add.at(self._low.values, slots, (values & values.dtype.type(_LOW)).astype(np.int64))
-        self._uncarried += len(values)
+        np.add.at(self._high.values, slots, high)
+        np.add.at(self._low.values, slots, low)
+        self._uncarried += len(slots)
         if self._uncarried >= 1 << 30:  # well before 2^31 values of 32 bits could fill the 63 bits of low
             self._uncarried = 0
             self._high.values[:] += self._low.values >> _HALF
@@ -210,6 +249,9 @@ class IntegerSumAccumulator(ValueAccumulator):
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
         self._sums.add(slots, values)
 
+    def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
+        self._sums.absorb(slots, other._sums, others)
+
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         high, low = self._sums.sums(slots)
         over = np.flatnonzero((high < -(1 << _HALF - 1)) | (high >= 1 << _HALF - 1))
@@ -245,6 +287,9 @@ class FloatSumAccumulator(ValueAccumulator):
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
         np.add.at(self._sums.values, slots, values)
 
+    def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
+        np.add.at(self._sums.values, slots, other._sums.values.take(others))
+
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         return from_raw_values(self._sums.values.take(slots), nulls, pa.float64())
 
@@ -270,6 +315,10 @@ class FloatMeanAccumulator(FloatSumAccumulator):
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
         super()._add(slots, values)
         np.add.at(self._counts.values, slots, 1)
+
+    def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
+        super()._absorb(slots, other, others)
+        np.add.at(self._counts.values, slots, other._counts.values.take(others))
 
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         return _means(self._sums.values.take(slots), self._counts.values.take(slots), nulls)
@@ -298,6 +347,10 @@ class IntegerMeanAccumulator(ValueAccumulator):
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
         self._sums.add(slots, values)
         np.add.at(self._counts.values, slots, 1)
+
+    def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
+        self._sums.absorb(slots, other._sums, others)
+        np.add.at(self._counts.values, slots, other._counts.values.take(others))
 
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         high, low = self._sums.sums(slots)
@@ -337,6 +390,9 @@ class ExtremeAccumulator(ValueAccumulator):
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
         with np.errstate(invalid="ignore"):  # NaN is a value like any other here
             self._better.at(self._best.values, slots, values)
+
+    def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
+        self._add(slots, other._best.values.take(others))
 
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         best = self._best.values.take(slots)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -80,6 +82,11 @@ class TimedAccumulator(Accumulator):
         winners = winners[self._rows.pick(slots.take(winners), size)]
         self._values.put(slots.take(winners), decoded(column).take(pa.array(rows.take(winners))))
 
+    def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
+        there = np.flatnonzero(other._values.positions.values.take(others) >= 0)
+        slots, others = slots.take(there), others.take(there)
+        self.update(size, slots, other._values.take(others), other._times.values.take(others))
+
     def result(self, slots: Int64s) -> pa.Array:
         return self._values.take(slots)
 
@@ -109,6 +116,9 @@ class OrderedAccumulator(Accumulator):
         best = grouped.column(f"value_{self._function}").combine_chunks().cast(self._kind)
         better = pc.fill_null(self._better(best, self._values.take(slots)), True).to_numpy(zero_copy_only=False)
         self._values.put(slots[better], best.filter(pa.array(better)))
+
+    def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
+        self.update(size, slots, other._values.take(others), None)
 
     def result(self, slots: Int64s) -> pa.Array:
         return self._values.take(slots)
@@ -146,6 +156,12 @@ class DistinctAccumulator(Accumulator):
         known = len(self._pairs)
         self._pairs.slots(slots, self._values.slots([column], len(column)))
         np.add.at(self._counts.values, self._pairs.left(known), 1)
+
+    def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
+        owners = _owners(slots, others, len(other._counts)).take(other._pairs.left())
+        kept = np.flatnonzero(owners >= 0)
+        [values] = other._values.keys(other._pairs.right().take(kept))
+        self.update(size, owners.take(kept), values, None)
 
     def result(self, slots: Int64s) -> pa.Array:
         return pa.array(self._counts.values.take(slots))
@@ -185,6 +201,11 @@ class ListAccumulator(Accumulator):
         self._owners.append(slots)
         self._values.append(column)
 
+    def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
+        owners = _owners(slots, others, other._size).take(other._owners.values)
+        kept = np.flatnonzero(owners >= 0)
+        self.update(size, owners.take(kept), other._values.take(kept), None)
+
     def result(self, slots: Int64s) -> pa.Array:
         if self._order is None:
             self._order = np.argsort(self._owners.values, kind="stable")
@@ -201,3 +222,10 @@ class ListAccumulator(Accumulator):
         self._values.replace(self._values.take(kept))
         self._owners.replace(owners.take(kept))
         self._size, self._order = len(slots), None
+
+
+def _owners(slots: Int64s, others: Int64s, size: int) -> Int64s:
+    """For each of another accumulator's slots the one that takes what it holds; -1 for none."""
+    owners = np.full(size, -1)
+    owners[others] = slots
+    return owners

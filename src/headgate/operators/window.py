@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from time import time as wall_clock
 from typing import Literal
 
@@ -22,11 +23,14 @@ from headgate.operators.aggregates import Aggregate, aggregate_fields, key_field
 from headgate.operators.base import MIN_TIME, Operator
 from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
+from headgate.operators.window_panes import PaneState
 from headgate.operators.window_state import Fired, WindowState
 from headgate.records.canonical import Int64s, null_mask
 
 Duration = float | str | timedelta
 _MOST_ROWS = 65_536
+#: With fewer windows to a row, a pass for each of them costs no more than putting them together.
+_LEAST_PANES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,11 @@ class Windows:
     def per_row(self) -> int:
         """How many windows a row is in, at most."""
         return -(-self.size // self.every)
+
+    @property
+    def has_panes(self) -> bool:
+        """Rows are in so many windows that these are better put together from parts."""
+        return self.per_row >= _LEAST_PANES and self.size % self.every == 0
 
 
 def tumble(size: Duration) -> Windows:
@@ -115,7 +124,11 @@ class WindowAggregate(Operator):
         self._late_tag = late_tag
         self._clock = clock
         key_types = [input_schema.field(key).type for key in keys]
-        self._state = WindowState(key_types, AccumulatorSet(aggregates, input_schema))
+        accumulators = partial(AccumulatorSet, aggregates, input_schema)
+        self._panes: PaneState | None = None
+        if windows.has_panes:
+            self._panes = PaneState(key_types, accumulators, windows.per_row)
+        self._state = self._panes or WindowState(key_types, accumulators())
         self._watermark = MIN_TIME
         self._fired = self._closed = self._last_ended(MIN_TIME)
 
@@ -144,10 +157,15 @@ class WindowAggregate(Operator):
         self._add(batch, times, first, last)
 
     def _add(self, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
-        """Take rows between two event times into their windows."""
+        """Take rows between two event times into their windows, or into their panes."""
         every, changed = self._windows.every, []
         keys = self._state.key_slots([batch.column(index) for index in self._key_indices], batch.num_rows)
         index = first // every if first // every == last // every else times // every
+        if self._panes is not None:
+            entries = self._panes.add(keys, index, batch, times)
+            if first // every - self._windows.per_row < self._fired:
+                self._emit_rows(self._panes.changed(np.unique(entries), self._closed, self._fired, _MOST_ROWS))
+            return
         for back in range(self._windows.per_row):
             rows = self._rows_in(times, index, first // every, back)
             if rows is None:
