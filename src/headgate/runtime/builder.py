@@ -21,6 +21,7 @@ from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
+from headgate.exchange.plain_channel import PlainInputChannel
 from headgate.exchange.selectors import (
     Broadcast,
     ChannelSelector,
@@ -390,7 +391,10 @@ class _TaskAssembly:
     ) -> RemoteInputChannel:
         end = self._here.consumer_end(self._here.plan.place(channel.producer), edge.id)
         address = edge.id, channel.producer, channel.subpartition
-        remote = RemoteInputChannel(number, address, buffers_of, gate.notify, gate.notify_priority, end)
+        arguments = number, address, buffers_of, gate.notify, gate.notify_priority, end
+        config = self._here.config
+        is_credit = config.flow_control is FlowControl.CREDIT
+        remote = RemoteInputChannel(*arguments) if is_credit else PlainInputChannel(*arguments, config.spill_dir)
         end.request(remote)
         self._builder.remote.append(remote)
         return remote
