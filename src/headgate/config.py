@@ -95,6 +95,8 @@ class Config:
     bind_host: str | None = None
     port_range: tuple[int, int] | None = None
     spill_dir: str | None = None
+    execution_mode: Literal["streaming", "batch"] = "streaming"
+    batch_shuffle_compression: bool = True
     paranoid: bool = False
     debloat: bool = False
     debloat_target: float = 1.0
@@ -137,10 +139,17 @@ class Config:
                 raise ConfigError(f"{name} must be above 0")
         if self.request_backoff_max < self.request_backoff_initial:
             raise ConfigError("request_backoff_max must be at least request_backoff_initial")
+        if self.execution_mode not in ("streaming", "batch"):
+            raise ConfigError(f'execution_mode={self.execution_mode!r} is unknown: it must be "streaming" or "batch"')
         if self.max_parallelism is not None and not 1 <= self.max_parallelism <= 32768:
             raise ConfigError(f"max_parallelism={self.max_parallelism} is impossible: it must be from 1 to 32768")
         if self.port_range is not None and not 0 < self.port_range[0] <= self.port_range[1] < 65536:
             raise ConfigError(f"port_range={self.port_range} is impossible: it must be (first, last), 1 to 65535")
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether stages run one after the other, with files in between."""
+        return self.execution_mode == "batch"
 
 
 def _same(value: Any) -> Any:
@@ -190,5 +199,5 @@ _PARSERS: dict[str, Any] = {
                      "debloat_threshold_percentages"), _whole),
     "buffer_timeout": _timeout, "flow_control": _flow_control,
     "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "paranoid": _flag,
-    "debloat": _flag,
+    "debloat": _flag, "batch_shuffle_compression": _flag,
 }  # fmt: skip

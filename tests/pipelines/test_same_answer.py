@@ -1,4 +1,5 @@
-"""Whole jobs against DuckDB's answer: the same rows for every parallelism, deployment and segment size."""
+"""Whole jobs against DuckDB's answer: the same rows for every parallelism, deployment, execution mode and segment
+size."""
 
 from __future__ import annotations
 
@@ -32,11 +33,15 @@ HOPS = """
 """
 
 
-@pytest.fixture(scope="module", params=["threads", "processes", "spark"])
+PLACES = ["threads", "processes", "spark", "threads in batch mode", "processes in batch mode"]
+
+
+@pytest.fixture(scope="module", params=PLACES)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """Makes environments of a parallelism that run there."""
     if request.param != "spark":
-        yield partial(_local, hg.LocalDeployment(taskmanagers=2, processes=request.param == "processes"))
+        deployment = hg.LocalDeployment(taskmanagers=2, processes="processes" in request.param)
+        yield partial(_local, deployment, execution_mode="batch" if "batch" in request.param else "streaming")
         return
     session = build_session("local[3]", "headgate tests")
     yield partial(_on_spark, session)
@@ -76,6 +81,18 @@ def test_hop_windows_over_string_keys(place: Place, parallelism: int, segment_si
         .collect()
     )
     assert_same(windows, hops)
+
+
+def test_batch_mode_everywhere(place: Place) -> None:
+    counted = stream_of(place(3, execution_mode="batch")).key_by("name").window(hg.tumble("20 s"))
+    wanted = expected(
+        """
+        select name, time_bucket(interval 20 seconds, ts, timestamp '1970-01-01') as window_start,
+            window_start + interval 20 seconds as window_end, count(*) as rows
+        from events group by all
+        """
+    )
+    assert_same(counted.aggregate(rows=hg.count()).collect(), wanted)
 
 
 def test_tumbling_windows_over_several_keys(place: Place) -> None:

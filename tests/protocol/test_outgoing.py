@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import tempfile
 
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, FileRegion
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.outgoing import HIGH_MARK, LOW_MARK, Outgoing
 
@@ -77,3 +79,33 @@ def test_a_lost_connection_gives_all_buffers_back() -> None:
     assert recycled == [0]
     outgoing.release()
     assert recycled == [0, 1, 2] and not outgoing and outgoing.unwritten == 0
+
+
+def test_regions_of_files_leave_in_their_place_however_the_socket_takes_them() -> None:
+    """Memory is gathered up to the next region, and a region goes alone."""
+    chance = random.Random(6)
+    content = bytes(range(256))
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        for _ in range(100):
+            outgoing, wire, said = Outgoing(), b"", b""
+            for number in range(8):
+                at, size = chance.randrange(200), chance.randint(1, 40)
+                is_region = chance.random() < 0.5
+                body = FileRegion(file.fileno(), at, size) if is_region else memoryview(content)[at : at + size]
+                outgoing.add([bytes([number]), body], [])
+                said += bytes([number]) + content[at : at + size]
+            while outgoing:
+                region = outgoing.next_region
+                if region is None:
+                    taken = b"".join(outgoing.next_write)
+                    assert taken
+                else:
+                    assert outgoing.next_write == []
+                    taken = os.pread(region.descriptor, region.size, region.offset)
+                taken = taken[: chance.randint(0, 30)]
+                wire += taken
+                outgoing.written(len(taken))
+                assert outgoing.unwritten == len(said) - len(wire)
+            assert wire == said and not outgoing.has_file

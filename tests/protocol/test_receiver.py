@@ -62,7 +62,7 @@ class Channel:
     def recycle(self, segment: MemorySegment) -> None:
         self.free.append(segment)
 
-    def on_segment(self, sequence: int, segment: MemorySegment, size: int) -> None:
+    def on_segment(self, sequence: int, segment: MemorySegment, size: int, is_compressed: bool = False) -> None:
         self.seen.append((sequence, bytes(segment.view[:size])))
         self.recycle(segment)
 

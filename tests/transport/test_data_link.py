@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,9 +18,9 @@ from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
+from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Rebalance
-from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.buffer import recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
@@ -27,6 +28,7 @@ from headgate.protocol.credit import BufferManager
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import ErrorResponse, PartitionRequest, encode
 from headgate.protocol.plain_tcp import SharedBuffers
+from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, Watermark
 from headgate.records.events import EndOfData, EndOfPartition, encode_event
@@ -58,12 +60,16 @@ class Producer:
         segment: int,
         cap: int,
         flow_control: FlowControl,
+        file: PartitionFile | None = None,
+        compress: bool = False,
     ) -> None:
         self.network = network
         self.flow_control = flow_control
         self.memory = NetworkBufferPool(channels + cap + 1, segment, threading.Lock)
         self.pool = self.memory.create_local_pool("out", channels + 1, channels + cap + 1, subpartitions=channels)
-        self.partition = ResultPartition("out", channels, self.pool, cap, threading.Lock, wake, wake)
+        self.partition = ResultPartition(
+            "out", channels, self.pool, cap, threading.Lock, wake, wake, file=file, compress=compress
+        )
         self.writer = RecordWriter(
             self.partition,
             Rebalance(channels, 0),
@@ -86,7 +92,7 @@ class Producer:
         end.start()
         self.ends.put(end)
 
-    def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> PipelinedSubpartition:
+    def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:
         if self.not_yet:
             self.not_yet -= 1
             raise PartitionNotFound("there is no partition here yet")
@@ -186,9 +192,12 @@ class Pair:
         exclusive: int,
         cap: int,
         flow_control: FlowControl,
+        file: PartitionFile | None = None,
+        compress: bool = False,
     ) -> None:
         self.mailbox = Mailbox()
-        self.producer = Producer(network_of("producer"), self.mailbox.wake, channels, segment, cap, flow_control)
+        network = network_of("producer")
+        self.producer = Producer(network, self.mailbox.wake, channels, segment, cap, flow_control, file, compress)
         self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive, flow_control)
         self.values: list[int] = []
         self.watermarks: list[int] = []
@@ -261,9 +270,11 @@ def make(network_of: MakeNetwork) -> Iterator[MakePair]:
         exclusive: int = 1,
         cap: int = 3,
         flow_control: FlowControl = FlowControl.CREDIT,
+        file: PartitionFile | None = None,
+        compress: bool = False,
     ) -> Pair:
         wanted = list(range(channels)) if wanted is None else wanted
-        pairs.append(Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control))
+        pairs.append(Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control, file, compress))
         return pairs[-1]
 
     yield make_pair
@@ -286,6 +297,47 @@ def test_all_rows_cross_in_order_with_few_segments(
     for channel in range(channels):
         own = [value for value in pair.values if value // 100 % channels == channel]
         assert own == sorted(own)
+    pair.leave()
+    assert pair.consumer.lost == pair.producer.lost == []
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(("channels", "segment", "exclusive"), [(1, 512, 2), (3, 4096, 1), (4, 512, 0)])
+def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
+    make: MakePair, tmp_path: Path, channels: int, segment: int, exclusive: int, compress: bool
+) -> None:
+    """Every byte of data goes from the file to the socket without having been in this process."""
+    file = PartitionFile(str(tmp_path), threading.Lock)
+    pair = make(channels, segment=segment, exclusive=exclusive, file=file, compress=compress)
+    writer, partition = pair.producer.writer, pair.producer.partition
+    for turn in range(100 * channels):
+        writer.emit(rows(100 * turn, 100))
+        while not writer.is_available:
+            writer.drain()
+    writer.finish()
+    writer.write_event(EndOfPartition())
+    assert pair.producer.pool.in_use == 0
+    written = file.size
+    assert (written < partition.bytes_out) if compress else (written == partition.bytes_out)
+    end = pair.connect()
+    while not pair.consumer.input.is_finished:
+        if not pair.read() and not pair.consumer.input.is_finished:
+            pair.wait()
+    assert sorted(pair.values) == list(range(10_000 * channels))
+    assert end.bytes_sent_by_sendfile == written
+    pair.leave()
+    assert pair.consumer.lost == pair.producer.lost == []
+
+
+def test_a_thousand_channels_share_a_connection(make: MakePair) -> None:
+    """Each with one buffer of its own, and a batch of its own."""
+    channels = 1000
+    pair = make(channels, segment=512, exclusive=1)
+    pair.connect()
+    pair.producer.writer._buffer_timeout = -1  # a flush after every batch looks at all channels
+    pair.run_to_the_end([rows(10 * turn, 10) for turn in range(channels)])
+    assert sorted(pair.values) == list(range(10 * channels))
+    assert pair.watermarks[-1:] == [MAX_TIME]
     pair.leave()
     assert pair.consumer.lost == pair.producer.lost == []
 

@@ -11,7 +11,7 @@ from headgate.api.builder import GraphBuilder, Input
 from headgate.api.checks import check_label, check_parallelism, check_schema
 from headgate.api.explain import describe
 from headgate.api.overwrites import check_overwrites
-from headgate.api.results import check_ends, check_file_sinks, check_limit, finish, wait_for_rows
+from headgate.api.results import check_batch, check_ends, check_file_sinks, check_limit, finish, wait_for_rows
 from headgate.api.stream import DataStream
 from headgate.api.watermark import Watermark
 from headgate.config import Config
@@ -168,6 +168,8 @@ class StreamEnvironment:
 
     def _submit(self, sinks: list[int], name: str) -> JobHandle:
         graph = self._graph.graph(sinks)
+        if self.config.is_batch:
+            check_batch(graph)
         check_file_sinks(graph)
         check_overwrites(graph)
         return submit(graph, check_label("the job's name", name), self.config, self._deployed())

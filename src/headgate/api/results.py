@@ -52,6 +52,16 @@ def check_ends(what: str, graph: StreamGraph) -> None:
         )
 
 
+def check_batch(graph: StreamGraph) -> None:
+    """Raises PlanError when a source has no end, for which batch mode would wait."""
+    endless = [node.name for node in graph.nodes if node.source is not None and not node.source.bounded]
+    if endless:
+        raise PlanError(
+            f'execution_mode="batch" runs an operator when all before it have finished, and source {endless[0]!r} has '
+            'no end; give it one (rows=...), or run it with execution_mode="streaming"'
+        )
+
+
 def check_file_sinks(graph: StreamGraph) -> None:
     """Raises PlanError for a file sink below a source without end: its files would never be shown."""
     endless: dict[int, str] = {}

@@ -25,7 +25,6 @@ from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Rebalance
-from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
@@ -33,6 +32,7 @@ from headgate.operators.rows import MapRows
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.plain_tcp import SharedBuffers
+from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.runtime.barriers import TaskBarriers
 from headgate.runtime.chain import ToOperator, joined
@@ -138,7 +138,7 @@ def produce(config: Config, sock: socket.socket, batches: int, channels: int) ->
         wait_hard=lambda writer: _fail("one batch filled the pending budget"),
     )
 
-    def open_view(request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
+    def open_view(request: PartitionRequest, notify: Callable[[], None]) -> SubpartitionView:
         subpartition = partition.subpartitions[request.subpartition]
         subpartition.attach(notify)
         return subpartition

@@ -17,6 +17,10 @@ from headgate.operators.base import MAX_TIME, MIN_TIME
 _TO_US = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
+#: Out of order by any time: the only watermark is that of the end, and no row is late.
+UNBOUNDED = MAX_TIME - MIN_TIME
+
+
 class WatermarkGenerator:
     """Per split the largest event time seen minus `out_of_orderness`; the watermark never goes back.
 

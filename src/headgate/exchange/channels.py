@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headgate.errors import ExchangeError, HeadgateError
-from headgate.exchange.subpartition import PipelinedSubpartition
+from headgate.exchange.blocking import Subpartition
+from headgate.exchange.compression import all_decompressed
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.decoders import Later
@@ -87,9 +88,7 @@ class InputChannel:
 class LocalInputChannel(InputChannel):
     """A subpartition of the same TaskManager."""
 
-    def __init__(
-        self, index: int, subpartition: PipelinedSubpartition, notify: NotifyGate, notify_priority: NotifyGate
-    ) -> None:
+    def __init__(self, index: int, subpartition: Subpartition, notify: NotifyGate, notify_priority: NotifyGate) -> None:
         self.index = index
         self._subpartition = subpartition
         self._notify = notify
@@ -107,7 +106,7 @@ class LocalInputChannel(InputChannel):
             return decode_event(polls[0].buffer.view), more
         buffers = [polled.buffer for polled in polls]
         self.bytes_polled += sum(buffer.size for buffer in buffers)
-        return buffers, more
+        return all_decompressed(buffers), more
 
     def poll_priority(self) -> Event | None:
         return self._subpartition.poll_priority()
@@ -232,10 +231,10 @@ class RemoteInputChannel(InputChannel):
     def take_unannounced(self) -> int:
         return self._buffers.take_unannounced()
 
-    def on_segment(self, sequence: int, segment: MemorySegment, size: int) -> None:
+    def on_segment(self, sequence: int, segment: MemorySegment, size: int, is_compressed: bool = False) -> None:
         self.bytes_in += size
         self.buffers_in += 1
-        self._push(sequence, Buffer(segment, 0, size, self._recycle))
+        self._push(sequence, Buffer(segment, 0, size, self._recycle, is_compressed))
 
     def on_segments(self, frames: list[tuple[int, MemorySegment]]) -> None:
         self.claim_segments(len(frames))
@@ -321,7 +320,7 @@ class RemoteInputChannel(InputChannel):
                 return item, bool(received) or self._error is not None
         if not buffers and self._error is not None:
             raise self._error
-        return buffers or None, bool(received) or self._error is not None
+        return all_decompressed(buffers) or None, bool(received) or self._error is not None
 
     def _is_passed(self, event: Event) -> bool:
         """An announced barrier that has been acted upon already."""

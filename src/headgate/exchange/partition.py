@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headgate.exchange.blocking import BlockingSubpartition, Subpartition
+from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer import Buffer, Recycler
 from headgate.memory.buffer_builder import BufferBuilder
@@ -19,6 +21,8 @@ class ResultPartition:
 
     `wake` is called, from any thread, after a `write` fell short and a segment has come back since, and when a reader
     is starved whose writer waited for that; `on_settled` when a consumer has processed all records, or has left.
+
+    With a `file` the partition is a blocking one: all goes there, and is read from there when it is finished.
     """
 
     def __init__(
@@ -30,9 +34,18 @@ class ResultPartition:
         lock_factory: LockFactory,
         wake: Callable[[], None],
         on_settled: Callable[[], None],
+        *,
+        file: PartitionFile | None = None,
+        compress: bool = False,
     ) -> None:
         self.name = name
-        self.subpartitions = [PipelinedSubpartition(index, lock_factory, on_settled) for index in range(subpartitions)]
+        self._file = file
+        self.subpartitions: list[Subpartition] = [
+            PipelinedSubpartition(index, lock_factory, on_settled)
+            if file is None
+            else BlockingSubpartition(index, file, lock_factory, on_settled, compress=compress)
+            for index in range(subpartitions)
+        ]
         self._pool = pool
         self._cap = max_buffers_per_subpartition
         self._segment_size = pool.segment_size
@@ -152,6 +165,9 @@ class ResultPartition:
         for index, subpartition in enumerate(self.subpartitions):
             self._finish_builder(index)
             subpartition.release()
+        file, self._file = self._file, None
+        if file is not None:
+            file.release()
 
     @property
     def is_overdrawn(self) -> bool:
@@ -177,14 +193,14 @@ class ResultPartition:
         for index, subpartition in enumerate(self.subpartitions):
             subpartition.validate()
             charged = self._pool.outstanding(index)
-            queued = subpartition.backlog
+            queued = subpartition.backlog if self._file is None else 0  # what is in a file takes no segment
             assert charged >= queued, f"{self.name}[{index}]: {queued} segments queued, {charged} charged"
 
     @property
     def pool(self) -> LocalBufferPool:
         return self._pool
 
-    def subpartition(self, index: int) -> PipelinedSubpartition:
+    def subpartition(self, index: int) -> Subpartition:
         return self.subpartitions[index]
 
 

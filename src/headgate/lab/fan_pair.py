@@ -27,13 +27,13 @@ from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Shuffle
-from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
 from headgate.lab.latencies import BUCKETS, Counts, buckets
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.messages import PartitionRequest
+from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.runtime.barriers import TaskBarriers
 from headgate.runtime.chain import ToOperator, joined
@@ -126,7 +126,7 @@ class _Producer:
         name, cap = f"output {number}", config.max_buffers_per_channel
         return ResultPartition(name, gates, pool, cap, threading.Lock, mailbox.wake, mailbox.wake)
 
-    def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
+    def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> SubpartitionView:
         subpartition = self._partitions[request.producer].subpartitions[request.subpartition]
         subpartition.attach(notify)
         return subpartition

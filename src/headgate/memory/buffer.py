@@ -9,6 +9,7 @@ one returns the segment. One reference too many finds the list empty, which is h
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.errors import ExchangeError
@@ -21,16 +22,39 @@ class Recycler(Protocol):
     def __call__(self, *segments: MemorySegment) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class FileRegion:
+    """Bytes of a file that the kernel can send without anyone reading them."""
+
+    descriptor: int
+    offset: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def after(self, count: int) -> FileRegion:
+        """What is left when `count` bytes have been sent."""
+        return FileRegion(self.descriptor, self.offset + count, self.size - count)
+
+
+#: What goes to a socket.
+Piece = bytes | memoryview | FileRegion
+
+
 class Buffer:
     """`size` bytes of `segment` from `offset` on, owned until `recycle` has been called once per reference.
 
     Made with one reference. The last `recycle` calls `recycler(segment)`, on the thread that gave it up.
     """
 
-    __slots__ = ("_recycler", "_references", "offset", "segment", "size")
+    __slots__ = ("_recycler", "_references", "is_compressed", "offset", "segment", "size")
 
-    def __init__(self, segment: MemorySegment, offset: int, size: int, recycler: Recycler) -> None:
+    def __init__(
+        self, segment: MemorySegment, offset: int, size: int, recycler: Recycler, is_compressed: bool = False
+    ) -> None:
         self.segment = segment
+        self.is_compressed = is_compressed
         self.offset = offset
         self.size = size
         self._recycler = recycler
@@ -48,6 +72,11 @@ class Buffer:
         if self.size == len(view):
             return view.toreadonly()
         return view[self.offset : self.offset + self.size].toreadonly()
+
+    @property
+    def piece(self) -> Piece:
+        """The bytes as they are sent."""
+        return self.view
 
     @property
     def is_recycled(self) -> bool:

@@ -12,6 +12,7 @@ from headgate.errors import ExchangeError
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
     BUFFER_RESPONSE_ID,
+    COMPRESSED_BUFFER,
     DATA_BUFFER,
     EVENT_BUFFER,
     FRAME,
@@ -35,6 +36,7 @@ _STAGING_BYTES: Final = 2048
 
 #: Full segments that one read may fill beyond the one under way; 8 of 32 KiB are half of the kernel's socket buffer.
 _READ_AHEAD: Final = 8
+_DATA: Final = (DATA_BUFFER, COMPRESSED_BUFFER)
 
 
 class RequestDecoder:
@@ -262,10 +264,11 @@ class ResponseDecoder:
 
     def _begin(self, data: bytes, position: int, length: int) -> None:
         _, _, _, receiver, sequence, backlog, data_type, size = BUFFER_RESPONSE.unpack_from(data, position)
-        limit = {DATA_BUFFER: self._segment_size, EVENT_BUFFER: MAX_EVENT}.get(data_type, -1)
+        limit = MAX_EVENT if data_type == EVENT_BUFFER else self._segment_size if data_type in _DATA else -1
         if length != BUFFER_RESPONSE.size + size or size > limit:
             raise ExchangeError(f"stream corrupted: a buffer of {size} bytes, type {data_type}, in a frame of {length}")
-        self._current = BufferResponse(receiver, sequence, backlog, data_type == EVENT_BUFFER, size)
+        is_event, is_compressed = data_type == EVENT_BUFFER, data_type == COMPRESSED_BUFFER
+        self._current = BufferResponse(receiver, sequence, backlog, is_event, size, is_compressed)
         self._is_streaming = size == self._segment_size
         self.forget_ahead()
         self._place(self._current)

@@ -31,6 +31,7 @@ BUFFER_RESPONSE_ID: Final = 0
 #: Data types of a BufferResponse.
 DATA_BUFFER: Final = 1
 EVENT_BUFFER: Final = 2
+COMPRESSED_BUFFER: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ class BufferResponse:
     backlog: int
     is_event: bool
     size: int
+    is_compressed: bool = False
 
 
 #: What a consumer tells the producer of one of its channels.

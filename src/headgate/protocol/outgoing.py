@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from itertools import islice, takewhile
+from typing import Final, cast
 
-from headgate.memory.buffer import Buffer, recycle_all
+from headgate.memory.buffer import Buffer, FileRegion, Piece, recycle_all
 
 #: Two segments of the default size, and one.
 HIGH_MARK: Final = 64 << 10
@@ -21,22 +22,20 @@ _MAX_PIECES: Final = 1024
 
 
 class Outgoing:
-    """Pieces to write in order; the buffers they are views of are recycled when all that was added with them is
-    written."""
+    """Pieces to write in order, in memory or in files; the buffers they belong to are recycled when all that was added
+    with them is written."""
 
-    __slots__ = ("_added", "_batches", "_pieces", "_written", "is_writable")
+    __slots__ = ("_added", "_batches", "_pieces", "_written", "has_file", "is_writable")
 
     def __init__(self) -> None:
-        self._pieces: list[bytes | memoryview] = []
+        self._pieces: list[Piece] = []
         self._batches: deque[tuple[int, Sequence[Buffer]]] = deque()
         self._added = 0
         self._written = 0
+        #: Whether any of it is in a file.
+        self.has_file = False
         #: Whether more may be added.
         self.is_writable = True
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to write."""
-        return bool(self._pieces)
 
     @property
     def unwritten(self) -> int:
@@ -45,14 +44,28 @@ class Outgoing:
 
     @property
     def next_write(self) -> list[bytes | memoryview]:
-        """What one gathered write may try."""
-        return self._pieces if len(self._pieces) <= _MAX_PIECES else self._pieces[:_MAX_PIECES]
+        """What one gathered write may try; empty when it is the turn of a region of a file."""
+        pieces = cast(list[bytes | memoryview], self._pieces)
+        if self.has_file:
+            return list(takewhile(_in_memory, islice(pieces, _MAX_PIECES)))
+        return pieces if len(pieces) <= _MAX_PIECES else pieces[:_MAX_PIECES]
 
-    def add(self, pieces: Sequence[bytes | memoryview], buffers: Sequence[Buffer]) -> None:
+    @property
+    def next_region(self) -> FileRegion | None:
+        """What is to be sent from a file, if that comes first."""
+        first = self._pieces[0] if self._pieces else None
+        return first if isinstance(first, FileRegion) else None
+
+    def __len__(self) -> int:
+        """Pieces."""
+        return len(self._pieces)
+
+    def add(self, pieces: Sequence[Piece], buffers: Sequence[Buffer]) -> None:
         """Frames behind all others, or none."""
         if not pieces:
             return
         self._pieces.extend(pieces)
+        self.has_file = self.has_file or not all(map(_in_memory, pieces))
         self._added += sum(map(len, pieces))
         self._batches.append((self._added, buffers))
 
@@ -61,6 +74,7 @@ class Outgoing:
         self._written += count
         if self._written == self._added:  # the usual case
             self._pieces.clear()
+            self.has_file = False
         else:
             self._drop(count)
         batches = self._batches
@@ -76,7 +90,8 @@ class Outgoing:
             whole += 1
         del pieces[:whole]
         if count:
-            pieces[0] = memoryview(pieces[0])[count:]
+            first = pieces[0]
+            pieces[0] = first.after(count) if isinstance(first, FileRegion) else memoryview(first)[count:]
 
     def release(self) -> None:
         """The connection is gone."""
@@ -85,3 +100,7 @@ class Outgoing:
             recycle_all(buffers)
         self._batches.clear()
         self._written = self._added
+
+
+def _in_memory(piece: Piece) -> bool:
+    return not isinstance(piece, FileRegion)

@@ -48,7 +48,7 @@ class ReceivingChannel(Protocol):
     def recycle(self, segment: MemorySegment) -> None:
         """Memory from `take_segment` that was not filled after all."""
 
-    def on_segment(self, sequence: int, segment: MemorySegment, size: int) -> None:
+    def on_segment(self, sequence: int, segment: MemorySegment, size: int, is_compressed: bool = False) -> None:
         """A data buffer; `on_read` follows when all that was read together has been handed over."""
 
     def on_segments(self, frames: list[tuple[int, MemorySegment]]) -> None:
@@ -126,7 +126,7 @@ class Receiver:
                     channel.on_event(response, bytes(payload))
             elif self._filling is not None:
                 (channel, segment), self._filling = self._filling, None
-                channel.on_segment(response.sequence, segment, response.size)
+                channel.on_segment(response.sequence, segment, response.size, response.is_compressed)
                 backlogs[response.receiver] = response.backlog
         for receiver, backlog in backlogs.items():
             channel_of = self._channels.get(receiver)

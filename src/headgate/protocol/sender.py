@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headgate.errors import ExchangeError, PartitionNotFound
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, Piece
 from headgate.protocol.credit import SenderCredit
 from headgate.protocol.decoders import RequestDecoder
 from headgate.protocol.messages import (
+    COMPRESSED_BUFFER,
     DATA_BUFFER,
     EVENT_BUFFER,
     AckAllUserRecordsProcessed,
@@ -166,6 +167,7 @@ class Sender:
             not_found = isinstance(error, PartitionNotFound)
             self._control.append(encode(ErrorResponse(error.message, receiver, not_found)))
             return
+        self.closed = False
         self._readers[receiver] = reader = _Reader(receiver, view, credit)
         self._enqueue(reader)
 
@@ -195,10 +197,10 @@ class Sender:
         elif reader.credit.needs_announcement and (backlog := reader.view.reported_backlog):
             self._control.append(encode(BacklogAnnouncement(backlog, reader.receiver)))
 
-    def next_frames(self, max_buffers: int) -> tuple[list[bytes | memoryview], list[Buffer]]:
+    def next_frames(self, max_buffers: int) -> tuple[list[Piece], list[Buffer]]:
         """Up to `max_buffers` frames as pieces to be written in order, and the buffers to recycle when they are
         written."""
-        pieces: list[bytes | memoryview] = list(self._control)
+        pieces: list[Piece] = list(self._control)
         self._control.clear()
         buffers: list[Buffer] = []
         ready = self._ready
@@ -219,17 +221,17 @@ class Sender:
                 ready.append(reader)
         return pieces, buffers
 
-    def _frame(self, reader: _Reader, polls: list[Polled], pieces: list[bytes | memoryview]) -> None:
+    def _frame(self, reader: _Reader, polls: list[Polled], pieces: list[Piece]) -> None:
         receiver, spend = reader.receiver, reader.credit.spend
         for polled in polls:
             buffer, kind = polled.buffer, EVENT_BUFFER
             if not polled.is_event:
                 spend()
-                kind = DATA_BUFFER
+                kind = COMPRESSED_BUFFER if buffer.is_compressed else DATA_BUFFER
             size = buffer.size
             pieces.append(encode_buffer_response(receiver, polled.sequence, polled.backlog, kind, size))
             if size:
-                pieces.append(buffer.view)
+                pieces.append(buffer.piece)
             self.bytes_sent += size
         self.buffers_sent += len(polls)
 

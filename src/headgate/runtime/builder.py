@@ -14,12 +14,14 @@ import pyarrow as pa
 
 from headgate.config import Config, FlowControl
 from headgate.connectors.base import ReaderContext, SourceReader
-from headgate.connectors.watermarks import WatermarkGenerator
+from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
 from headgate.errors import HeadgateError
 from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
+from headgate.exchange.files import local_folder
 from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
+from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.plain_channel import PlainInputChannel
 from headgate.exchange.selectors import (
@@ -96,6 +98,8 @@ class BuiltTask:
     barriers: TaskBarriers
     #: What leaves by each exchange, named `operator -> operator`.
     writers: list[tuple[str, RecordWriter]]
+    #: For the network thread: asks for remote partitions that could not be asked for before they were finished.
+    requests: list[Callable[[], None]]
 
     def sinks(self) -> list[tuple[int, SinkOperator]]:
         """Sink operators by node id."""
@@ -126,6 +130,8 @@ class TaskBuilder:
         """Give back the network memory of tasks that never ran."""
         for channel in self.remote:
             channel.release()
+        for partition in self.partitions.values():
+            partition.release()
         for pool in (*self.floating, *(partition.pool for partition in self.partitions.values())):
             pool.destroy()
 
@@ -151,7 +157,9 @@ class TaskBuilder:
             guarded=is_unbounded,
         )
         wake = self._mailboxes[vertex.id, subtask].wake
-        return ResultPartition(name, count, pool, cap, threading.Lock, wake, wake)
+        file = PartitionFile(local_folder(config.spill_dir), threading.Lock) if config.is_batch else None
+        compress = config.batch_shuffle_compression
+        return ResultPartition(name, count, pool, cap, threading.Lock, wake, wake, file=file, compress=compress)
 
 
 class _TaskAssembly:
@@ -172,6 +180,7 @@ class _TaskAssembly:
         self._floating: list[LocalBufferPool] = []
         self._gathering: Gathering | None = None
         self._barriers = TaskBarriers(self._name, [], self._writers, here.tell_part)
+        self._requests: list[Callable[[], None]] = []
         self._task: Task | None = None
 
     def assemble(self) -> BuiltTask:
@@ -204,6 +213,7 @@ class _TaskAssembly:
             debloating,
             self._barriers,
             self._named_writers,
+            self._requests,
         )
 
     def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
@@ -245,7 +255,7 @@ class _TaskAssembly:
             watermarks = WatermarkGenerator(
                 spec.column,
                 source.schema,
-                out_of_orderness=spec.out_of_orderness,
+                out_of_orderness=UNBOUNDED if self._here.config.is_batch else spec.out_of_orderness,
                 on_null_time=spec.on_null_time,
                 idle_timeout=idle_timeout,
             )
@@ -296,7 +306,7 @@ class _TaskAssembly:
             BatchCodec(node.output_schema(edge.tag)),
             self._here.budget,
             message_size=config.message_size,
-            buffer_timeout=config.buffer_timeout,
+            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # nobody looks before the end
             watermark_interval=config.watermark_interval,
             clock=time.monotonic,
             wait_hard=self._wait_hard,
@@ -395,6 +405,15 @@ class _TaskAssembly:
         config = self._here.config
         is_credit = config.flow_control is FlowControl.CREDIT
         remote = RemoteInputChannel(*arguments) if is_credit else PlainInputChannel(*arguments, config.spill_dir)
-        end.request(remote)
+        if config.is_batch:
+            self._requests.append(functools.partial(_request_now, end, remote))
+        else:
+            end.request(remote)
         self._builder.remote.append(remote)
         return remote
+
+
+def _request_now(end: ConsumerEnd, channel: RemoteInputChannel) -> None:
+    """On the network thread, whether or not the connection has been made."""
+    end.request(channel)
+    end.on_marked()

@@ -19,6 +19,7 @@ from typing import Any
 from headgate.config import Config, FlowControl
 from headgate.errors import ConfigError, HeadgateError, JobCancelled, TaskManagerLost, from_wire
 from headgate.plan.execution import ExecutionPlan
+from headgate.plan.stages import Stages
 from headgate.protocol.handshake import CONTROL_LINK, Credentials
 from headgate.records.events import Alignment
 from headgate.runtime import console
@@ -98,6 +99,7 @@ class JobMaster:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._members = [_Member(index) for index in range(plan.taskmanagers)]
         self._ends = Ends(plan.job, run)
+        self._stages = Stages(plan, batch=config.is_batch)
         self._late_rows = LateRowWarnings(plan.job)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
         self._network: NetworkThread
@@ -259,6 +261,10 @@ class JobMaster:
                 self._on_failed(from_wire(message["error"]))
             case "stuck":
                 self._stuck += [str(operator) for operator in message["operators"]]
+            case "task finished":
+                vertices = self._stages.finished(int(message["vertex"]))
+                if vertices:
+                    self._tell({"type": "run", "vertices": vertices})
             case "finished":
                 self._on_finished(member, message)
 

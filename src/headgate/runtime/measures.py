@@ -29,7 +29,12 @@ class LinkBytes:
 
 
 def snapshot(
-    tasks: Sequence[BuiltTask], pool: NetworkBufferPool, *, remote_bytes: int, link_bytes: LinkBytes
+    tasks: Sequence[BuiltTask],
+    pool: NetworkBufferPool,
+    *,
+    remote_bytes: int,
+    sendfile_bytes: int,
+    link_bytes: LinkBytes,
 ) -> Metrics:
     """One TaskManager's counters now: bytes, seconds and rows, all counted from the job's start."""
     operators = [_operator(built, node.id) for built in tasks for node in built.vertex.nodes]
@@ -42,6 +47,7 @@ def snapshot(
         ],
         "tasks": [_task(built) for built in tasks],
         "remote_bytes": remote_bytes,
+        "bytes_sent_by_sendfile": sendfile_bytes,
         "in_flight": _in_flight(tasks, link_bytes),
         "network_memory": {
             "segments": pool.total_segments,
@@ -145,6 +151,7 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         "rows_out": sum(row["rows_in"] for row in rows if row["kind"] == "sink"),
         "late_rows": sum(row.get("late_rows", 0) for row in rows),
         "remote_bytes": sum(each["remote_bytes"] for each in snapshots),
+        "bytes_sent_by_sendfile": sum(each["bytes_sent_by_sendfile"] for each in snapshots),
         "in_flight": [each["in_flight"] for each in snapshots],
         "network_memory": [each["network_memory"] for each in snapshots],
         "rows_out_before_end": _before_end(rows),

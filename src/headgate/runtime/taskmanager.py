@@ -28,6 +28,8 @@ from headgate.config import Config, FlowControl
 from headgate.errors import ConfigError, ExchangeError, HeadgateError, PartitionNotFound, TaskManagerLost
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.stages import Stages
 from headgate.protocol.backoff import Backoff
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
 from headgate.protocol.messages import PartitionRequest
@@ -39,7 +41,7 @@ from headgate.runtime.console import Console
 from headgate.runtime.deployment import TaskManagerSpec
 from headgate.runtime.measures import LinkBytes, snapshot
 from headgate.runtime.task import SourceHead, Task
-from headgate.runtime.where import operator_of_thread
+from headgate.runtime.task_threads import StuckTasks, TaskThreads
 from headgate.transport.control_link import ControlLink, Message
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
 from headgate.transport.network_thread import NetworkThread
@@ -47,8 +49,6 @@ from headgate.transport.sockets import Dial, Server, listen, reached_at
 
 log = logging.getLogger(__name__)
 
-#: How long tasks have to notice that they are cancelled, before their function is said not to return.
-CANCEL_TIMEOUT = 2.0
 #: How long the network thread has to close links, and to end.
 _NETWORK_TIMEOUT = 2.0
 _METRICS_INTERVAL = 0.25
@@ -80,7 +80,8 @@ class TaskManager:
         self._channels_from: Counter[int] = Counter()
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
-        self._threads: dict[str, threading.Thread] = {}
+        self._stage: list[BuiltTask] = []
+        self._threads = TaskThreads()
         self._running = 0
         self._unopened = 0
         self._started_at = 0.0
@@ -152,17 +153,18 @@ class TaskManager:
         self._built = self._builder.build()
         self._server.start()
         self._send({"type": "registered", "host": self._host, "port": self._server.port, "pid": os.getpid()})
-        self._start_threads()
+        self._open_first_stage(plan)
 
-    def _start_threads(self) -> None:
-        """Tasks open their operators at once, and wait for the start of the job before they take a batch."""
-        self._running = self._unopened = len(self._built)
-        for built in self._built:
-            task = built.task
-            self._threads[task.name] = thread = threading.Thread(
-                target=task.run, name=f"headgate-{task.name}", daemon=True
-            )
-            thread.start()
+    def _open_first_stage(self, plan: ExecutionPlan) -> None:
+        """Tasks open their operators at once, and wait for the start of the job before they take a batch. Those of
+        later stages are opened when their input is there."""
+        self._running = len(self._built)
+        first = Stages(plan, batch=self._spec.config.is_batch).first
+        self._stage = [built for built in self._built if built.vertex.id in first]
+        self._unopened = len(self._stage)
+        self._threads.start(built.task for built in self._stage)
+        if not self._stage:
+            self._send({"type": "ready"})
 
     def _dial_control(self) -> None:
         connected: queue.SimpleQueue[ControlLink | str] = queue.SimpleQueue()
@@ -256,6 +258,8 @@ class TaskManager:
         match message["type"]:
             case "start":
                 self._start_tasks(message)
+            case "run":
+                self._run_stage(message["vertices"])
             case "delivered":
                 with self._delivery_lock:
                     self._undelivered -= int(message["bytes"])
@@ -284,10 +288,22 @@ class TaskManager:
             credentials = self._spec.credentials
             dial = Dial(self._network, (host, port), credentials, DATA_LINK, self._index, end.established, failed)
             self._network.post(dial.start)
-        for built in self._built:
+        self._begin(self._stage)
+
+    def _run_stage(self, vertices: Sequence[int]) -> None:
+        """All that these vertices read has been written."""
+        stage = [built for built in self._built if built.vertex.id in vertices]
+        self._threads.start(built.task for built in stage)
+        for built in stage:
+            for request in built.requests:
+                self._network.post(request)
+        self._begin(stage)
+
+    def _begin(self, stage: Sequence[BuiltTask]) -> None:
+        for built in stage:
             for channel in built.channels:
                 channel.start()
-        for built in self._built:
+        for built in stage:
             built.task.begin()
 
     def _task_opened(self) -> None:
@@ -306,6 +322,7 @@ class TaskManager:
         built = next(built for built in self._built if built.task is task)
         for gate in built.gates:
             gate.release()  # tells the producers that all was consumed
+        self._send({"type": "task finished", "vertex": built.vertex.id})
 
     @property
     def _is_done(self) -> bool:
@@ -376,12 +393,13 @@ class TaskManager:
 
     def _metrics(self, pool: NetworkBufferPool) -> dict[str, Any]:
         remote = sum(end.bytes_received for end in self._consumer_ends.values())
+        from_files = sum(end.bytes_sent_by_sendfile for end in self._producer_ends)
         links = LinkBytes(
             sum(end.writing for end in self._producer_ends),
             sum(end.kernel_bytes for end in self._producer_ends)
             + sum(end.kernel_bytes for end in tuple(self._consumer_ends.values())),
         )
-        return snapshot(self._built, pool, remote_bytes=remote, link_bytes=links)
+        return snapshot(self._built, pool, remote_bytes=remote, sendfile_bytes=from_files, link_bytes=links)
 
     # --- the end
 
@@ -427,13 +445,7 @@ class TaskManager:
         """Cancel what still runs. Returns the tasks that did not end, with the operator whose function holds them."""
         for built in self._built:
             built.task.cancel()
-        deadline = time.monotonic() + CANCEL_TIMEOUT
-        stuck = {}
-        for name, thread in self._threads.items():
-            thread.join(max(0.0, deadline - time.monotonic()))
-            if thread.is_alive():
-                stuck[name] = operator_of_thread(thread) or name
-        return stuck
+        return self._threads.join()
 
     def _close_links(self) -> None:
         if self._server is not None:
@@ -453,13 +465,6 @@ class TaskManager:
             writer.close()
         for pool in (*built.floating_pools, *(partition.pool for partition in built.partitions)):
             pool.destroy()
-
-
-class StuckTasks(HeadgateError):
-    """User functions that did not return after a cancel."""
-
-    def __init__(self, operators: Sequence[str]) -> None:
-        super().__init__(f"a user function of {', '.join(operators)} did not return within {CANCEL_TIMEOUT:g} s")
 
 
 def _network_memory(config: Config) -> NetworkBufferPool:

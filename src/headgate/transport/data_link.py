@@ -6,6 +6,7 @@ threads over to the network thread.
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 from collections import deque
@@ -14,6 +15,7 @@ from functools import partial
 
 from headgate.config import FlowControl
 from headgate.errors import ExchangeError
+from headgate.memory.buffer import FileRegion
 from headgate.protocol.backoff import Backoff
 from headgate.protocol.data_plane import new_receiver, new_sender
 from headgate.protocol.messages import ErrorResponse, OfChannel, encode
@@ -52,6 +54,7 @@ class ProducerEnd:
         self._outgoing = Outgoing()
         self._wants_write = False
         self._open = True
+        self.bytes_sent_by_sendfile = 0
 
     def start(self) -> None:
         self._network.register(self._socket, selectors.EVENT_READ, self)
@@ -111,18 +114,36 @@ class ProducerEnd:
 
     def _write_some(self) -> bool:
         """Returns whether the socket took all there was."""
-        try:
-            sent = self._socket.sendmsg(self._outgoing.next_write)
-        except BlockingIOError:
-            sent = 0
-        except OSError as error:
-            self._close(str(error))
-            return False
-        self._outgoing.written(sent)
-        if self._outgoing:
-            self._want_write(True)
-            return False
+        outgoing = self._outgoing
+        has_file = outgoing.has_file
+        while outgoing:
+            region = outgoing.next_region
+            try:
+                sent = self._send_gathered() if region is None else self._send_from_file(region)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._close(str(error))
+                return False
+            outgoing.written(sent)
+            if not sent or (outgoing and not has_file):
+                self._want_write(True)
+                return False
         return True
+
+    def _send_gathered(self) -> int:
+        """One system call for all that is in memory; what comes next from a file should leave in the same packets."""
+        pieces = self._outgoing.next_write
+        flags = socket.MSG_MORE if len(pieces) < len(self._outgoing) else 0
+        return self._socket.sendmsg(pieces, [], flags)
+
+    def _send_from_file(self, region: FileRegion) -> int:
+        """The kernel takes the bytes from its page cache; they never come here."""
+        sent = os.sendfile(self._socket.fileno(), region.descriptor, region.offset, region.size)
+        if not sent:
+            raise OSError("a file of the exchange is shorter than what was written to it")
+        self.bytes_sent_by_sendfile += sent
+        return sent
 
     def _want_write(self, wanted: bool) -> None:
         if wanted != self._wants_write:

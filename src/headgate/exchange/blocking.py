@@ -1,0 +1,241 @@
+"""BlockingSubpartition: what one subtask has for one consumer in batch mode, in a file until the consumer comes.
+
+It takes buffers as a pipelined one does and writes each, once it is full, behind those of its siblings; the segment
+goes back at once, so the task is held back by nothing but the disk. Nobody may read before the end of the partition.
+Then the reader's poll makes buffers that lie in the file: remote ones are sent from it by the kernel, local ones are
+read in place. Rules: `research/flink.md` 3.1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from headgate.errors import ExchangeError
+from headgate.exchange.compression import compressed
+from headgate.exchange.partition_file import PartitionFile
+from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
+from headgate.memory.buffer import Buffer
+from headgate.memory.buffer_builder import BufferConsumer
+from headgate.memory.lock import LockFactory
+from headgate.protocol.sender import Polled
+from headgate.records.events import CheckpointBarrier, EndOfPartition, encode_event
+
+#: What stands for an event where a buffer has its size.
+_EVENT: Final = 0
+#: Added to the size of a buffer that is compressed.
+_COMPRESSED: Final = 1 << 31
+
+
+def _tell_nobody() -> None: ...
+
+
+class BlockingSubpartition:
+    """One writer (the task) until `finish`, then one reader (the network thread, or a task of the same TaskManager)."""
+
+    def __init__(
+        self,
+        index: int,
+        file: PartitionFile,
+        lock_factory: LockFactory,
+        on_settled: Callable[[], None] = _tell_nobody,
+        *,
+        compress: bool = False,
+    ) -> None:
+        file.retain()
+        self.index = index
+        self._file = file
+        self._lock = lock_factory()
+        self._on_settled = on_settled
+        self._compress = compress
+        self._current: BufferConsumer | None = None
+        # In order: where each buffer begins, and its size; for an event its number in the list, and `_EVENT`.
+        self._places = array("Q")
+        self._sizes = array("I")
+        self._events: list[bytes] = []
+        self._next = 0
+        self._backlog = 0
+        self._has_reader = False
+        self._released = False
+        self.finished = False
+        self.queued_bytes = 0
+        self.buffer_size: int | None = None  # of no use here: what waits on disk is in nobody's way
+        self.on_starved: Callable[[], None] = _tell_nobody
+
+    # --- the writer's side
+
+    def add(self, consumer: BufferConsumer | EventConsumer) -> None:
+        """Take a buffer that is going to be filled, or an event; what was added before is finished and goes to disk.
+        Raises SpillError when there is no room for it."""
+        self.announce()
+        if self._released or self.finished:
+            consumer.close()
+        elif isinstance(consumer, EventConsumer):
+            self._add_event(encode_event(consumer.event))
+        else:
+            self._current = consumer
+
+    def add_filled(self, buffers: Sequence[Buffer]) -> None:
+        """Buffers that are full already."""
+        self.announce()
+        try:
+            if not self._released and not self.finished:
+                self._write([buffer.view for buffer in buffers])
+        finally:
+            for buffer in buffers:
+                buffer.recycle()
+
+    def announce(self) -> None:
+        """Write the current buffer to disk if it is full."""
+        consumer = self._current
+        if consumer is None or not consumer.is_finished:
+            return
+        self._current = None
+        buffer = consumer.build()
+        try:
+            if buffer.size:
+                self._write([buffer.view])
+        finally:
+            buffer.recycle()
+            consumer.close()
+
+    def _write(self, views: Sequence[memoryview]) -> None:
+        pieces: list[memoryview | bytes] = []
+        for view in views:
+            smaller = compressed(view) if self._compress else None
+            piece = view if smaller is None else smaller
+            pieces.append(piece)
+            self._sizes.append(len(piece) | (0 if smaller is None else _COMPRESSED))
+        at = self._file.append(pieces)
+        for piece in pieces:
+            self._places.append(at)
+            at += len(piece)
+            self.queued_bytes += len(piece)
+        self._backlog += len(pieces)
+
+    def _add_event(self, body: bytes) -> None:
+        self._places.append(len(self._events))
+        self._sizes.append(_EVENT)
+        self._events.append(body)
+
+    def finish(self) -> None:
+        """The end of the partition: readers may come."""
+        self.announce()
+        if not self._released and not self.finished:
+            self._add_event(encode_event(EndOfPartition()))
+            self.finished = True
+
+    def flush(self) -> None:
+        """Nobody could see it."""
+
+    def is_starved(self, *, tell: bool) -> bool:
+        """The reader comes later."""
+        return False
+
+    def overtake(self, barrier: CheckpointBarrier) -> list[Buffer]:
+        """No barrier flows in batch mode."""
+        raise ExchangeError(f"barrier {barrier.id} came to an output that is in files")
+
+    def prioritise(self, checkpoint: int) -> list[Buffer] | None:
+        """Nor waits one."""
+        return None
+
+    @property
+    def is_settled(self) -> bool:
+        """The task waits for no reader: it comes when the task has ended."""
+        return True
+
+    # --- the reader's side
+
+    def attach(
+        self, listener: Callable[[], None], on_priority: Callable[[], None] | None = None, *, sends_empty: bool = False
+    ) -> None:
+        """Take the reading end; there is one. `listener` is called at once, for all is there. Raises ExchangeError
+        before the partition is finished."""
+        with self._lock:
+            if self._has_reader or self._released or not self.finished:
+                why = "is being read already" if self._has_reader else "was released"
+                raise ExchangeError(f"this subpartition {why if self.finished else 'is still being written'}")
+            self._has_reader = True
+        listener()
+
+    def is_available(self, has_credit: bool) -> bool:
+        """Whether `poll` would return something that may be sent; without credit only an event may."""
+        with self._lock:
+            return self._next < len(self._sizes) and (has_credit or self._sizes[self._next] == _EVENT)
+
+    def poll(self, limit: int = 1) -> list[Polled]:
+        """The next buffers, `limit` at most: data, or a single event."""
+        polled: list[Polled] = []
+        with self._lock:
+            while len(polled) < limit and self._next < len(self._sizes):
+                place, size, sequence = self._places[self._next], self._sizes[self._next], self._next
+                is_event = size == _EVENT
+                buffer = Buffer.of_bytes(self._events[place]) if is_event else self._buffer(place, size)
+                self._next += 1
+                next_is_event = self._sizes[self._next] == _EVENT if self._next < len(self._sizes) else None
+                polled.append(Polled(buffer, is_event, self._backlog, sequence & 0xFFFFFFFF, next_is_event))
+                if is_event or next_is_event is not False:
+                    break
+        return polled
+
+    def _buffer(self, place: int, size: int) -> Buffer:
+        is_compressed = bool(size & _COMPRESSED)
+        size &= ~_COMPRESSED
+        self._backlog -= 1
+        self.queued_bytes -= size
+        return self._file.buffer(place, size, is_compressed)
+
+    def poll_priority(self) -> CheckpointBarrier | None:
+        """No barrier flows in batch mode."""
+        return None
+
+    def resume(self) -> None:
+        raise ExchangeError("a channel was asked to go on that no barrier blocks")
+
+    def acknowledge(self) -> None:
+        """Nobody waits for that."""
+
+    def credit_changed(self, has_credit: bool) -> None:
+        """Nobody waits for that."""
+
+    def release(self) -> None:
+        """The reader will not come back, or the task is gone."""
+        with self._lock:
+            if self._released:
+                return
+            self._released = True
+            current, self._current = self._current, None
+            self._next = len(self._sizes)
+            self._backlog = self.queued_bytes = 0
+        if current is not None:
+            current.close()
+        self._file.release()
+        self._on_settled()
+
+    @property
+    def is_released(self) -> bool:
+        return self._released
+
+    @property
+    def queue_length(self) -> int:
+        return len(self._sizes) - self._next
+
+    @property
+    def backlog(self) -> int:
+        """Data buffers that were not polled yet."""
+        return self._backlog
+
+    @property
+    def reported_backlog(self) -> int:
+        return self._backlog
+
+    def validate(self) -> None:
+        """Raises AssertionError when the queue broke its own rules."""
+        data = [size for size in self._sizes[self._next :] if size != _EVENT]
+        assert len(data) == self._backlog, f"backlog {self._backlog}, but {len(data)} data buffers are left"
+        assert sum(size & ~_COMPRESSED for size in data) == self.queued_bytes
+
+
+Subpartition: TypeAlias = PipelinedSubpartition | BlockingSubpartition

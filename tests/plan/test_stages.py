@@ -1,0 +1,42 @@
+"""Which vertices run when: all at once, or each when all its producers have finished."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import headgate as hg
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.job_graph import build_job_graph
+from headgate.plan.stages import Stages
+
+
+def plan() -> ExecutionPlan:
+    """Two sources, of which one is dealt to a keyed vertex twice over a detour, and one to a sink behind it."""
+    env = hg.StreamEnvironment(parallelism=2)
+    batch = pa.record_batch({"n": pa.array([1])})
+    first, second = (env.from_source(hg.sources.iterable([batch])) for _ in range(2))
+    counted = first.rebalance().filter("n > 0").union(second).key_by("n").aggregate(rows=hg.count())
+    counted.select("n").rebalance().sink_to(hg.sinks.null())
+    return ExecutionPlan(build_job_graph(env._graph.graph(env._pending)), 2)
+
+
+def test_all_at_once_while_data_stream() -> None:
+    stages = Stages(plan(), batch=False)
+    everything = [vertex.id for vertex in plan().job.vertices]
+    assert stages.first == everything
+    assert [stages.finished(vertex) for vertex in everything] == [[]] * len(everything)
+
+
+def test_in_batch_mode_each_when_all_its_producers_have_finished() -> None:
+    job = plan().job
+    stages = Stages(plan(), batch=True)
+    running = list(stages.first)
+    assert {job.vertices[vertex].head.source is not None for vertex in running} == {True}
+    done: list[int] = []
+    while running:
+        vertex = running.pop(0)
+        assert all(edge.source in done for edge in job.inputs(job.vertices[vertex]))
+        done.append(vertex)
+        assert stages.finished(vertex) == [], "one of two subtasks"
+        running += stages.finished(vertex)
+    assert sorted(done) == [vertex.id for vertex in job.vertices]
