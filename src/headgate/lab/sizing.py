@@ -53,10 +53,10 @@ def share_of_line(
 ) -> float:
     """What part of the line's rate the channel carries, when `buffers` fill the line for one round trip."""
     batches = round(RATE * seconds / prebuilt_batch().nbytes)
-    config: dict[str, Any] = dict(size)
-    target = producer.ask({"do": "listen", "config": config, "batches": batches}, _TIMEOUT)["port"]
+    shared: dict[str, Any] = {"config": dict(size), "channels": 1}
+    target = producer.ask({"do": "listen", "batches": batches, **shared}, _TIMEOUT)["port"]
     with DelayLine(target, RATE, buffers * SEGMENT / RATE) as line:
-        took = consumer.ask({"do": "consume", "config": config, "port": line.port}, _TIMEOUT)
+        took = consumer.ask({"do": "consume", "port": line.port, "row_function": False, **shared}, _TIMEOUT)
         producer.ask({"do": "result"}, _TIMEOUT)
     return float(took["bytes"] / took["seconds"] / RATE)
 
