@@ -12,6 +12,7 @@ from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
     AddCredit,
+    BacklogAnnouncement,
     BufferResponse,
     CancelPartitionRequest,
     CloseRequest,
@@ -73,6 +74,9 @@ class Channel:
 
     def on_read(self, backlog: int) -> None:
         self.seen.append(f"backlog {backlog}")
+
+    def on_backlog(self, backlog: int) -> None:
+        self.seen.append(f"announced {backlog}")
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
         self.seen.append((response.sequence, "event", body))
@@ -179,6 +183,12 @@ def test_long_streams_of_full_segments_in_any_turns(consumer: Consumer, cut: int
 def test_the_newest_backlog_is_told_once_for_each_read(consumer: Consumer) -> None:
     consumer.arrive(data(0, 0, b"a", 7) + data(0, 1, b"b", 6))
     assert consumer.channels[0].seen == [(0, b"a"), (1, b"b"), "backlog 6"]
+
+
+def test_an_announcement_is_told_after_the_backlog_of_the_data_before_it(consumer: Consumer) -> None:
+    """Or a channel without credit would take the older word for the last, and nobody would tell it again."""
+    consumer.arrive(data(0, 0, b"1", 0) + encode(BacklogAnnouncement(9, 0)))
+    assert consumer.channels[0].seen == [(0, b"1"), "backlog 0", "announced 9"]
 
 
 def test_credit_is_read_when_it_is_sent_and_goes_out_as_one(consumer: Consumer) -> None:

@@ -115,24 +115,29 @@ class Receiver:
             if isinstance(item, BacklogAnnouncement):
                 channel = self._channels.get(item.receiver)
                 if channel is not None:
+                    self._tell_backlog(item.receiver, channel)
                     channel.on_backlog(item.backlog)
                 continue
             response, payload = item
             if response.is_event:
                 channel = self._channels.get(response.receiver)
                 if channel is not None:
-                    if response.receiver in backlogs:  # the event's word comes after that of the data before it
-                        channel.on_read(backlogs.pop(response.receiver))
+                    self._tell_backlog(response.receiver, channel)
                     channel.on_event(response, bytes(payload))
             elif self._filling is not None:
                 (channel, segment), self._filling = self._filling, None
                 channel.on_segment(response.sequence, segment, response.size, response.is_compressed)
                 backlogs[response.receiver] = response.backlog
-        for receiver, backlog in backlogs.items():
+        for receiver in list(backlogs):
             channel_of = self._channels.get(receiver)
             if channel_of is not None:
-                channel_of.on_read(backlog)
+                self._tell_backlog(receiver, channel_of)
         backlogs.clear()
+
+    def _tell_backlog(self, receiver: int, channel: ReceivingChannel) -> None:
+        """What the data read so far told of; before anything newer is told, or the older word would be the last."""
+        if receiver in self._backlogs:
+            channel.on_read(self._backlogs.pop(receiver))
 
     # --- the decoder's Memory
 
