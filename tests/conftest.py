@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing.resource_tracker
+import signal
 import sys
 import threading
 import time
@@ -17,13 +18,17 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.runtime import taskmanager
 
 #: How long what is ending may take to end, seconds.
-GRACE = 2.0
+GRACE = 10.0
 
 _ME = psutil.Process()
 
 # The same examples on every run, and no verdict from a busy machine's clock.
 settings.register_profile("headgate", deadline=None, derandomize=True)
 settings.load_profile("headgate")
+
+# A shell that runs this in the background has it ignore interrupts, and some tests send them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class WatchedPool(NetworkBufferPool):

@@ -179,7 +179,7 @@ BUGS = [
     PlantedBug("a released channel minds the numbers of what it discards", Channel, "_check_sequence",
                " and not self._released", ""),
     PlantedBug("a channel that has more says it has not", Channel, "poll",
-               "return buffers or None, bool(received) or ", "return buffers or None, "),
+               "or None, bool(received) or ", "or None, "),
     PlantedBug("a gate forgets channels that have more", Gate, "poll", "if more and", "if False and"),
     PlantedBug("a gate looks at the data before it takes the channel off", Gate, "poll",
                "self._queued.discard(channel)", "pass"),
