@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 import re
 from dataclasses import dataclass
 from datetime import timedelta
@@ -179,7 +180,9 @@ def _flag(value: object) -> bool:
 def _path(value: object) -> str | None:
     if value is not None and not isinstance(value, (str, Path)):
         raise ConfigError(f"{value!r} is not a path")
-    return None if value is None else str(value)
+    if value is None or "://" in str(value):
+        return None if value is None else str(value)
+    return os.path.abspath(os.path.expanduser(value))  # the driver's, wherever it is used
 
 
 def _ports(value: object) -> tuple[int, int] | None:

@@ -6,6 +6,8 @@ import dataclasses
 import re
 from pathlib import Path
 
+import pytest
+
 from headgate.config import Config, seconds, size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -31,3 +33,11 @@ def test_the_defaults_are_those_of_the_code() -> None:
 
 def test_every_option_has_a_meaning() -> None:
     assert all(row["meaning"].endswith(".") for row in rows().values())
+
+
+def test_a_folder_is_the_drivers_wherever_it_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ("spill", "~/spill", "hdfs://host/spill", None)
+    found = [Config(spill_dir=folder).spill_dir for folder in given]
+    assert found == [str(tmp_path / "spill"), "/home/me/spill", "hdfs://host/spill", None]

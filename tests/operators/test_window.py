@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -12,8 +13,10 @@ import pytest
 
 from headgate.errors import DataError, PlanError
 from headgate.operators import aggregates as hg
+from headgate.operators.accumulator_set import AccumulatorSet
 from headgate.operators.base import MAX_TIME, MIN_TIME
 from headgate.operators.window import WindowAggregate, Windows, hop, tumble, window_schema
+from headgate.operators.window_panes import PaneState
 from tests.operators.window_rig import Kept, attach
 
 SECOND = 1_000_000
@@ -381,3 +384,16 @@ def test_sums_of_panes_beyond_64_bits_on_the_way() -> None:
     operator.process(pa.record_batch([pa.array([1]), rows([SECOND])["t"], pa.array([7])], schema=SCHEMA))
     operator.process_watermark(MAX_TIME)
     assert [row[3] for row in kept.rows] == [7, 7, 7, 7, 0, 0]
+
+
+def test_windows_of_panes_are_found_without_making_all_there_could_be() -> None:
+    chance = random.Random(7)
+    for _ in range(200):
+        overlap = chance.randint(1, 12)
+        state = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), overlap)
+        panes = np.unique([chance.randint(-30, 30) for _ in range(chance.randint(1, 8))])
+        after, last = chance.randint(-40, 30), chance.choice([chance.randint(-40, 40), 2**62])
+        inside = {pane - back for pane in panes.tolist() for back in range(overlap)}
+        assert state._windows_of(panes, after, last) == sorted(w for w in inside if after < w <= last)
+    day = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), 10**12)
+    assert day._windows_of(np.array([0, 10**11]), 10**11 - 3, 2**62) == [10**11 - 2, 10**11 - 1, 10**11]

@@ -92,7 +92,7 @@ def test_no_row_is_late(tmp_path: Path) -> None:
         windows.aggregate(rows=hg.count()).sink_to(hg.sinks.null())
         return env.execute()
 
-    assert job(environment(buffer_timeout=0)).late_rows > 0
+    assert job(environment(buffer_timeout=0, message_size=1024, watermark_interval=0)).late_rows > 0
     assert job(batch_environment(tmp_path)).late_rows == 0
 
 

@@ -16,7 +16,7 @@ from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, Watermark, WatermarkStatus
+from headgate.records.elements import MAX_TIME, LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import (
     Alignment,
     Announcement,
@@ -158,6 +158,13 @@ def test_nothing_is_waited_for() -> None:
     assert fed.next() is None
     fed.feed(0, 0, rows(1))
     assert fed.next() == (1,) and fed.next() is None
+
+
+def test_a_latency_marker_waits_for_the_rows_before_it_and_no_others() -> None:
+    fed = Fed(1, message_size=ROW)
+    marker = LatencyMarker(1, 2, 3)
+    fed.feed(0, 0, rows(1), marker, rows(2), rows(3))
+    assert fed.all() == [(1,), marker, (2,), (3,)]
 
 
 def test_no_more_is_taken_from_the_channels_than_asked_for() -> None:

@@ -29,7 +29,7 @@ class PaneState(WindowState):
 
     def fire(self, after: int, last: int, most: int) -> Iterator[Fired]:
         """What the windows after `after` and up to `last` hold, ascending, at most `most` rows at a time."""
-        if last < self._first_open - self._panes + 1:
+        if last <= after or last < self._first_open - self._panes + 1:
             return
         panes = np.unique(self._windows.column()[self._open.values])
         for window in self._windows_of(panes, after, last):
@@ -46,9 +46,16 @@ class PaneState(WindowState):
             yield from self._put_together(window, mine[touched.take(self._entries.right().take(mine))], most)
 
     def _windows_of(self, panes: Int64s, after: int, last: int) -> list[int]:
-        """The windows after `after` and up to `last` that one of the panes is in, ascending."""
-        windows = np.unique(panes[:, None] - np.arange(self._panes))
-        return [window for window in windows.tolist() if after < window <= last]
+        """The windows after `after` and up to `last` that one of the panes (ascending, each once) is in, ascending.
+
+        Pane n is in the windows from n - panes + 1 on; those up to the pane before it are that one's already.
+        """
+        first = np.maximum(panes - self._panes + 1, after + 1)
+        first[1:] = np.maximum(first[1:], panes[:-1] + 1)
+        counts = np.maximum(np.minimum(panes, last) - first + 1, 0)
+        ends = np.cumsum(counts)
+        windows: list[int] = (np.repeat(first - ends + counts, counts) + np.arange(counts.sum())).tolist()
+        return windows
 
     def _entries_of(self, window: int) -> Int64s:
         numbers = self._windows.column()

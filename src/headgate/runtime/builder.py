@@ -404,7 +404,8 @@ class _TaskAssembly:
         arguments = number, address, buffers_of, gate.notify, gate.notify_priority, end
         config = self._here.config
         is_credit = config.flow_control is FlowControl.CREDIT
-        remote = RemoteInputChannel(*arguments) if is_credit else PlainInputChannel(*arguments, config.spill_dir)
+        folder = local_folder(config.spill_dir)
+        remote = RemoteInputChannel(*arguments) if is_credit else PlainInputChannel(*arguments, folder)
         if config.is_batch:
             self._requests.append(functools.partial(_request_now, end, remote))
         else:

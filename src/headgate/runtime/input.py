@@ -83,7 +83,7 @@ class TaskInput:
     def next(self) -> Element | None:
         """The next thing to do, or None when nothing is there. Watermarks never overtake rows, and wait for no others
         than those they came behind; nor do latency markers."""
-        if self._watermark is None and self._status is None:
+        if self._watermark is None and self._status is None and not self._markers:
             self._gather()
         if self._batches:
             return self._joined()
@@ -104,11 +104,17 @@ class TaskInput:
 
     def _gather(self) -> None:
         """Take what is there, up to a message's size."""
-        while self._bytes < self._message_size and self._status is None and not self._barriers.is_behind:
+        while self._has_room and not self._barriers.is_behind:
             if not self._elements and not self._poll():
                 return
-            while self._elements and self._bytes < self._message_size and self._status is None:
+            while self._elements and self._has_room:
                 self._take(*self._elements.popleft())
+
+    @property
+    def _has_room(self) -> bool:
+        """More may be taken: a message's size is not reached, and nothing waits behind the rows that more of them must
+        not come before."""
+        return self._bytes < self._message_size and self._status is None and not self._markers
 
     def _joined(self) -> pa.RecordBatch:
         batches, self._batches, self._bytes = self._batches, [], 0

@@ -14,7 +14,7 @@ from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.files import brief, expand
 from headgate.connectors.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
 from headgate.connectors.splits import SplitReader
-from headgate.errors import ConfigError, SourceError
+from headgate.errors import ConfigError, HeadgateError, SourceError
 from headgate.spark.dataframe import remove_folder, spill_folder
 
 _BATCH_ROWS = 16_384
@@ -68,8 +68,10 @@ class DataFrameSource(Source):
         self._folder = spill_folder(self._df.sparkSession, self._spill_dir)
         try:
             self._df.write.parquet(self._folder)
-        except Exception as error:
+            files = expand([self._folder])
+            self._splits = [part for file in files for part in pack_row_groups(file, read_footer(file)[1], _SPLIT_SIZE)]
+        except BaseException as error:
             remove_folder(self._folder)
+            if isinstance(error, HeadgateError) or not isinstance(error, Exception):
+                raise
             raise SourceError(f"the DataFrame could not be written to {self._folder}: {brief(error)}") from error
-        files = expand([self._folder])
-        self._splits = [split for file in files for split in pack_row_groups(file, read_footer(file)[1], _SPLIT_SIZE)]

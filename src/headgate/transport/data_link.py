@@ -327,4 +327,5 @@ class ConsumerEnd:
     @property
     def kernel_bytes(self) -> int:
         """Received by the kernel, and not yet read."""
-        return 0 if self._socket is None else unread(self._socket)
+        sock = self._socket  # the network thread may let go of it meanwhile
+        return 0 if sock is None else unread(sock)
