@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -381,6 +382,15 @@ def test_a_barrier_with_a_timeout_is_announced_and_passed_over_once_it_was_acted
     remote.channel.prioritise(1)
     assert [remote.poll(), remote.poll()] == [b"1", None]
     assert remote.channel.bytes_before(1) == 1
+
+
+def test_barriers_that_were_acted_upon_before_anybody_came_to_them_are_all_passed_over(remote: Remote) -> None:
+    later = replace(TIMED, id=TIMED.id + 1)
+    remote.arrive(remote.frame(b"1") + remote.frame(TIMED))
+    remote.channel.prioritise(TIMED.id)
+    remote.arrive(remote.frame(later) + remote.frame(b"2"))
+    remote.channel.prioritise(later.id)
+    assert [remote.poll(), remote.poll(), remote.poll()] == [b"1", b"2", None]
 
 
 def test_a_barrier_whose_timeout_did_not_pass_comes_in_order(remote: Remote) -> None:

@@ -14,7 +14,7 @@ from headgate.transport.network_thread import NetworkThread
 
 T = TypeVar("T")
 #: Longer than anything takes; a test that waits this long has failed.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 MakeNetwork = Callable[[str], NetworkThread]
 

@@ -383,7 +383,7 @@ def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment
     pair = make(segment=segment, exclusive=count, cap=count)
     end = pair.connect()
     go_on = threading.Event()
-    pair.consumer.network.post(lambda: bool(go_on.wait(PATIENCE)))  # type: ignore[arg-type, return-value]
+    pair.consumer.network.post(lambda: bool(go_on.wait(3 * PATIENCE)))  # type: ignore[arg-type, return-value]
     assert write_bytes(pair.producer.partition, 0, bytes(count * segment)) == count * segment
     deadline = time.monotonic() + PATIENCE
     while segment > 64 and not on(pair.producer.network, lambda: end._wants_write):

@@ -323,8 +323,8 @@ class RemoteInputChannel(InputChannel):
         return all_decompressed(buffers) or None, bool(received) or self._error is not None
 
     def _is_passed(self, event: Event) -> bool:
-        """An announced barrier that has been acted upon already."""
-        return isinstance(event, CheckpointBarrier) and event.id == self._prioritised
+        """An announced barrier that has been acted upon; one before it has been too, or it had not been sent."""
+        return isinstance(event, CheckpointBarrier) and event.id <= self._prioritised
 
     def poll_priority(self) -> Event | None:
         return self._priority.popleft() if self._priority else None

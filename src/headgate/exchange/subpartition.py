@@ -290,6 +290,8 @@ class PipelinedSubpartition:
             if not isinstance(head, EventConsumer) or not is_priority(head.event):
                 return None
             self._queue.popleft()
+            if not self._queue:
+                self._flush_requested = False
             self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         assert isinstance(head.event, CheckpointBarrier)
         return head.event

@@ -142,11 +142,11 @@ class Receiver:
     # --- the decoder's Memory
 
     def allocate(self, response: BufferResponse) -> memoryview | Later | None:
-        if response.is_event:
-            return memoryview(bytearray(response.size))
         channel = self._channels.get(response.receiver)
         if channel is None:
             return None
+        if response.is_event:
+            return memoryview(bytearray(response.size))
         segment = channel.take_segment()
         if segment is None or segment is LATER:
             return segment

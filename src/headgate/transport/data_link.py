@@ -6,6 +6,7 @@ threads over to the network thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -89,11 +90,10 @@ class ProducerEnd:
             self._close(str(error))
 
     def _refuse(self, error: ExchangeError) -> None:
-        """The peer broke the protocol: tell it, where it still listens, and close."""
-        try:
-            self._socket.send(encode(ErrorResponse(error.message)))
-        except OSError:
-            pass
+        """The peer broke the protocol: tell it, unless it would take that for the rest of a frame, and close."""
+        if not self._outgoing:
+            with contextlib.suppress(OSError):
+                self._socket.send(encode(ErrorResponse(error.message)))
         self._close(error.message)
 
     def _write(self) -> None:
