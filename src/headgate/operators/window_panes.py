@@ -50,6 +50,10 @@ class PaneState(WindowState):
 
         Pane n is in the windows from n - panes + 1 on; those up to the pane before it are that one's already.
         """
+        if not len(panes):
+            return []
+        lowest, highest = int(panes[0]) - self._panes, int(panes[-1])
+        after, last = max(after, lowest), max(lowest, min(last, highest))  # in the range of 64 bits, as panes are
         first = np.maximum(panes - self._panes + 1, after + 1)
         first[1:] = np.maximum(first[1:], panes[:-1] + 1)
         counts = np.maximum(np.minimum(panes, last) - first + 1, 0)
