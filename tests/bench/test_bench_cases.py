@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +51,7 @@ class Nothing:
 
 def test_latency_runs_from_the_due_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.record_batch({"ts": pa.array([1_000_000, 1_000_400, 999_000], pa.timestamp("us", tz="UTC"))})
-    monkeypatch.setattr("headgate.bench.due_times.time.time", lambda: 1.0015)
+    monkeypatch.setattr("headgate.bench.due_times.time", SimpleNamespace(time=lambda: 1.0015))
     operator = DueTimes(Operator, "ts", str(tmp_path))
     operator.output = operator._inner.output = Nothing()
     operator.open(OperatorContext("job", "window", 0, 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -61,10 +63,10 @@ def test_subtasks_without_a_flow_make_nothing() -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The probe's clock; a stall moves it."""
+    """The probe's clock, and nobody else's: threads of other tests may still sleep. A stall moves it."""
     clock = Clock()
-    monkeypatch.setattr("headgate.lab.probe.time.time", clock)
-    monkeypatch.setattr("headgate.lab.probe.time.sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
+    stalls = SimpleNamespace(time=clock, sleep=lambda seconds: setattr(clock, "now", clock.now + seconds))
+    monkeypatch.setattr("headgate.lab.probe.time", stalls)
     return clock
 
 

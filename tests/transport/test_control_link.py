@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -214,7 +215,7 @@ def test_a_peer_that_is_heard_is_not_lost(
     now = [100.0]
     later: list[Callable[[], None]] = []
     monkeypatch.setattr(network, "call_later", lambda delay, work: later.append(work))
-    monkeypatch.setattr("headgate.transport.control_link.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("headgate.transport.control_link.time", SimpleNamespace(monotonic=lambda: now[0]))
     end, sock = raw(heartbeat_timeout=8.0)
     now[0] = 107.0
     sock.sendall(frame(b'{"type": "x"}'))

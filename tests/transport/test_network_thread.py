@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -134,7 +135,7 @@ def test_timers_run_in_the_order_of_their_times(network: NetworkThread) -> None:
 
 def test_timers_of_one_time_run_in_the_order_set(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
-    monkeypatch.setattr("headgate.transport.network_thread.time.monotonic", lambda: 50.0)
+    monkeypatch.setattr("headgate.transport.network_thread.time", SimpleNamespace(monotonic=lambda: 50.0))
     for number in range(20):
         network.call_later(0.0, lambda number=number: ran.append(number))  # type: ignore[misc]
     on(network, lambda: None)
