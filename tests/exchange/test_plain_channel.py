@@ -11,17 +11,28 @@ import pytest
 
 from headgate.errors import ExchangeError
 from headgate.exchange.gate import InputGate
-from headgate.exchange.plain_channel import PlainInputChannel
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.spill_file import SpillFile
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.messages import BufferResponse, OfChannel, ResumeConsumption
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, encode_event
-from tests.exchange.link import OneAtATime
+from tests.exchange.link import OneAtATime, write_bytes
 from tests.memory.conftest import CheckedLocks
 
 SIZE = 8
+
+
+def taken(polled: tuple[int, list[Buffer] | Event] | None) -> bytes | Event | None:
+    """What a gate gave: an event, or the bytes of a buffer, which goes back."""
+    if polled is None or not isinstance(polled[1], list):
+        return None if polled is None else polled[1]
+    (buffer,) = polled[1]
+    data = bytes(buffer.view)
+    buffer.recycle()
+    return data
 
 
 class Fed:
@@ -69,13 +80,7 @@ class Fed:
         return self.sequence - 1
 
     def poll(self) -> bytes | Event | None:
-        polled = self.gate.poll()
-        if polled is None or not isinstance(polled[1], list):
-            return None if polled is None else polled[1]
-        (buffer,) = polled[1]
-        data = bytes(buffer.view)
-        buffer.recycle()
-        return data
+        return taken(self.gate.poll())
 
     def close(self) -> None:
         self.gate.release()
@@ -153,6 +158,119 @@ def test_a_released_channel_leaves_no_file(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before + 1 and list(tmp_path.iterdir()) == []
     fed.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+class Local:
+    """A producer of four segments and its consumer, which is in the same TaskManager."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.memory = NetworkBufferPool(4, SIZE, CheckedLocks())
+        self.pool = self.memory.create_local_pool("out", 2, 4)
+        self.partition = ResultPartition("out", 1, self.pool, 4, OneAtATime(), lambda: None, lambda: None)
+        self.gate = InputGate(lambda: None)
+        source = self.partition.subpartition(0)
+        self.channel = PlainLocalChannel(0, source, self.gate.notify, self.gate.notify_priority, folder)
+        self.gate.channels = [self.channel]
+        self.channel.start()
+
+    def data(self, data: bytes) -> None:
+        assert write_bytes(self.partition, 0, data) == len(data), "the consumer holds back its producer"
+        self.partition.flush(0)
+
+    def event(self, event: Event) -> None:
+        self.partition.write_event(0, event)
+
+    def poll(self) -> bytes | Event | None:
+        return taken(self.gate.poll())
+
+    def read(self) -> list[bytes | Event]:
+        """All there is."""
+        return list(iter(self.poll, None))
+
+    def close(self) -> None:
+        self.gate.validate()
+        self.gate.release()
+        self.partition.release()
+        self.pool.destroy()
+        self.memory.validate()
+        assert self.memory.holders() == {}
+        self.memory.close()
+
+
+def test_a_local_producer_goes_on_behind_its_barrier_and_what_it_writes_comes_back_in_order() -> None:
+    local = Local()
+    first, second = CheckpointBarrier(1, 0), CheckpointBarrier(2, 0)
+    local.data(b"before")
+    local.event(first)
+    assert local.read() == [b"before", first]
+    for number in range(10):
+        local.data(bytes([number]) * SIZE)
+        assert local.poll() is None and local.pool.in_use == 0
+    local.event(second)
+    local.data(b"behind")
+    assert local.poll() is None and local.pool.in_use == 1, "the one that is being filled"
+    assert local.channel.bytes_spilled == 10 * SIZE + 6 and local.channel.bytes_polled == 6
+    local.channel.resume()
+    assert local.read() == [*(bytes([number]) * SIZE for number in range(10)), second], "the next barrier blocks too"
+    assert local.channel.bytes_polled == 6 + 10 * SIZE
+    local.data(b"new")
+    local.event(EndOfPartition())
+    local.channel.resume()
+    assert joined(local.read()) == [b"behindnew", EndOfPartition()]
+    local.close()
+
+
+def test_any_course_of_a_local_channel_keeps_the_order_and_never_blocks_the_producer(tmp_path: Path) -> None:
+    for seed in range(8):
+        chance, local = random.Random(seed), Local(str(tmp_path))
+        written: list[bytes | Event] = []
+        read: list[bytes | Event] = []
+        checkpoint, is_blocked = 0, False
+        for _ in range(200):
+            choice = chance.random()
+            if choice < 0.5:
+                written.append(chance.randbytes(chance.randint(1, SIZE)))
+                local.data(written[-1])
+            elif choice < 0.6:
+                checkpoint += 1
+                written.append(CheckpointBarrier(checkpoint, 0))
+                local.event(written[-1])
+            elif choice < 0.7 and is_blocked:
+                is_blocked = False
+                local.channel.resume()
+            seen = local.read()
+            assert not (is_blocked and seen), "read while blocked"
+            read += seen
+            is_blocked = is_blocked or (bool(seen) and isinstance(seen[-1], CheckpointBarrier))
+            assert local.pool.in_use <= 1, "but for the one that is being filled"
+        local.event(EndOfPartition())
+        written.append(EndOfPartition())
+        while read[-1:] != [EndOfPartition()]:
+            local.channel.resume()
+            read += local.read()
+        assert joined(read) == joined(written)
+        local.close()
+
+
+def joined(items: list[bytes | Event]) -> list[bytes | Event]:
+    """The same with bytes in one piece: a segment may be read in several."""
+    whole: list[bytes | Event] = []
+    for item in items:
+        if isinstance(item, bytes) and whole and isinstance(whole[-1], bytes):
+            whole[-1] += item
+        else:
+            whole.append(item)
+    return whole
+
+
+def test_what_a_local_channel_cannot_write_is_said_and_all_memory_is_back(tmp_path: Path) -> None:
+    local = Local(str(tmp_path / "missing"))
+    local.event(CheckpointBarrier(1, 0))
+    assert isinstance(local.poll(), CheckpointBarrier)
+    local.data(b"x")
+    with pytest.raises(ExchangeError, match="cannot be written to disk: .*missing.*spill_dir"):
+        local.poll()
+    local.close()
 
 
 def test_a_spill_file_is_a_queue(tmp_path: Path) -> None:

@@ -166,6 +166,45 @@ def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def test_subtasks_that_share_a_connection_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without credit. The source writes much to one worker, then as much to the other, and so on, over one connection.
+    A barrier is behind what is due for the first, and at once at the other: there the rows that follow it fill the
+    worker's output, which the sink holds back, and its input, and so the connection, on which the first barrier is
+    still to come. The sink waits for both; its channel from the other worker must take what comes meanwhile."""
+    monkeypatch.setattr("headgate.transport.sockets.SOCKET_BUFFER", 16 << 10)
+    batch_rows = 128 << 10
+    env = environment(
+        parallelism=4,
+        segment_size=8192,
+        message_size=8192,
+        buffers_per_channel=16,
+        floating_buffers_per_gate=1,
+        max_buffers_per_channel=100,
+        flow_control=FlowControl.TCP,
+    )
+
+    def made(start: int, n: int) -> pa.RecordBatch:
+        return pa.record_batch([pa.array(np.arange(start, start + n))], schema=NUMBERS)
+
+    def in_turn(batch: pa.RecordBatch, subtasks: int) -> Any:
+        return 1 + 2 * (batch["n"].to_numpy() // batch_rows % 2)
+
+    def many(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch([pa.array(np.repeat(batch["n"].to_numpy(), 40))], schema=NUMBERS)
+
+    def to_one(batch: pa.RecordBatch, subtasks: int) -> Any:
+        return np.ones(batch.num_rows, np.int64)
+
+    source = env.from_source(hg.sources.generate(made, batch_rows=batch_rows)).set_parallelism(1)
+    workers = source.partition_by(in_turn).map_batches(many, schema=NUMBERS).name("worker").set_parallelism(4)
+    workers.partition_by(to_one).sink_to(hg.sinks.null()).set_parallelism(2)
+    job = env.execute_async()
+    eventually(lambda: is_backpressured(job, "generate[0]"), PATIENCE)
+    assert not part_of(job, job._master.inject_barrier(), "null[1]")["aborted"]
+    assert eventually(lambda: job.metrics()["tasks"]["null[1]"]["alignment_spilled_bytes"], PATIENCE) > 0
+    end(job)
+
+
 def test_a_newer_checkpoint_ends_one_that_cannot_complete_and_says_so_downstream(door: Door) -> None:
     """A priority barrier overtakes the aligned one before it."""
     env = environment(parallelism=4, segment_size=4096, message_size=4096)

@@ -84,6 +84,16 @@ class InputChannel:
         """Received and not yet polled; what a local channel reads still belongs to its producer."""
         return 0
 
+    @property
+    def bytes_spilled(self) -> int:
+        """Data bytes that went to disk while a barrier blocked the channel, in all; only without credit."""
+        return 0
+
+
+def bytes_of(polled: list[Buffer] | Event | None) -> int:
+    """The data bytes in what `poll` returned."""
+    return sum(buffer.size for buffer in polled) if isinstance(polled, list) else 0
+
 
 class LocalInputChannel(InputChannel):
     """A subpartition of the same TaskManager."""
@@ -98,15 +108,19 @@ class LocalInputChannel(InputChannel):
         self._subpartition.attach(lambda: self._notify(self.index), lambda: self._notify_priority(self.index))
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        polled, more = self._take(limit)
+        self.bytes_polled += bytes_of(polled)
+        return polled, more
+
+    def _take(self, limit: int) -> tuple[list[Buffer] | Event | None, bool]:
+        """What the subpartition has."""
         polls = self._subpartition.poll(limit)
         if not polls:
             return None, False
         more = polls[-1].next_is_event is not None
         if polls[0].is_event:
             return decode_event(polls[0].buffer.view), more
-        buffers = [polled.buffer for polled in polls]
-        self.bytes_polled += sum(buffer.size for buffer in buffers)
-        return all_decompressed(buffers), more
+        return all_decompressed([polled.buffer for polled in polls]), more
 
     def poll_priority(self) -> Event | None:
         return self._subpartition.poll_priority()

@@ -1,15 +1,23 @@
-"""The remote channel of a connection without credit: it aligns barriers at the consumer, as Flink did before 1.5.
+"""The channels of an exchange without credit: they align barriers at the consumer, as Flink did before 1.5.
 
 Data of a blocked channel cannot stay where they are. In the gate's buffers, or in the socket, they would stop the
-channels whose barriers are still to come, and a pipeline would wait for itself (`research/flink.md` 7). So the producer
-is told to go on at once, and what comes behind the barrier goes to disk until the task goes on with the channel.
+channels whose barriers are still to come, and so would a producer that stands still behind its barrier, since the data
+of its own input stay in a socket then: a pipeline would wait for itself (`research/flink.md` 7). So the producer goes
+on at once, and what comes behind the barrier goes to disk until the task goes on with the channel.
 """
 
 from __future__ import annotations
 
-from headgate.errors import ExchangeError
-from headgate.exchange.channels import BuffersOf, Connection, NotifyGate, RemoteInputChannel
-from headgate.exchange.spill_file import SpillFile
+from headgate.exchange.alignment_spill import AlignmentSpill
+from headgate.exchange.blocking import Subpartition
+from headgate.exchange.channels import (
+    BuffersOf,
+    Connection,
+    LocalInputChannel,
+    NotifyGate,
+    RemoteInputChannel,
+    bytes_of,
+)
 from headgate.memory.buffer import Buffer
 from headgate.protocol.messages import BufferResponse, ResumeConsumption
 from headgate.records.events import Event, blocks, decode_event
@@ -29,9 +37,7 @@ class PlainInputChannel(RemoteInputChannel):
         spill_folder: str | None,
     ) -> None:
         super().__init__(index, address, buffers_of, notify, notify_priority, connection)
-        self._blocked = False
-        self._spilled = SpillFile(spill_folder)
-        self.bytes_spilled = 0
+        self._alignment = AlignmentSpill(spill_folder)
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
         """The network thread: behind a barrier the producer does not wait for the task."""
@@ -42,40 +48,86 @@ class PlainInputChannel(RemoteInputChannel):
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         """As `RemoteInputChannel.poll`; while the channel is blocked there is nothing, and what has come goes to disk.
         Raises ExchangeError when it cannot."""
-        if self._blocked:
-            self._spill()
+        alignment, received = self._alignment, self._received
+        if alignment.is_blocked:
+            while received:
+                alignment.append(received.popleft())
             if self._error is not None:
                 raise self._error
             return None, False
-        polled, more = (self._unspill(), True) if self._spilled else super().poll(limit)
-        self._blocked = isinstance(polled, Event) and blocks(polled)
+        if not alignment:
+            polled, more = super().poll(limit)
+        else:
+            polled, more = alignment.popleft(), True
+            self.bytes_polled += bytes_of(polled)
+        alignment.given(polled)
         return polled, more
-
-    def _spill(self) -> None:
-        received = self._received
-        try:
-            while received:
-                item = received.popleft()
-                if isinstance(item, Buffer):
-                    self.bytes_spilled += item.size
-                self._spilled.append(item)
-        except OSError as error:
-            raise ExchangeError(
-                f"data behind a barrier cannot be written to disk: {error}; let spill_dir name a folder with room"
-            ) from error
-
-    def _unspill(self) -> list[Buffer] | Event:
-        item = self._spilled.popleft()
-        if isinstance(item, Event):
-            return item
-        self.bytes_polled += item.size
-        return [item]
 
     def resume(self) -> None:
         """Go on behind the barrier: what was spilled comes first. The producer has long gone on."""
-        self._blocked = False
+        self._alignment.is_blocked = False
         self._notify(self.index)
 
     def release(self) -> None:
         super().release()
-        self._spilled.close()
+        self._alignment.close()
+
+    @property
+    def bytes_spilled(self) -> int:
+        return self._alignment.bytes_spilled
+
+
+class PlainLocalChannel(LocalInputChannel):
+    """As under credit, but for what follows an aligned barrier. `spill_folder` None is the system's."""
+
+    def __init__(
+        self,
+        index: int,
+        subpartition: Subpartition,
+        notify: NotifyGate,
+        notify_priority: NotifyGate,
+        spill_folder: str | None,
+    ) -> None:
+        super().__init__(index, subpartition, notify, notify_priority)
+        self._alignment = AlignmentSpill(spill_folder)
+
+    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        """As `LocalInputChannel.poll`; while the channel is blocked there is nothing, and what is there goes to disk.
+        Raises ExchangeError when it cannot."""
+        alignment = self._alignment
+        if alignment.is_blocked:
+            return None, self._spill()
+        if not alignment:
+            polled, more = super().poll(limit)
+        else:
+            polled, more = alignment.popleft(), True
+            self.bytes_polled += bytes_of(polled)
+        alignment.given(polled)
+        return polled, more
+
+    def _take(self, limit: int) -> tuple[list[Buffer] | Event | None, bool]:
+        """Behind a barrier the producer does not wait for the task."""
+        polled, more = super()._take(limit)
+        if isinstance(polled, Event) and blocks(polled):
+            self._subpartition.resume()
+        return polled, more
+
+    def _spill(self) -> bool:
+        """One buffer or event, so that other channels have their turn; returns whether there is more."""
+        polled, more = self._take(1)
+        if polled is not None:
+            self._alignment.append(polled[0] if isinstance(polled, list) else polled)
+        return more
+
+    def resume(self) -> None:
+        """Go on behind the barrier: what was spilled comes first. The producer has long gone on."""
+        self._alignment.is_blocked = False
+        self._notify(self.index)
+
+    def release(self) -> None:
+        super().release()
+        self._alignment.close()
+
+    @property
+    def bytes_spilled(self) -> int:
+        return self._alignment.bytes_spilled

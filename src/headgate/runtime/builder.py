@@ -16,6 +16,7 @@ from headgate.config import Config, FlowControl
 from headgate.connectors.base import ReaderContext, SourceReader
 from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
 from headgate.errors import HeadgateError
+from headgate.exchange.blocking import Subpartition
 from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
 from headgate.exchange.files import local_folder
 from headgate.exchange.gate import InputGate
@@ -23,7 +24,7 @@ from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.pending import PendingBudget
-from headgate.exchange.plain_channel import PlainInputChannel
+from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.selectors import (
     Broadcast,
     ChannelSelector,
@@ -365,13 +366,20 @@ class _TaskAssembly:
             if plan.place(channel.producer) == here.index:
                 partition = self._builder.partitions[edge.id, channel.producer]
                 source = partition.subpartitions[channel.subpartition]
-                channels.append(LocalInputChannel(number, source, gate.notify, gate.notify_priority))
+                channels.append(self._local_channel(number, source, gate))
             else:
                 assert pool is not None
                 buffers_of = self._channel_buffers(pool, f"{name}, exclusive")
                 channels.append(self._remote_channel(number, edge, channel, buffers_of, gate))
         gate.channels = channels
         return gate
+
+    def _local_channel(self, number: int, source: Subpartition, gate: InputGate) -> LocalInputChannel:
+        arguments = number, source, gate.notify, gate.notify_priority
+        config = self._here.config
+        if config.flow_control is FlowControl.CREDIT:
+            return LocalInputChannel(*arguments)
+        return PlainLocalChannel(*arguments, local_folder(config.spill_dir))
 
     def _gate_pool(self, channels: int, name: str) -> LocalBufferPool:
         """What the remote channels of a gate share: without credit, all they have."""

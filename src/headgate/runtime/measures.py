@@ -123,6 +123,7 @@ def _task(built: BuiltTask) -> Metrics:
         "gathering_bytes": built.gathering.memory_bytes if built.gathering is not None else 0,
         "gathering_file_bytes": built.gathering.file_bytes if built.gathering is not None else 0,
         "messages_spilled": built.gathering.messages_spilled if built.gathering is not None else 0,
+        "alignment_spilled_bytes": sum(channel.bytes_spilled for channel in built.channels),
     }
 
 
