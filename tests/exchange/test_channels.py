@@ -12,6 +12,7 @@ from headgate.errors import ExchangeError, TaskManagerLost
 from headgate.exchange.channels import LocalInputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pool_usage import Usage, exclusive_usage, floating_usage, output_usage
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
@@ -496,3 +497,34 @@ def test_a_channel_released_before_it_was_requested_cancels_nothing(remote: Remo
     other.release()
     floating.destroy()
     assert remote.posted == []
+
+
+# ---- how full pools are
+
+
+def test_the_usage_of_an_output_is_its_segments_that_hold_data(local: Local) -> None:
+    assert output_usage([local.pool]).ratio == 0
+    local.write(bytes(3 * SIZE))
+    assert output_usage([local.pool]) == Usage(3, 4) and output_usage([local.pool]).ratio == 0.75
+    assert exclusive_usage([local.channel]) == floating_usage([], [local.channel]) == Usage()
+    assert Usage().ratio == 0, "a task without buffers"
+    local.read()
+    assert output_usage([local.pool]) == Usage(0, 4)
+
+
+def test_the_usage_of_an_input_leaves_out_buffers_that_stand_ready(remote: Remote) -> None:
+    def usage() -> tuple[Usage, Usage]:
+        return exclusive_usage([remote.channel]), floating_usage([remote.floating], [remote.channel])
+
+    assert usage() == (Usage(0, 2), Usage(0, 3))
+    remote.arrive(remote.frame(b"1", backlog=3))
+    assert remote.floating.in_use == 3 and usage() == (Usage(1, 2), Usage(0, 3)), "floating ones stand ready"
+    remote.arrive(remote.frame(b"2", backlog=2) + remote.frame(b"3", backlog=1))
+    assert usage() == (Usage(1, 2), Usage(2, 3))
+    assert sum(usage(), Usage()).ratio == 3 / 5
+    remote.arrive(remote.frame(b"4") + remote.frame(b"5"))
+    assert usage() == (Usage(2, 2), Usage(3, 3))
+    assert [remote.poll() for _ in range(5)] == [b"1", b"2", b"3", b"4", b"5"]
+    assert usage() == (Usage(0, 2), Usage(0, 3))
+    remote.channel.release()
+    assert usage() == (Usage(0, 2), Usage(0, 3))

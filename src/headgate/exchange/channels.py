@@ -80,6 +80,21 @@ class InputChannel:
         return 0
 
     @property
+    def exclusive_buffers(self) -> int:
+        """Buffers that belong to the channel alone; none to one that reads what its producer holds."""
+        return 0
+
+    @property
+    def free_exclusive_buffers(self) -> int:
+        """Of these, how many stand ready for data."""
+        return 0
+
+    @property
+    def free_floating_buffers(self) -> int:
+        """Buffers taken from the gate's pool that stand ready for data."""
+        return 0
+
+    @property
     def queued_bytes(self) -> int:
         """Received and not yet polled; what a local channel reads still belongs to its producer."""
         return 0
@@ -158,6 +173,12 @@ class ChannelBuffers(Protocol):
 
     @property
     def initial_credit(self) -> int: ...
+
+    @property
+    def free_exclusive(self) -> int: ...
+
+    @property
+    def free_floating(self) -> int: ...
 
     def take(self) -> MemorySegment | Later | None: ...
 
@@ -382,3 +403,15 @@ class RemoteInputChannel(InputChannel):
     @property
     def queued_bytes(self) -> int:
         return sum(item.size for item in tuple(self._received) if isinstance(item, Buffer))
+
+    @property
+    def exclusive_buffers(self) -> int:
+        return self._buffers.initial_credit
+
+    @property
+    def free_exclusive_buffers(self) -> int:
+        return self._buffers.free_exclusive
+
+    @property
+    def free_floating_buffers(self) -> int:
+        return self._buffers.free_floating

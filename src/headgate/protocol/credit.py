@@ -95,6 +95,16 @@ class BufferManager:
         """Buffers that are empty and held by this channel, those reserved for what is expected included."""
         return len(self._exclusive) + len(self._floating) + self._reserved
 
+    @property
+    def free_exclusive(self) -> int:
+        """Exclusive buffers that stand ready for data; all of them once released."""
+        return self.initial_credit if self._released else len(self._exclusive)
+
+    @property
+    def free_floating(self) -> int:
+        """Floating buffers that stand ready for data."""
+        return len(self._floating)
+
     def validate(self) -> None:
         """Raises AssertionError unless every free buffer is in its place and credit stands for free buffers only."""
         with self._lock:

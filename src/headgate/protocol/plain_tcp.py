@@ -53,6 +53,7 @@ class SharedBuffers:
     __slots__ = ("_lock", "_offered", "_on_buffer", "_pool", "_released", "_waiting")
 
     initial_credit: Final = 0
+    free_exclusive: Final = 0
 
     def __init__(self, pool: LocalBufferPool, on_buffer: Callable[[], None], lock_factory: LockFactory) -> None:
         self._pool = pool
@@ -84,6 +85,11 @@ class SharedBuffers:
             self._offered = segment
         self._on_buffer()
         return True
+
+    @property
+    def free_floating(self) -> int:
+        """Whether a buffer stands ready for the frame that waits."""
+        return int(self._offered is not None)
 
     def reserve(self, count: int) -> list[MemorySegment]:
         """Up to `count` buffers for data that are expected in the next read."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.exchange.pool_usage import exclusive_usage, floating_usage, output_usage
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import MIN_TIME, Operator
 from headgate.operators.window import WindowAggregate
@@ -114,6 +115,7 @@ def _task(built: BuiltTask) -> Metrics:
         debloated["time_to_consume_s"] = built.debloating.time_to_consume
     return {
         **debloated,
+        **_pool_usage(built),
         "name": task.name,
         "idle_s": task.times.seconds(Wait.IDLE),
         "soft_backpressured_s": task.times.seconds(Wait.SOFT),
@@ -124,6 +126,16 @@ def _task(built: BuiltTask) -> Metrics:
         "gathering_file_bytes": built.gathering.file_bytes if built.gathering is not None else 0,
         "messages_spilled": built.gathering.messages_spilled if built.gathering is not None else 0,
         "alignment_spilled_bytes": sum(channel.bytes_spilled for channel in built.channels),
+    }
+
+
+def _pool_usage(built: BuiltTask) -> Metrics:
+    floating, exclusive = floating_usage(built.floating_pools, built.channels), exclusive_usage(built.channels)
+    return {
+        "out_pool_usage": output_usage(partition.pool for partition in built.partitions).ratio,
+        "in_pool_usage": (floating + exclusive).ratio,
+        "input_floating_usage": floating.ratio,
+        "input_exclusive_usage": exclusive.ratio,
     }
 
 
