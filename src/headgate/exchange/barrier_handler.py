@@ -3,7 +3,8 @@
 *Aligned*: a barrier blocks its channel (the producer sends nothing behind it) until all open channels have delivered
 theirs; then the checkpoint is triggered and all go on. *Overtaking*: a priority barrier, or a timeout, triggers it at
 once; what the channels deliver before their own barriers belongs to it, and blocked ones go on when the last barrier is
-in. A newer checkpoint, or a cancel marker, ends the one under way. Source: `research/flink.md` 5.2.
+in. A newer checkpoint, or a cancel marker, ends the one under way. Flink's is
+SingleCheckpointBarrierHandler (FLIP-76).
 
 `_RULES` says what is done with each input in each state, by whether its checkpoint is older than, the same as or newer
 than the one under way.

@@ -3,7 +3,7 @@
 It takes buffers as a pipelined one does and writes each, once it is full, behind those of its siblings; the segment
 goes back at once, so the task is held back by nothing but the disk. Nobody may read before the end of the partition.
 Then the reader's poll makes buffers that lie in the file: remote ones are sent from it by the kernel, local ones are
-read in place. Rules: `research/flink.md` 3.1.
+read in place. Flink has this as BoundedBlockingSubpartition, and one file for all as SortMergeResultPartition.
 """
 
 from __future__ import annotations

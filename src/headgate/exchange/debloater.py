@@ -1,6 +1,6 @@
 """Buffer debloating: how large buffers have to be for what is in flight to be about `target` seconds of work.
 
-Rule, defaults and vectors are Flink's (`research/flink.md` 1.7, FLIP-183). Pure: throughput and the number of buffers
+Rule, defaults and vectors are Flink's (BufferDebloater, FLIP-183). Pure: throughput and the number of buffers
 in use come in, the size to announce to the producers comes out. The number of buffers and their memory stay as they
 are; only so much of each is filled.
 """

@@ -15,7 +15,7 @@ def _tell_nobody() -> None: ...
 
 class InputGate:
     """Channels with data stand in one queue, once each; a poll takes one buffer of the first and, if it has more, puts
-    it at the end, so none starves (`research/flink.md` 2.5). A channel that is alone has all the turns.
+    it at the end, so none starves (Flink: SingleInputGate). A channel that is alone has all the turns.
 
     `on_data` is called, from any thread, when a channel joins the queue. There is no lock: a channel is taken off the
     queue *before* its data are looked at, so data that come after that look put it back, and a channel that two

@@ -2,8 +2,8 @@
 
 Data of a blocked channel cannot stay where they are. In the gate's buffers, or in the socket, they would stop the
 channels whose barriers are still to come, and so would a producer that stands still behind its barrier, since the data
-of its own input stay in a socket then: a pipeline would wait for itself (`research/flink.md` 7). So the producer goes
-on at once, and what comes behind the barrier goes to disk until the task goes on with the channel.
+of its own input stay in a socket then: a pipeline would wait for itself. So the producer goes on at once, and what
+comes behind the barrier goes to disk until the task goes on with the channel (Flink: BarrierBuffer and BufferSpiller).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Broadcast:
 
 
 class KeyGroups:
-    """Rows of one key always to the same channel: hash -> key group -> channel (`research/flink.md` 3.6)."""
+    """Rows of one key always to the same channel: hash -> key group -> channel (Flink: KeyGroupRangeAssignment)."""
 
     def __init__(self, keys: Sequence[str], channels: int, max_parallelism: int) -> None:
         self._keys = tuple(keys)

@@ -52,7 +52,7 @@ class ExecutionPlan:
 
 def neighbours(subtask: int, subtasks: int, others: int) -> range:
     """The subtasks among `others` that a pointwise edge joins with one of `subtasks`: even shares where there are more
-    of them, and one where there are fewer. The same from both ends (`research/flink.md` 3.6)."""
+    of them, and one where there are fewer. The same from both ends (Flink: EdgeManagerBuildUtil)."""
     if others < subtasks:
         only = ((subtask + 1) * others - 1) // subtasks
         return range(only, only + 1)

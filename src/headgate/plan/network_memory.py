@@ -1,6 +1,6 @@
 """How many network buffers a plan needs: the sizes of its pools, and the sum for each TaskManager before any runs.
 
-The rules are those of `research/flink.md` 1.4.
+The rules are those of Flink's NettyShuffleUtils and GateBuffersSpec.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Backoff:
-    """The waits of one request, seconds (`research/flink.md` 1.1: 100 ms to 10 s)."""
+    """The waits of one request, seconds (Flink: `taskmanager.network.request-backoff`, 100 ms to 10 s)."""
 
     __slots__ = ("_longest", "_next")
 

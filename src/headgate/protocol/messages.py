@@ -1,7 +1,7 @@
 """The messages of a data link and their bytes.
 
 Frame: `length u32 | magic u32 | message id u8 | body`, big-endian; `length` counts the whole frame. Ids are those of
-`research/flink.md` 2.1. `receiver` is a number the consumer chose for an input channel, unique on its connection.
+Flink's NettyMessage. `receiver` is a number the consumer chose for an input channel, unique on its connection.
 Data flow from producer (P) to consumer (C); requests and credit the other way.
 """
 

@@ -1,6 +1,6 @@
 """What the producer's end of a link has framed and the socket has not taken yet; no I/O.
 
-Two marks, as Netty's outbound buffer has them (`research/flink.md` 2.4): from `HIGH_MARK` unwritten bytes on nothing is
+Two marks, as Flink's NettyServer sets them for Netty's outbound buffer: from `HIGH_MARK` unwritten bytes on nothing is
 added, and again only below `LOW_MARK`. So a socket whose peer does not read stops the sender, and one that goes on is
 never without work.
 """

@@ -1,4 +1,4 @@
-"""Plain TCP: the data plane without credit, as Flink's was before 1.5 (`research/flink.md` 7).
+"""Plain TCP: the data plane without credit, as Flink's was before 1.5 (FLINK-7282).
 
 1. The producer sends whatever its subpartitions have, until the socket is above its high mark (`outgoing.py`).
 2. The consumer takes a buffer of the gate's shared pool for each data frame that arrives. When there is none the frame

@@ -1,6 +1,6 @@
 """Stream elements: what flows between tasks in data buffers, in order with the records. Events are in `events`.
 
-Tags are those of `research/flink.md` section 4. A record batch is an element too and has no class of its own here: it
+Tags are those of Flink's StreamElementSerializer. A record batch is an element too and has no class of its own here: it
 is a `pyarrow.RecordBatch`.
 """
 

@@ -1,7 +1,7 @@
 """Events: what ends or divides the elements before it on its channel. Each travels in a buffer of its own, holds no
 segment and needs no credit.
 
-Bytes: `tag i32 | body`, tags of `research/flink.md` section 4. Ids are whole numbers from 1 on; times are microseconds.
+Bytes: `tag i32 | body`, tags of Flink's EventSerializer. Ids are whole numbers from 1 on; times are microseconds.
 """
 
 from __future__ import annotations
