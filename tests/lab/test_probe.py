@@ -10,7 +10,7 @@ import pytest
 
 from headgate.connectors.base import ReaderContext, WriterContext
 from headgate.lab.flows import BATCH_ROWS, PAYLOAD, SCHEMA, Flow, Flows, by_target
-from headgate.lab.probe import Probe, Stall
+from headgate.lab.probe import Gap, Probe, Stall
 
 
 class Clock:
@@ -28,9 +28,9 @@ def _reader(flow: Flow, clock: Clock, seconds: float = 1.0, subtask: int = 0):  
     return Flows({0: flow}, seconds).reader(context)
 
 
-def _rows(due: list[int]) -> pa.RecordBatch:
+def _rows(due: list[int], sources: list[int]) -> pa.RecordBatch:
     body = pa.array([bytes(PAYLOAD)] * len(due), pa.binary(PAYLOAD))
-    return pa.record_batch([pa.array(due), pa.array([3] * len(due)), body], schema=SCHEMA)
+    return pa.record_batch([pa.array(due), pa.array(sources), pa.array([3] * len(due)), body], schema=SCHEMA)
 
 
 def test_paced_rows_keep_their_due_times_when_the_source_is_late() -> None:
@@ -70,11 +70,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def _watch(probe: Probe, clock: Clock, batches: list[tuple[float, list[int]]]) -> None:
+def _watch(probe: Probe, clock: Clock, batches: list[tuple[float, list[int]]], sources: tuple[int, ...] = (0,)) -> None:
     writer = probe.writer(WriterContext("job", "probe", 3, 4, SCHEMA, lambda batch: None))
     for moment, due in batches:
         clock.now = max(clock.now, moment)
-        writer.write(_rows(due))
+        writer.write(_rows(due, [sources[row % len(sources)] for row in range(len(due))]))
     probe.commit([None, writer.finish()])
 
 
@@ -97,5 +97,23 @@ def test_the_sources_stop_shows_in_what_it_made(clock: Clock) -> None:
     _watch(probe, clock, [(1000 + at / 1e6, [start + at] * 10) for at in moments])
     seen = probe.seen[3]
     assert seen.stalled == (pytest.approx(0.1), pytest.approx(2.1))
-    assert seen.gap == (pytest.approx(0.18), pytest.approx(2.1))
-    assert seen.in_flight == 20
+    assert seen.gaps == {0: Gap(pytest.approx(0.18), pytest.approx(2.1), 20)}
+
+
+def test_each_sources_stop_is_its_own(clock: Clock) -> None:
+    probe = Probe({3: Stall(after=0.1, seconds=2.0)})
+    start = 1_000_000_000
+    mixed = [(0, 10_000), (100_000, 120_000), (150_000, 190_000), (2_100_000, 2_200_000)]  # two rows to a batch
+    _watch(probe, clock, [(1000 + max(at) / 1e6, [start + due for due in at]) for at in mixed], sources=(0, 2))
+    gaps = probe.seen[3].gaps
+    assert gaps[0] == Gap(pytest.approx(0.15), pytest.approx(2.1), 1)
+    assert gaps[2] == Gap(pytest.approx(0.19), pytest.approx(2.2), 1)
+
+
+def test_a_stall_that_burns_takes_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 1.0, 1.9, 2.0])
+    clock = SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: next(moments))
+    monkeypatch.setattr("headgate.lab.probe.time", clock)
+    writer = Probe({3: Stall(0.0, 2.0, burns=True)}).writer(WriterContext("job", "probe", 3, 4, SCHEMA, print))
+    writer.write(_rows([1_000_000_000], [0]))
+    assert list(moments) == []

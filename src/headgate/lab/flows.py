@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 
-#: `due` is when the row ought to leave, microseconds since the epoch (at full speed: when it was made); `to` is the
-#: subtask it goes to; the payload makes a row as large as rows are.
-PAYLOAD = 112
-SCHEMA = pa.schema([("due", pa.int64()), ("to", pa.int64()), ("payload", pa.binary(PAYLOAD))])
-ROW_BYTES = 8 + 8 + PAYLOAD
+#: `due` is when the row ought to leave, microseconds since the epoch (at full speed: when it was made); `source` is the
+#: subtask that made it, `to` the one it goes to; the payload makes a row as large as rows are.
+PAYLOAD = 104
+SCHEMA = pa.schema([("due", pa.int64()), ("source", pa.int64()), ("to", pa.int64()), ("payload", pa.binary(PAYLOAD))])
+ROW_BYTES = 3 * 8 + PAYLOAD
 BATCH_ROWS = 1024
 
 _US = 1_000_000
@@ -73,6 +73,7 @@ class _FlowReader(SourceReader):
         self._rows = None if flow.rate is None else int(flow.rate * seconds)
         #: A paced batch spans a millisecond, as those of `generate` do.
         self._step = BATCH_ROWS if flow.rate is None else min(BATCH_ROWS, max(1, int(flow.rate / 1000)))
+        self._source: Any = pa.array(np.full(BATCH_ROWS, context.subtask))
         self._to: Any = pa.array(np.resize(np.array(flow.to), BATCH_ROWS))
         body = pa.py_buffer(np.arange(BATCH_ROWS * PAYLOAD).astype(np.uint8))
         self._payload: Any = pa.Array.from_buffers(pa.binary(PAYLOAD), BATCH_ROWS, [None, body])
@@ -102,5 +103,5 @@ class _FlowReader(SourceReader):
     def _batch(self, due: npt.NDArray[np.int64]) -> pa.RecordBatch:
         n = len(due)
         return pa.RecordBatch.from_arrays(
-            [pa.array(due), self._to.slice(0, n), self._payload.slice(0, n)], schema=SCHEMA
+            [pa.array(due), *(column.slice(0, n) for column in (self._source, self._to, self._payload))], schema=SCHEMA
         )

@@ -2,11 +2,14 @@
 
 A.1 -> B.3 and A.2 -> B.4, both A in one TaskManager and both B in the other. Both flows run at half of what they carry
 together at full speed; then B.4 takes nothing for some seconds. What counts begins a second after that.
+
+Beside that, what no flow control can promise is measured: a stall of B.4 that burns Python takes from B.3 the
+interpreter which both share; and in an all-to-all exchange every writer must stand in the end (`all_to_all.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
@@ -14,9 +17,10 @@ from statistics import median
 from headgate.bench.options import Options
 from headgate.bench.report import Figure, Skipped, ratios
 from headgate.errors import ConfigError, HeadgateError
+from headgate.lab import all_to_all
 from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes, spark
-from headgate.lab.probe import WINDOW, Probe, Seen, Stall
+from headgate.lab.probe import Probe, Seen, Stall
 from headgate.lab.report import Experiment, Plot, Series
 
 #: With credit B.3 keeps this share of its rate, and its p99 grows by no more than this factor. Over plain TCP it falls
@@ -24,6 +28,7 @@ from headgate.lab.report import Experiment, Plot, Series
 KEEPS, GROWS = 0.95, 2.0
 FALLS = 0.1
 SHARE = 0.5
+BURNING = "credit, processes, stall burns Python"
 ROUNDS = 3
 
 
@@ -71,8 +76,7 @@ class Rounds:
         self.during.append(seen.rate(*during))
         self.p99_before.append(seen.latency(99, *before))
         self.p99_during.append(seen.latency(99, *during))
-        shown = seen.came[: round(times.end / WINDOW)]
-        self.came = Series(name, tuple(WINDOW * at for at in range(len(shown))), tuple((shown / WINDOW).tolist()))
+        self.came = seen.curve(name, times.end)
 
     @property
     def kept(self) -> tuple[float, ...]:
@@ -94,9 +98,12 @@ class Rounds:
 
 
 def run(options: Options) -> Experiment:
-    """Every mode in every place, in turn, round by round; the quick slice stays in processes."""
+    """Every mode in every place, in turn, round by round; the quick slice stays in processes, as do the stall that
+    burns Python and the all-to-all exchange."""
     times, rounds = (QUICK, 1) if options.quick else (FULL, ROUNDS)
     outcomes: dict[tuple[str, str], Rounds] = {}
+    burning = Rounds()
+    shared: dict[str, list[all_to_all.Standing]] = {mode: [] for mode in MODES}
     skipped: list[Skipped] = []
     with ExitStack() as stack:
         places: dict[str, Place] = {"processes": processes}
@@ -111,14 +118,19 @@ def run(options: Options) -> Experiment:
                     options.say(f"isolation: round {number + 1}, {where}, {mode}")
                     outcome = outcomes.setdefault((where, mode), Rounds())
                     outcome.add(f"{mode}, {where}", one_round(place, mode, times), times)
-    return report(outcomes, times, tuple(skipped))
+            options.say(f"isolation: round {number + 1}, {BURNING}")
+            burning.add(BURNING, one_round(processes, "credit", times, burns=True), times)
+            for mode, standings in shared.items():
+                options.say(f"isolation: round {number + 1}, {mode}, all to all")
+                standings.append(all_to_all.one_round(processes, mode, times.before, times.stalled))
+    return report(outcomes, burning, shared, times, tuple(skipped))
 
 
-def one_round(place: Place, mode: str, times: Times) -> Seen:
+def one_round(place: Place, mode: str, times: Times, *, burns: bool = False) -> Seen:
     """Find the capacity, then stall B.4 beside paced flows; what B.3 saw. Raises HeadgateError if nothing was shown."""
     full = observe(place, mode, None, times.capacity, {})
     rate = SHARE * full[B3].rate(times.capacity / 3, times.capacity)
-    stall = Stall(after=times.stall_at, seconds=times.settling + times.stalled)
+    stall = Stall(times.stall_at, times.settling + times.stalled, burns)
     seen = observe(place, mode, rate, times.end, {B4: stall})
     if seen[B4].stalled is None or seen[B4].rate(times.counts_from, times.end) > 0:
         raise HeadgateError("isolation: B.4 did not stall, so nothing was shown")
@@ -139,21 +151,28 @@ def observe(
     return probe.seen
 
 
-def report(outcomes: Mapping[tuple[str, str], Rounds], times: Times, skipped: tuple[Skipped, ...]) -> Experiment:
-    """Figures and verdict of all places and modes."""
+def report(
+    outcomes: Mapping[tuple[str, str], Rounds],
+    burning: Rounds,
+    shared: Mapping[str, Sequence[all_to_all.Standing]],
+    times: Times,
+    skipped: tuple[Skipped, ...],
+) -> Experiment:
+    """Figures and verdict of all places and modes. The stall that burns Python has none."""
     figures = [figure for (where, mode), rounds in outcomes.items() for figure in rounds.figures(f"{mode}, {where}")]
-    curves = tuple(rounds.came for rounds in outcomes.values() if rounds.came is not None)
+    figures += burning.figures(BURNING) + all_to_all.figures(shared)
+    curves = tuple(rounds.came for rounds in (*outcomes.values(), burning) if rounds.came is not None)
     marks = ((times.stall_at, "B.4 stalls"), (times.counts_from, "counts"))
     plot = Plot("B.3, last round", "time, s", "rows/s", curves, marks=marks)
     return Experiment(
         "isolation",
         f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x; over plain TCP it "
-        f"falls under {FALLS:.0%}",
-        all(_met(mode, rounds) for (_, mode), rounds in outcomes.items()),
+        f"falls under {FALLS:.0%}; in an all-to-all exchange every writer stands in the end",
+        all(_met(mode, rounds) for (_, mode), rounds in outcomes.items()) and all_to_all.is_met(shared),
         tuple(figures),
         {"paced at": SHARE, "bytes per row": ROW_BYTES, "seconds stalled": times.settling + times.stalled},
         skipped,
-        (plot,),
+        (plot, all_to_all.plot(shared, times.before)),
     )
 
 

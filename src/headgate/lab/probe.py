@@ -1,4 +1,4 @@
-"""The lab's sink: when rows came, how late each was, and what the source did while this sink stood still.
+"""The lab's sink: when rows came, how late each was, and what the sources did while a sink stood still.
 
 Latencies of all rows are counted by the moment the row was due; what subtasks saw comes back to the
 driver when the job ends.
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.lab.latencies import BUCKETS, Counts, buckets, percentile
+from headgate.lab.report import Series
 
 #: Seconds that are counted together.
 WINDOW = 0.1
@@ -33,6 +34,20 @@ class Stall:
     burns: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The longest time in which a source made no row, if it made them at full speed: seconds since `Seen.start`."""
+
+    begin: float
+    end: float
+    #: Rows that were made before it and came after this subtask's stall had begun: in flight when the source stood.
+    in_flight: int
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
 @dataclass(slots=True)
 class Seen:
     """What one subtask of the sink saw. Times are seconds since `start`; windows are of 0.1 s."""
@@ -46,10 +61,8 @@ class Seen:
     late: Counts
     #: When its stall began and ended; None without.
     stalled: tuple[float, float] | None
-    #: The longest time in which the source made no row, if it made them at full speed: from when to when.
-    gap: tuple[float, float]
-    #: Rows that were made before the gap and came after the stall had begun: in flight when the source stood.
-    in_flight: int
+    #: By the source's subtask.
+    gaps: Mapping[int, Gap]
 
     def rate(self, begin: float, end: float) -> float:
         """Rows/s that came between two times."""
@@ -58,6 +71,11 @@ class Seen:
     def latency(self, percent: float, begin: float, end: float) -> float:
         """Milliseconds, of all rows that were due between two times; nan without any."""
         return percentile(self.late[round(begin / WINDOW) : round(end / WINDOW)].sum(axis=0), percent)
+
+    def curve(self, name: str, end: float) -> Series:
+        """Rows/s over the time until `end`."""
+        shown = self.came[: round(end / WINDOW)]
+        return Series(name, tuple(WINDOW * at for at in range(len(shown))), tuple((shown / WINDOW).tolist()))
 
 
 class Probe(Sink):
@@ -95,6 +113,25 @@ class _Table:
         self.counts[window : window + len(rows)] += rows
 
 
+@dataclass(slots=True)
+class _Producer:
+    """Rows of one are made in order, so the longest step between two batches' times is when it stood."""
+
+    last_due: int
+    gap: tuple[int, int] = (0, 0)
+    in_flight: int = 0
+    since_stall: int = 0
+
+    def follow(self, due: Counts, stalled: bool) -> None:
+        first = int(due[0])
+        if first - self.last_due > self.gap[1] - self.gap[0]:
+            self.gap = (self.last_due, first)
+            self.in_flight = self.since_stall
+        self.last_due = int(due[-1])
+        if stalled:
+            self.since_stall += len(due)
+
+
 class _Watcher(SinkWriter):
     def __init__(self, subtask: int, stall: Stall | None, drain: float | None) -> None:
         self._subtask = subtask
@@ -104,18 +141,16 @@ class _Watcher(SinkWriter):
         self._came = _Table(1)
         self._late = _Table(BUCKETS)
         self._stalled: tuple[float, float] | None = None
-        self._last_due = 0
-        self._gap = (0, 0)
-        self._in_flight = self._since_stall = 0
+        self._producers: dict[int, _Producer] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         due = batch.column("due").to_numpy()
         now = round(time.time() * _US)
         if self._start is None:
-            self._start = self._last_due = int(due[0])
+            self._start = int(due[0])
         self._came.add((now - self._start) // _WINDOW_US, np.array([[len(due)]]))
         self._count_latencies(now, due - self._start)
-        self._follow_source(due)
+        self._follow_sources(batch.column("source").to_numpy(), due)
         if self._stall is not None and now >= self._start + self._stall.after * _US:
             stall, self._stall = self._stall, None
             _wait(stall)
@@ -131,15 +166,11 @@ class _Watcher(SinkWriter):
         counts = np.bincount((window - first) * BUCKETS + bucket, minlength=(last - first + 1) * BUCKETS)
         self._late.add(first, counts.reshape(-1, BUCKETS))
 
-    def _follow_source(self, due: Counts) -> None:
-        """Rows of one producer are made in order, so the longest step between two batches' times is when it stood."""
-        first = int(due[0])
-        if first - self._last_due > self._gap[1] - self._gap[0]:
-            self._gap = (self._last_due, first)
-            self._in_flight = self._since_stall
-        self._last_due = int(due[-1])
-        if self._stalled is not None:
-            self._since_stall += len(due)
+    def _follow_sources(self, sources: Counts, due: Counts) -> None:
+        for source in np.unique(sources).tolist():
+            made = due[sources == source]
+            producer = self._producers.setdefault(source, _Producer(int(made[0])))
+            producer.follow(made, self._stalled is not None)
 
     def finish(self) -> Any:
         if self._start is None:
@@ -153,8 +184,10 @@ class _Watcher(SinkWriter):
             "cells": cells.tolist(),
             "late": late.ravel()[cells].tolist(),
             "stalled": self._stalled,
-            "gap": [(moment - self._start) / _US for moment in self._gap],
-            "in_flight": self._in_flight,
+            "gaps": {
+                source: [(moment - self._start) / _US for moment in each.gap] + [each.in_flight]
+                for source, each in self._producers.items()
+            },
         }
 
 
@@ -174,6 +207,5 @@ def _seen(wire: Mapping[str, Any]) -> Seen:
     late[cells] = wire["late"]
     stalled = None if wire["stalled"] is None else (wire["stalled"][0], wire["stalled"][1])
     came = np.array(wire["came"], dtype=np.int64)
-    return Seen(
-        wire["start"], came, late.reshape(-1, BUCKETS), stalled, (wire["gap"][0], wire["gap"][1]), wire["in_flight"]
-    )
+    gaps = {int(source): Gap(begin, end, rows) for source, (begin, end, rows) in wire["gaps"].items()}
+    return Seen(wire["start"], came, late.reshape(-1, BUCKETS), stalled, gaps)

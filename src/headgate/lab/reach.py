@@ -130,10 +130,11 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
 
 
 def _standing(seen: Seen, samples: _Samples) -> Standing:
-    if seen.stalled is None or samples.stood is None or seen.gap[1] - seen.gap[0] < _STANDS:
+    gap = seen.gaps[A1]
+    if seen.stalled is None or samples.stood is None or gap.seconds < _STANDS:
         raise HeadgateError("reach: the source did not stop while its sink stalled, so nothing was shown")
-    seconds = max(0.0, seen.gap[0] - seen.stalled[0])
-    return Standing(seconds, seen.in_flight * ROW_BYTES, samples.stood, samples.most_segments)
+    seconds = max(0.0, gap.begin - seen.stalled[0])
+    return Standing(seconds, gap.in_flight * ROW_BYTES, samples.stood, samples.most_segments)
 
 
 def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:

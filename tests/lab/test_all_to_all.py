@@ -1,0 +1,58 @@
+"""`isolation`'s all-to-all exchange, small: that every writer stands, and that one which goes on is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headgate.lab import all_to_all, isolation
+from headgate.lab.flows import ROW_BYTES
+from headgate.lab.isolation import QUICK, Rounds
+from headgate.lab.places import A1, A2, MODES, processes
+from headgate.lab.probe import Gap, Seen
+
+CAME, LATE = np.zeros(30, dtype=np.int64), np.zeros((30, 864), dtype=np.int64)
+#: B.4 began 0.5 s after B.3, and stalls from 2.0 to 4.0 on B.3's clock.
+B3_SEEN = Seen(1000.0, CAME, LATE, None, {A1: Gap(2.1, 4.2, 0), A2: Gap(2.3, 4.1, 0)})
+B4_SEEN = Seen(1000.5, CAME, LATE, (1.5, 3.5), {A1: Gap(1.6, 3.7, 30), A2: Gap(1.8, 3.6, 12)})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reader_that_stalls_stops_every_writer(mode: str) -> None:
+    standing = all_to_all.one_round(processes, mode, flow=0.5, stall=1.5)
+    assert standing.seconds is not None and 0 <= standing.seconds < 1.5
+    assert standing.bytes_made > 0 and sum(standing.came.y) > 0
+
+
+def test_the_last_writer_counts() -> None:
+    standing = all_to_all.standing("credit", B3_SEEN, B4_SEEN, 3.0)
+    assert standing.seconds == pytest.approx(0.3)
+    assert standing.bytes_made == 42 * ROW_BYTES
+    assert len(standing.came.x) == 30
+
+
+def test_a_writer_that_goes_on_misses_the_proof() -> None:
+    stood = all_to_all.standing("credit", B3_SEEN, B4_SEEN, 3.0)
+    goes_on = replace_gap(B3_SEEN, A2, Gap(2.3, 3.9, 0))
+    missed = all_to_all.standing("credit", goes_on, B4_SEEN, 3.0)
+    assert missed.seconds is None
+    for rounds, met in [([stood, stood], True), ([stood, missed], False), ([missed], False)]:
+        result = isolation.report({}, _no_rounds(), {"credit": rounds}, QUICK, ())
+        figures = {figure.name: figure.values for figure in result.figures}
+        assert result.met is met and len(result.plots[1].series) == 1
+        assert figures["credit, all to all: rounds in which one did not stand"] == (rounds.count(missed),)
+        assert figures.get("credit, all to all: every writer stands after", ()) == pytest.approx(
+            [300.0] * rounds.count(stood)
+        )
+
+
+def replace_gap(seen: Seen, writer: int, gap: Gap) -> Seen:
+    return replace(seen, gaps={**seen.gaps, writer: gap})
+
+
+def _no_rounds() -> Rounds:
+    rounds = Rounds()
+    rounds.add("none", Seen(0.0, np.ones(200, dtype=np.int64), LATE, None, {}), QUICK)
+    return rounds
