@@ -11,6 +11,7 @@ import headgate as hg
 from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.partition import ResultPartition
 from headgate.runtime import taskmanager
+from headgate.runtime.data_links import DataLinks
 from headgate.runtime.ends import Ends
 from headgate.runtime.taskmanager import TaskManager
 from tests.conftest import WatchedPool
@@ -25,7 +26,7 @@ def broken(*_: Any, **__: Any) -> Any:
     ("where", "method", "thread"),
     [
         (RemoteInputChannel, "on_event", "TaskManager"),
-        (TaskManager, "_open_view", "TaskManager"),
+        (DataLinks, "_open_view", "TaskManager"),
         (TaskManager, "_start_tasks", "TaskManager"),
         (ResultPartition, "write_event", "task generate["),
         (Ends, "add_pending", "JobMaster"),

@@ -9,7 +9,7 @@ import threading
 import traceback
 
 from headgate.errors import HeadgateError
-from headgate.runtime import taskmanager
+from headgate.runtime import taskmanager_process
 from headgate.runtime.cores import own_cores
 
 
@@ -25,7 +25,7 @@ def main() -> int:
     threading.Thread(target=_end_with_parent, args=(pipe.fileno(),), name="headgate-parent-watch", daemon=True).start()
     try:
         with own_cores(index, count):
-            taskmanager.run(payload, index, host)
+            taskmanager_process.run(payload, index, host)
     except HeadgateError:
         return 3
     except BaseException:

@@ -7,45 +7,34 @@ ended from within, and is named.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
-import pickle
 import queue
-import signal
-import sys
 import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from headgate.config import Config, FlowControl
-from headgate.errors import ConfigError, ExchangeError, HeadgateError, PartitionNotFound, TaskManagerLost
+from headgate.config import Config
+from headgate.errors import ConfigError, ExchangeError, HeadgateError, TaskManagerLost
+from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import Stages
-from headgate.protocol.backoff import Backoff
-from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK
-from headgate.protocol.messages import PartitionRequest
-from headgate.protocol.sender import SubpartitionView
 from headgate.records.events import Alignment, CheckpointBarrier
-from headgate.runtime import user_modules
 from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
 from headgate.runtime.console import Console
+from headgate.runtime.data_links import DataLinks
 from headgate.runtime.deployment import TaskManagerSpec
-from headgate.runtime.measures import LinkBytes, snapshot
+from headgate.runtime.driver_link import DriverLink
+from headgate.runtime.measures import snapshot
 from headgate.runtime.task import SourceHead, Task
 from headgate.runtime.task_threads import StuckTasks, TaskThreads
-from headgate.transport.control_link import ControlLink, Message
-from headgate.transport.data_link import ConsumerEnd, ProducerEnd
+from headgate.transport.control_link import Message
 from headgate.transport.network_thread import NetworkThread
-from headgate.transport.sockets import Dial, Server, listen, reached_at
+from headgate.transport.sockets import reached_at
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +45,6 @@ _METRICS_INTERVAL = 0.25
 _CONSUMED_POLL = 0.005
 #: How long the network thread has to give back the segments that it had reserved, once all tasks have ended.
 RETURN_TIMEOUT = 10.0
-#: Bytes on their way to the driver, per TaskManager, before the sinks that deliver there wait.
-_DELIVERY_WINDOW = 4 << 20
 
 
 class TaskManager:
@@ -73,11 +60,14 @@ class TaskManager:
         self._network = NetworkThread(f"network-{spec.job}-{index}", self._on_network_error)
         self._pool: NetworkBufferPool | None = None
         self._budget = PendingBudget()
-        self._control: ControlLink | None = None
-        self._server: Server | None = None
-        self._producer_ends: list[ProducerEnd] = []
-        self._consumer_ends: dict[tuple[int, int, int], ConsumerEnd] = {}
-        self._channels_from: Counter[int] = Counter()
+        self._driver = DriverLink(
+            self._network,
+            spec,
+            index,
+            lambda message: self._events.put(lambda: self._on_message(message)),
+            lambda reason: self._events.put(lambda: self._driver_lost(reason)),
+        )
+        self._links: DataLinks | None = None
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
         self._stage: list[BuiltTask] = []
@@ -85,8 +75,6 @@ class TaskManager:
         self._running = 0
         self._unopened = 0
         self._started_at = 0.0
-        self._undelivered = 0
-        self._delivery_lock = threading.Lock()
         self._return_by: float | None = None
         self._reported = False
         self._over = False
@@ -127,11 +115,11 @@ class TaskManager:
     def _start(self) -> None:
         config = self._spec.config
         self._network.start()
-        sock = listen(self._bind_host, config.port_range)
-        self._server = Server(self._network, sock, self._spec.credentials, DATA_LINK, self._accepted)
-        self._dial_control()
+        links = DataLinks(self._network, self._spec, self._index, self._bind_host, self._find, self._peer_lost)
+        self._links = links
+        self._driver.connect()
         if self._console is not None:
-            self._console.connect(self._send)
+            self._console.connect(self._driver.send)
         plan = self._spec.plan.load()
         self._pool = _network_memory(config)
         self._builder = TaskBuilder(
@@ -142,17 +130,17 @@ class TaskManager:
                 plan,
                 self._pool,
                 self._budget,
-                self._consumer_end,
-                self._deliver,
+                links.consumer_end,
+                self._driver.deliver,
                 lambda: self._events.put(self._task_opened),
                 lambda task, error: self._events.put(lambda: self._task_done(task, error)),
                 lambda: self._started_at,
-                lambda part: self._send({"type": "checkpoint", "part": part}),
+                lambda part: self._driver.send({"type": "checkpoint", "part": part}),
             )
         )
         self._built = self._builder.build()
-        self._server.start()
-        self._send({"type": "registered", "host": self._host, "port": self._server.port, "pid": os.getpid()})
+        links.serve()
+        self._driver.send({"type": "registered", "host": self._host, "port": links.port, "pid": os.getpid()})
         self._open_first_stage(plan)
 
     def _open_first_stage(self, plan: ExecutionPlan) -> None:
@@ -164,75 +152,14 @@ class TaskManager:
         self._unopened = len(self._stage)
         self._threads.start(built.task for built in self._stage)
         if not self._stage:
-            self._send({"type": "ready"})
+            self._driver.send({"type": "ready"})
 
-    def _dial_control(self) -> None:
-        connected: queue.SimpleQueue[ControlLink | str] = queue.SimpleQueue()
+    def _find(self, edge: int, producer: int) -> ResultPartition | None:
+        return self._builder.partitions.get((edge, producer)) if self._builder is not None else None
 
-        def established(sock: Any) -> None:
-            link = ControlLink(
-                self._network,
-                sock,
-                self._spec.config.heartbeat_timeout,
-                lambda message, payload: self._events.put(lambda: self._on_message(message)),
-                lambda reason: self._events.put(lambda: self._driver_lost(reason)),
-            )
-            link.start()
-            connected.put(link)
-
-        dial = Dial(
-            self._network,
-            self._spec.control_address,
-            self._spec.credentials,
-            CONTROL_LINK,
-            self._index,
-            established,
-            connected.put,
-        )
-        self._network.post(dial.start)
-        link = connected.get()
-        if isinstance(link, str):
-            raise TaskManagerLost(f"TaskManager {self._index} cannot reach the driver at {link}")
-        self._control = link
-
-    def _consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
-        """One connection for all edges; without credit one for each, or one edge might have to wait for another. Where
-        there are to be several, channels are dealt to them in turn."""
-        config = self._spec.config
-        turn = self._channels_from[peer] % config.connections_per_pair
-        self._channels_from[peer] += 1
-        key = peer, 0 if config.flow_control is FlowControl.CREDIT else edge, turn
-        if key not in self._consumer_ends:
-            lost = self._peer_lost(peer)
-            backoff = functools.partial(Backoff, config.request_backoff_initial, config.request_backoff_max)
-            self._consumer_ends[key] = ConsumerEnd(
-                self._network, peer, config.segment_size, lost, config.flow_control, backoff
-            )
-        return self._consumer_ends[key]
-
-    def _accepted(self, sock: Any, peer: int) -> None:
-        lost, flow_control = self._peer_lost(peer), self._spec.config.flow_control
-        end = ProducerEnd(self._network, sock, peer, self._open_view, lost, flow_control)
-        self._producer_ends.append(end)
-        end.start()
-
-    def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:
-        partition = self._builder.partitions.get((request.edge, request.producer)) if self._builder else None
-        name = f"{request.edge}/{request.producer}/{request.subpartition}"
-        if partition is None:
-            raise PartitionNotFound(f"there is no partition {name} here (yet)")
-        if request.subpartition >= len(partition.subpartitions):
-            raise ExchangeError(f"there is no partition {name} here")
-        subpartition = partition.subpartitions[request.subpartition]
-        subpartition.attach(listener, sends_empty=request.credit == 0)
-        return subpartition
-
-    def _peer_lost(self, peer: int) -> Callable[[str], None]:
-        def lost(reason: str) -> None:
-            error = TaskManagerLost(f"TaskManager {peer} was lost: {reason} (seen by TaskManager {self._index})")
-            self._events.put(lambda: self._fail(error))
-
-        return lost
+    def _peer_lost(self, peer: int, reason: str) -> None:
+        error = TaskManagerLost(f"TaskManager {peer} was lost: {reason} (seen by TaskManager {self._index})")
+        self._events.put(lambda: self._fail(error))
 
     # --- the life of the job
 
@@ -244,7 +171,7 @@ class TaskManager:
             if now >= report_at:
                 report_at = now + _METRICS_INTERVAL
                 if self._pool is not None:
-                    self._send({"type": "metrics", "metrics": self._metrics(self._pool)})
+                    self._driver.send({"type": "metrics", "metrics": self._metrics(self._pool)})
             try:
                 event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
             except queue.Empty:
@@ -261,8 +188,7 @@ class TaskManager:
             case "run":
                 self._run_stage(message["vertices"])
             case "delivered":
-                with self._delivery_lock:
-                    self._undelivered -= int(message["bytes"])
+                self._driver.delivered(int(message["bytes"]))
                 for built in self._built:
                     built.task.wake()
             case "barrier":
@@ -281,13 +207,8 @@ class TaskManager:
 
     def _start_tasks(self, message: Message) -> None:
         self._started_at = float(message["started_at"])
-        addresses = message["addresses"]
-        for (peer, _, _), end in self._consumer_ends.items():
-            host, port = addresses[peer]
-            failed = self._unreachable(peer, end)
-            credentials = self._spec.credentials
-            dial = Dial(self._network, (host, port), credentials, DATA_LINK, self._index, end.established, failed)
-            self._network.post(dial.start)
+        assert self._links is not None  # it has registered
+        self._links.dial(message["addresses"])
         self._begin(self._stage)
 
     def _run_stage(self, vertices: Sequence[int]) -> None:
@@ -309,10 +230,7 @@ class TaskManager:
     def _task_opened(self) -> None:
         self._unopened -= 1
         if not self._unopened:
-            self._send({"type": "ready"})
-
-    def _unreachable(self, peer: int, end: ConsumerEnd) -> Callable[[str], None]:
-        return lambda reason: end.fail(f"cannot connect to it at {reason}")
+            self._driver.send({"type": "ready"})
 
     def _task_done(self, task: Task, error: HeadgateError | None) -> None:
         self._running -= 1
@@ -322,7 +240,7 @@ class TaskManager:
         built = next(built for built in self._built if built.task is task)
         for gate in built.gates:
             gate.release()  # tells the producers that all was consumed
-        self._send({"type": "task finished", "vertex": built.vertex.id})
+        self._driver.send({"type": "task finished", "vertex": built.vertex.id})
 
     @property
     def _is_done(self) -> bool:
@@ -353,7 +271,7 @@ class TaskManager:
         pending = [
             {"node": node, "pending": operator.pending} for built in self._built for node, operator in built.sinks()
         ]
-        self._send({"type": "finished", "metrics": self._metrics(self._pool), "pending": pending})
+        self._driver.send({"type": "finished", "metrics": self._metrics(self._pool), "pending": pending})
 
     def _fail(self, error: HeadgateError) -> None:
         """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
@@ -361,8 +279,8 @@ class TaskManager:
             return
         self._failed = True
         self._flush_console()
-        self._send({"type": "failed", "error": error.at(job=self._spec.job).to_wire()})
-        if self._control is None:
+        self._driver.send({"type": "failed", "error": error.at(job=self._spec.job).to_wire()})
+        if not self._driver.is_connected:
             self._over = True
             self._unheard = error
             log.error("TaskManager %d cannot tell the driver: %s", self._index, error)
@@ -374,32 +292,21 @@ class TaskManager:
 
     # --- to the driver
 
-    def _send(self, message: Message, payload: bytes | memoryview = b"") -> None:
-        if self._control is not None:
-            self._control.send(message, payload)
-
     def _flush_console(self) -> None:
         """What was printed before goes before what is sent next."""
         if self._console is not None:
             self._console.flush()
 
-    def _deliver(self, node: int, batch: pa.RecordBatch, task: Task) -> None:
-        """On a task thread: a sink's batch to the driver, under a window of its own."""
-        task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
-        payload = memoryview(batch.serialize()).cast("B")
-        with self._delivery_lock:
-            self._undelivered += len(payload)
-        self._send({"type": "deliver", "node": node, "bytes": len(payload)}, payload)
-
     def _metrics(self, pool: NetworkBufferPool) -> dict[str, Any]:
-        remote = sum(end.bytes_received for end in self._consumer_ends.values())
-        from_files = sum(end.bytes_sent_by_sendfile for end in self._producer_ends)
-        links = LinkBytes(
-            sum(end.writing for end in self._producer_ends),
-            sum(end.kernel_bytes for end in self._producer_ends)
-            + sum(end.kernel_bytes for end in tuple(self._consumer_ends.values())),
+        links = self._links
+        assert links is not None  # they are there before the pool
+        return snapshot(
+            self._built,
+            pool,
+            remote_bytes=links.bytes_received,
+            sendfile_bytes=links.bytes_sent_by_sendfile,
+            link_bytes=links.bytes_under_way,
         )
-        return snapshot(self._built, pool, remote_bytes=remote, sendfile_bytes=from_files, link_bytes=links)
 
     # --- the end
 
@@ -408,7 +315,8 @@ class TaskManager:
         StuckTasks."""
         stuck = self._end_tasks()
         closed = threading.Event()
-        self._network.post(self._close_links)
+        if self._links is not None:
+            self._network.post(self._links.close)
         self._network.post(closed.set)
         closed.wait(_NETWORK_TIMEOUT)
         for built in self._built:
@@ -418,11 +326,10 @@ class TaskManager:
             self._builder.discard()
         functions = [*stuck.values(), *self._stuck_readers()]
         if functions:
-            self._send({"type": "stuck", "operators": functions})
+            self._driver.send({"type": "stuck", "operators": functions})
         if self._console is not None:
             self._console.disconnect()
-        if self._control is not None:
-            self._network.post(self._control.close)
+        self._driver.close()
         self._network.stop(_NETWORK_TIMEOUT)
         if self._pool is not None and not stuck:
             self._close_memory(self._pool)
@@ -447,14 +354,6 @@ class TaskManager:
             built.task.cancel()
         return self._threads.join()
 
-    def _close_links(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for consumer in self._consumer_ends.values():
-            consumer.close()
-        for producer in self._producer_ends:
-            producer.close()
-
     def _release(self, built: BuiltTask) -> None:
         """Give back all segments of a task that has ended; again is harmless."""
         for gate in built.gates:
@@ -472,23 +371,3 @@ def _network_memory(config: Config) -> NetworkBufferPool:
         return NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
     except OSError as error:
         raise ConfigError(f"network_memory={config.network_memory} bytes cannot be had: {error}; lower it") from error
-
-
-def run(payload: bytes, index: int, host: str) -> None:
-    """A TaskManager in a process of its own; `payload` is a pickled TaskManagerSpec from the driver itself.
-
-    Threads share this process's interpreter lock: a short switch interval keeps the network thread prompt beside a task
-    that burns Python, and Arrow's own threads would only compete for the one core. What is printed goes to the driver.
-    """
-    sys.setswitchinterval(0.0005)
-    pa.set_cpu_count(1)
-    pa.array(np.zeros(1))  # pyarrow then imports pandas: a third of a second that no row should wait for
-    console = Console(f"TaskManager {index}")
-    try:
-        with console.installed():
-            TaskManager(pickle.loads(payload), index, host, console).run()
-    except StuckTasks:
-        # Nothing else ends a function that does not return, and Spark would give this process to the next job.
-        os.kill(os.getpid(), signal.SIGKILL)
-    finally:
-        user_modules.remove()

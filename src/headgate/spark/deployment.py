@@ -48,6 +48,6 @@ class SparkDeployment:
 
 
 def _run_taskmanager(payload: bytes, index: int, host: str) -> None:
-    from headgate.runtime import taskmanager
+    from headgate.runtime import taskmanager_process
 
-    taskmanager.run(payload, index, host)
+    taskmanager_process.run(payload, index, host)
