@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.connectors.base import Source
+from headgate.connectors.csv_parser import CsvParser
 from headgate.connectors.line_source import BAD_LINES
 from tests.connectors.conftest import drain, reader_context
 
@@ -100,6 +101,43 @@ def test_a_file_of_nothing_else_is_read_in_reasonable_time(tmp_path: Path) -> No
     path.write_text("a,b\n" + "oops\n" * 3000)
     rows, bad = read(hg.sources.csv(path, schema=SCHEMA), 1)
     assert rows == [] and [row["line"] for row in bad] == list(range(2, 3002))
+
+
+def test_a_read_takes_a_bounded_time_however_many_lines_are_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a source could neither be cancelled nor send a barrier meanwhile: it comes back with an empty batch."""
+    tries: list[bytes] = []
+    parse = CsvParser._parse
+    monkeypatch.setattr(CsvParser, "_parse", lambda self, lines: (tries.append(lines), parse(self, lines))[1])
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "oops\n" * 500 + "1,x\n" + "oops\n" * 500)
+    source, bad = hg.sources.csv(path, schema=SCHEMA), []
+    source.prepare()
+    context = reader_context()
+    context.sides["bad"] = bad.append  # type: ignore[index]
+    reader, rows = source.reader(context), 0
+    while not reader.finished:
+        tries.clear()
+        batch = reader.read()
+        rows += batch.num_rows if batch is not None else 0
+        assert len(tries) <= 64
+    assert rows == 1
+    lines = [line for batch in bad for line in batch["line"].to_pylist()]
+    assert lines == [*range(2, 502), *range(503, 1003)]
+
+
+def test_lines_before_a_split_are_counted_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.connectors.line_source.BLOCK_BYTES", 10)
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "1,x\n" * 50 + "oops\n")
+    source, bad = hg.sources.csv(path, schema=SCHEMA, split_size=203), []
+    source.prepare()
+    context = reader_context(1, 2)
+    context.sides["bad"] = bad.append  # type: ignore[index]
+    batches = drain(source.reader(context))
+    assert [batch.num_rows for batch in batches] == [0] * 22  # 204 bytes before it, and its own
+    assert [line for batch in bad for line in batch["line"].to_pylist()] == [52]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
+import psutil
 import pytest
 
 import headgate as hg
@@ -73,6 +76,37 @@ def test_a_cancelled_job_hangs_up(server: TextServer) -> None:
     job.cancel()
     connection.settimeout(60)
     assert connection.recv(1) == b""
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that answers no call: the few that its listener holds unanswered are there already."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        port: int = listener.getsockname()[1]
+        for _ in range(4):
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(("127.0.0.1", port))
+        yield port
+
+
+def test_a_cancelled_job_does_not_wait_for_a_server_that_does_not_answer(silent_port: int) -> None:
+    def dialling() -> int:
+        connections = psutil.Process().net_connections("tcp")
+        return sum(c.status == psutil.CONN_SYN_SENT and c.raddr[1] == silent_port for c in connections)
+
+    before = dialling()
+    assert before
+    env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(1))
+    env.from_source(hg.sources.socket_lines("127.0.0.1", silent_port)).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    eventually(lambda: dialling() == before + 1, timeout=60)
+    job.cancel()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headgate-fetcher")]
+    with pytest.raises(hg.JobCancelled) as cancelled:
+        job.wait(60)
+    assert "did not return" not in str(cancelled.value)
 
 
 def test_what_is_no_text_fails_the_job(server: TextServer) -> None:

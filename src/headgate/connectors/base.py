@@ -77,7 +77,8 @@ class SourceReader(ABC):
 
     @abstractmethod
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, or None when nothing is there now; returns within a bounded wait. Raises SourceError."""
+        """The next batch, or None when nothing is there now; returns within a bounded wait. An empty batch says that
+        there was nothing to give so far and more is to come. Raises SourceError."""
 
     def next_read(self) -> float | None:
         """After `read` returned None: when (context clock) to call it again; None = when `wake` is called."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import pyarrow as pa
+
+#: After so many tries to parse a part of a block whoever wants its good lines may do something else.
+_TRIES = 64
 
 
 class BadLine(Exception):
@@ -28,12 +32,26 @@ class LineParser(ABC):
         except pa.ArrowInvalid:
             raise self._first_bad(lines) from None
 
-    def parse_good(self, lines: bytes) -> tuple[pa.RecordBatch, list[BadLine]]:
-        """The rows of the lines that fit, and the lines that do not, each in their order."""
+    def parse_good(self, lines: bytes) -> Iterator[tuple[pa.RecordBatch, list[BadLine]]]:
+        """The rows of the lines that fit, and the lines that do not, each in their order; in pieces, none of which
+        takes long, however many lines are bad. Halves what does not parse until such lines stand alone."""
         good: list[pa.RecordBatch] = []
         bad: list[BadLine] = []
-        self._sort(lines, 0, good, bad)
-        return pa.concat_batches(good) if good else pa.RecordBatch.from_pylist([], self.schema), bad
+        tries, parts = 0, [(0, len(lines))]
+        while parts:
+            start, end = parts.pop()
+            try:
+                good.append(self._parse(lines[start:end]))
+            except pa.ArrowInvalid as error:
+                middle = lines.rfind(b"\n", start, (start + end) // 2) + 1 or lines.find(b"\n", start) + 1
+                if middle == end:
+                    bad.append(BadLine(start, lines[start:end], self._reason(error)))
+                else:
+                    parts += [(middle, end), (start, middle)]
+            tries += 1
+            if tries % _TRIES == 0 or not parts:
+                yield pa.concat_batches(good) if good else pa.RecordBatch.from_pylist([], self.schema), bad
+                good, bad = [], []
 
     @abstractmethod
     def _parse(self, lines: bytes) -> pa.RecordBatch:
@@ -42,18 +60,6 @@ class LineParser(ABC):
     def _reason(self, error: pa.ArrowInvalid) -> str:
         """What is wrong, in the file's terms."""
         return str(error)
-
-    def _sort(self, lines: bytes, start: int, good: list[pa.RecordBatch], bad: list[BadLine]) -> None:
-        """Halve what does not parse until the lines that are to blame stand alone."""
-        try:
-            good.append(self._parse(lines))
-        except pa.ArrowInvalid as error:
-            middle = lines.rfind(b"\n", 0, len(lines) // 2) + 1 or lines.find(b"\n") + 1
-            if middle == len(lines):
-                bad.append(BadLine(start, lines, self._reason(error)))
-            else:
-                self._sort(lines[:middle], start, good, bad)
-                self._sort(lines[middle:], start + middle, good, bad)
 
     def _first_bad(self, block: bytes) -> BadLine:
         """Bisect for the first line with which the lines up to it do not parse."""

@@ -73,20 +73,27 @@ class LineSource(Source):
         return SplitReader(self._splits, lambda split: self.batches(split, bad), context)
 
     def batches(self, split: ByteRange, bad: TakeBad | None) -> Iterator[pa.RecordBatch]:
-        """The split's rows, some 1 MiB of text or 65,536 rows at a time. Raises SourceError for the first bad line, if
-        nobody takes them."""
+        """The split's rows, some 1 MiB of text or 65,536 rows at a time; none where there are only bad lines. Raises
+        SourceError for the first bad line, if nobody takes them."""
         parser = self.parser(split.file)
         numbers = LineNumbers(split.file)
         for offset, lines in self.blocks(split):
             if bad is None:
-                batch = self._parsed(parser, lines, split.file, offset)
+                yield from _slices(self._parsed(parser, lines, split.file, offset))
             else:
-                batch, bad_lines = parser.parse_good(lines)
-                if bad_lines:
-                    bad(_aside(split.file, offset, lines, bad_lines, numbers.before(offset)))
-                numbers.pass_over(offset, lines)
-            for start in range(0, batch.num_rows, _MOST_ROWS):
-                yield batch.slice(start, _MOST_ROWS)
+                yield from self._sorted(parser, split.file, offset, lines, numbers, bad)
+
+    def _sorted(
+        self, parser: LineParser, file: DataFile, offset: int, lines: bytes, numbers: LineNumbers, bad: TakeBad
+    ) -> Iterator[pa.RecordBatch]:
+        """A block's good rows; its bad lines go to `bad`."""
+        for batch, bad_lines in parser.parse_good(lines):
+            if bad_lines:
+                for _ in numbers.count_before(offset):
+                    yield batch.slice(0, 0)
+                bad(_aside(file, offset, bad_lines, [numbers.of(lines, line.position) for line in bad_lines]))
+            yield from _slices(batch)
+        numbers.pass_over(offset, lines)
 
     def read_file(self, file: DataFile, bad: TakeBad | None) -> Iterator[pa.RecordBatch]:
         """All rows of one file."""
@@ -133,32 +140,48 @@ class LineSource(Source):
 
 
 class LineNumbers:
-    """How many lines of a file stand before a block. Lines before the first block are counted when first asked for."""
+    """The numbers of lines in a file that is read from some block on. Lines before the first block are counted only
+    when one is asked for."""
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
         self._first: int | None = None
         self._before_first: int | None = None
+        #: Line breaks from the first block on up to a place in the current one.
         self._passed = 0
+        self._at = 0
 
-    def before(self, offset: int) -> int:
-        """Lines before the block at `offset`; those before it were passed over."""
+    def count_before(self, offset: int) -> Iterator[None]:
+        """To be exhausted before the first line of the block at `offset` is asked for; a step reads up to 1 MiB."""
         if self._before_first is None:
-            self._before_first = _count_lines(self._file, offset if self._first is None else self._first)
-        return self._before_first + self._passed
+            count = 0
+            for breaks in _line_breaks(self._file, offset if self._first is None else self._first):
+                count += breaks
+                yield
+            self._before_first = count
+
+    def of(self, lines: bytes, position: int) -> int:
+        """The number of the line that begins at `position` of the current block, where lines are asked for in order."""
+        assert self._before_first is not None  # it was counted
+        self._passed += lines.count(b"\n", self._at, position)
+        self._at = position
+        return self._before_first + self._passed + 1
 
     def pass_over(self, offset: int, lines: bytes) -> None:
+        """The current block, which is at `offset`, is done with."""
         self._first = offset if self._first is None else self._first
-        self._passed += lines.count(b"\n")
+        self._passed += lines.count(b"\n", self._at)
+        self._at = 0
 
 
-def _aside(file: DataFile, offset: int, lines: bytes, bad: list[BadLine], lines_before: int) -> pa.RecordBatch:
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """At least one, if only to let whoever reads do something else."""
+    for start in range(0, max(1, batch.num_rows), _MOST_ROWS):
+        yield batch.slice(start, _MOST_ROWS)
+
+
+def _aside(file: DataFile, offset: int, bad: list[BadLine], numbers: list[int]) -> pa.RecordBatch:
     """Bad lines of a block as rows of `BAD_LINES`."""
-    numbers, at, number = [], 0, lines_before + 1
-    for line in bad:
-        number += lines.count(b"\n", at, line.position)
-        at = line.position
-        numbers.append(number)
     columns = [
         [file.path] * len(bad),
         [offset + line.position for line in bad],
@@ -171,14 +194,12 @@ def _aside(file: DataFile, offset: int, lines: bytes, bad: list[BadLine], lines_
     )
 
 
-def _count_lines(file: DataFile, end: int) -> int:
-    """Line breaks in the first `end` bytes of a file's text."""
-    count = 0
+def _line_breaks(file: DataFile, end: int) -> Iterator[int]:
+    """Line breaks in the first `end` bytes of a file's text, block by block."""
     with open_text(file, 0) as read:
         while end and (chunk := read(min(end, BLOCK_BYTES))):
-            count += chunk.count(b"\n")
+            yield chunk.count(b"\n")
             end -= len(chunk)
-    return count
 
 
 def _cut(file: DataFile, split_size: int) -> list[ByteRange]:

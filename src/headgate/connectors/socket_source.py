@@ -63,7 +63,7 @@ class _SocketReader(SourceReader):
         return batch
 
     def close(self) -> None:
-        """Have the thread's read return."""
+        """Have the thread's connect or read return."""
         self._closed = True
         if self._socket is not None:
             with suppress(OSError):
@@ -72,14 +72,28 @@ class _SocketReader(SourceReader):
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            with socket.create_connection(self._address, _CONNECT_TIMEOUT) as connection:
+            with self._connect() as connection:
                 connection.settimeout(None)
-                self._socket = connection
-                if not self._closed:
-                    yield from self._lines(connection)
+                yield from self._lines(connection)
         except OSError as error:
             if not self._closed:
                 raise SourceError(f"{self._server}: {error}; is the server there?") from None
+
+    def _connect(self) -> socket.socket:
+        """As `socket.create_connection` does, but `close` ends it. Raises OSError."""
+        error = OSError("it has no address")
+        for family, kind, protocol, _, address in socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM):
+            connection = self._socket = socket.socket(family, kind, protocol)
+            try:
+                if self._closed:  # looked at behind the line above: `close` now finds the socket, or has been seen
+                    raise OSError("closed")
+                connection.settimeout(_CONNECT_TIMEOUT)
+                connection.connect(address)
+                return connection
+            except OSError as refused:
+                connection.close()
+                error = refused
+        raise error
 
     def _lines(self, connection: socket.socket) -> Iterator[pa.RecordBatch]:
         """A batch of the whole lines of each read, or of what is left at the end."""

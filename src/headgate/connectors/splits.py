@@ -40,11 +40,10 @@ class SplitReader(SourceReader, Generic[S]):
         self.finished = context.subtask >= len(splits)
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch; waits for no more than the file. None once all splits are read."""
+        """The next batch, which may be empty; waits for no more than the file. None once all splits are read."""
         while not self.finished:
             for batch in self._batches:
-                if batch.num_rows:
-                    return batch
+                return batch
             number = next(self._left, None)
             if number is None:
                 self.finished = True

@@ -60,11 +60,11 @@ class _WatchReader(SourceReader):
         self._look_at = context.started_at
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch of what was found; None when it is all read and it is not yet time to look again."""
+        """The next batch of what was found, which may be empty; None when it is all read and it is not yet time to look
+        again."""
         while True:
             for batch in self._batches:
-                if batch.num_rows:
-                    return batch
+                return batch
             if not self._waiting and not self._found_more():
                 return None
             self.split += 1
