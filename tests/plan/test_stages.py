@@ -7,7 +7,7 @@ import pyarrow as pa
 import headgate as hg
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import build_job_graph
-from headgate.plan.stages import Stages
+from headgate.plan.stages import Stages, at_once
 
 
 def plan() -> ExecutionPlan:
@@ -40,3 +40,17 @@ def test_in_batch_mode_each_when_all_its_producers_have_finished() -> None:
         assert stages.finished(vertex) == [], "one of two subtasks"
         running += stages.finished(vertex)
     assert sorted(done) == [vertex.id for vertex in job.vertices]
+
+
+def test_what_may_run_at_one_time() -> None:
+    job = plan().job
+    everything = {vertex.id for vertex in job.vertices}
+    assert at_once(job, batch=False) == [everything]
+    sets = at_once(job, batch=True)
+    sources = {vertex.id for vertex in job.vertices if vertex.head.source is not None}
+    assert all(vertex in together for vertex, together in zip(sorted(everything), sets, strict=True))
+    assert all(sources <= sets[source] for source in sources)
+    for edge in job.edges:
+        assert edge.target not in sets[edge.source] and edge.source not in sets[edge.target]
+    last = job.vertices[-1].id
+    assert sets[last] == {last}, "it waits for all others, though not for all of them directly"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import headgate as hg
@@ -49,6 +51,29 @@ def test_just_enough_buffers(processes: bool) -> None:
     env = environment(processes=processes, network_memory=6 * 512, segment_size=512)
     keyed(counted(env)).sink_to(hg.sinks.null())
     assert env.execute().rows_in == 1000
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_stages_of_a_batch_job_use_the_same_buffers_one_after_the_other(processes: bool, tmp_path: Path) -> None:
+    """The stages need 3, 6 and 3 buffers in each TaskManager."""
+    options = {"execution_mode": "batch", "spill_dir": str(tmp_path), "segment_size": 512}
+    for network_memory in (6 * 512, 5 * 512):
+        env = environment(processes, network_memory=network_memory, **options)
+        keyed(keyed(counted(env)).select("n")).sink_to(hg.sinks.null())
+        if network_memory == 6 * 512:
+            assert env.execute().rows_out == 1000
+        else:
+            with pytest.raises(hg.InsufficientBuffers, match="needs 6 network buffers"):
+                env.execute()
+
+
+def test_stages_that_may_run_together_need_their_buffers_together(tmp_path: Path) -> None:
+    """Two chains of three stages: while one runs its second stage of 6, so may the other."""
+    env = environment(network_memory=11 * 512, segment_size=512, execution_mode="batch", spill_dir=str(tmp_path))
+    for _ in range(2):
+        keyed(keyed(counted(env)).select("n")).sink_to(hg.sinks.null())
+    with pytest.raises(hg.InsufficientBuffers, match="needs 18 network buffers"):
+        env.execute()
 
 
 def test_memory_that_cannot_be_had() -> None:

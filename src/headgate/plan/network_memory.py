@@ -6,11 +6,13 @@ The rules are those of Flink's NettyShuffleUtils and GateBuffersSpec.
 from __future__ import annotations
 
 import sys
+from collections.abc import Container
 from dataclasses import dataclass
 
 from headgate.config import Config, FlowControl
 from headgate.errors import InsufficientBuffers
 from headgate.plan.execution import ExecutionPlan
+from headgate.plan.stages import at_once
 
 #: The maximum of a pool that may grow until network memory is used up.
 _ALL = sys.maxsize
@@ -62,10 +64,12 @@ class NetworkNeed:
         return f"{self.outputs} for outputs, {self.exclusive} exclusive to remote channels, {self.floating} floating"
 
 
-def network_need(plan: ExecutionPlan, taskmanager: int, config: Config) -> NetworkNeed:
-    """What all tasks of one TaskManager need together."""
+def network_need(plan: ExecutionPlan, taskmanager: int, vertices: Container[int], config: Config) -> NetworkNeed:
+    """What one TaskManager's tasks of these vertices need together."""
     need = NetworkNeed()
     for vertex, subtask in plan.subtasks(taskmanager):
+        if vertex.id not in vertices:
+            continue
         for edge in plan.job.edges:
             if edge.source == vertex.id:
                 need.outputs += output_pool(len(plan.consumers(edge, subtask)), config).required
@@ -81,10 +85,15 @@ def network_need(plan: ExecutionPlan, taskmanager: int, config: Config) -> Netwo
 
 
 def check_network_memory(plan: ExecutionPlan, config: Config) -> None:
-    """Raises InsufficientBuffers that says what is needed in all, what there is, and what to change."""
-    needs = [network_need(plan, taskmanager, config) for taskmanager in range(plan.taskmanagers)]
-    worst = max(range(len(needs)), key=lambda taskmanager: needs[taskmanager].total)
-    need, size = needs[worst], config.segment_size
+    """Raises InsufficientBuffers that says what is needed in all, what there is, and what to change. In batch mode only
+    stages that may run at one time have to find room together."""
+    needs = [
+        (network_need(plan, taskmanager, vertices, config), taskmanager)
+        for vertices in at_once(plan.job, batch=config.is_batch)
+        for taskmanager in range(plan.taskmanagers)
+    ]
+    need, worst = max(needs, key=lambda found: found[0].total)
+    size = config.segment_size
     there = config.network_memory // size
     if need.total > there:
         raise InsufficientBuffers(

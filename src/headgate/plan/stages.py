@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.plan.execution import ExecutionPlan
+from headgate.plan.job_graph import JobGraph
 
 
 class Stages:
@@ -28,3 +29,19 @@ class Stages:
         for each in ready:
             del self._waiting[each]
         return ready
+
+
+def at_once(job: JobGraph, *, batch: bool) -> list[set[int]]:
+    """Sets of vertices of which each holds all that may ever run at one time. In batch mode one for each vertex: with
+    it run only those that it neither waits for nor keeps waiting."""
+    everything = {vertex.id for vertex in job.vertices}
+    if not batch:
+        return [everything]
+    before: dict[int, set[int]] = {}
+    for vertex in job.vertices:  # in topological order
+        sources = {edge.source for edge in job.inputs(vertex)}
+        before[vertex.id] = sources.union(*(before[source] for source in sources))
+    return [
+        {other for other in everything if other not in before[vertex] and vertex not in before[other]}
+        for vertex in sorted(everything)
+    ]

@@ -6,7 +6,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import partial
 
@@ -102,38 +102,61 @@ class BuiltTask:
     #: For the network thread: asks for remote partitions that could not be asked for before they were finished.
     requests: list[Callable[[], None]]
 
+    def return_buffers(self) -> None:
+        """Give back the network memory of a task that has ended and whose output lies in files; again is harmless."""
+        for gate in self.gates:
+            gate.release()
+        for pool in (*self.floating_pools, *(partition.pool for partition in self.partitions)):
+            pool.destroy()
+
+    def release(self) -> None:
+        """Give back all that a task had which has ended, its output too; again is harmless."""
+        for partition in self.partitions:
+            partition.release()
+        for writer in self.task.writers:
+            writer.close()
+        self.return_buffers()
+
     def sinks(self) -> list[tuple[int, SinkOperator]]:
         """Sink operators by node id."""
         return [(node, operator) for node, operator in self.nodes.items() if isinstance(operator, SinkOperator)]
 
 
 class TaskBuilder:
-    """Builds partitions first, so that local channels and early requests of others find them, then the tasks."""
+    """Builds partitions first, so that local channels and early requests of others find them, then the tasks: all at
+    once, or in batch mode stage by stage."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._here = surroundings
         self.partitions: dict[tuple[int, int], ResultPartition] = {}
+        # What was made for tasks that are not whole yet.
         self.floating: list[LocalBufferPool] = []
         self.remote: list[RemoteInputChannel] = []
+        self._written: list[ResultPartition] = []
         self._mailboxes: dict[tuple[int, int], Mailbox] = {}
 
-    def build(self) -> list[BuiltTask]:
-        """All tasks of this TaskManager. Raises InsufficientBuffers when network memory is too small for them; then
-        `discard` gives back what some of them had got."""
-        mine = list(self._here.plan.subtasks(self._here.index))
+    def build(self, vertices: Container[int]) -> list[BuiltTask]:
+        """This TaskManager's tasks of the vertices. Raises InsufficientBuffers when network memory is too small for
+        them; then `discard` gives back what some of them had got."""
+        mine = [each for each in self._here.plan.subtasks(self._here.index) if each[0].id in vertices]
         for vertex, subtask in mine:
             self._mailboxes[vertex.id, subtask] = Mailbox()
             for edge in self._edges_out(vertex):
-                self.partitions[edge.id, subtask] = self._partition(vertex, edge, subtask)
-        return [_TaskAssembly(self._here, self, vertex, subtask).assemble() for vertex, subtask in mine]
+                partition = self._partition(vertex, edge, subtask)
+                self._written.append(partition)
+                self.partitions[edge.id, subtask] = partition
+        built = [_TaskAssembly(self._here, self, vertex, subtask).assemble() for vertex, subtask in mine]
+        for made in (self.remote, self.floating, self._written):
+            made.clear()
+        return built
 
     def discard(self) -> None:
         """Give back the network memory of tasks that never ran."""
         for channel in self.remote:
             channel.release()
-        for partition in self.partitions.values():
+        for partition in self._written:
             partition.release()
-        for pool in (*self.floating, *(partition.pool for partition in self.partitions.values())):
+        for pool in (*self.floating, *(partition.pool for partition in self._written)):
             pool.destroy()
 
     def mailbox(self, vertex: JobVertex, subtask: int) -> Mailbox:

@@ -46,6 +46,7 @@ class DataLinks:
         self._producer_ends: list[ProducerEnd] = []
         self._consumer_ends: dict[tuple[int, int, int], ConsumerEnd] = {}
         self._channels_from: Counter[int] = Counter()
+        self._addresses: Sequence[tuple[str, int]] | None = None
 
     @property
     def port(self) -> int:
@@ -65,18 +66,23 @@ class DataLinks:
         if key not in self._consumer_ends:
             lost = functools.partial(self._lost, peer)
             backoff = functools.partial(Backoff, config.request_backoff_initial, config.request_backoff_max)
-            self._consumer_ends[key] = ConsumerEnd(
-                self._network, peer, config.segment_size, lost, config.flow_control, backoff
-            )
+            end = ConsumerEnd(self._network, peer, config.segment_size, lost, config.flow_control, backoff)
+            self._consumer_ends[key] = end
+            if self._addresses is not None:
+                self._dial(end, self._addresses)
         return self._consumer_ends[key]
 
     def dial(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Connect to all TaskManagers that something is received from."""
-        for (peer, _, _), end in self._consumer_ends.items():
-            host, port = addresses[peer]
-            failed = _unreachable(end)
-            dial = Dial(self._network, (host, port), self._credentials, DATA_LINK, self._index, end.established, failed)
-            self._network.post(dial.start)
+        """Connect to all TaskManagers that something is received from, now or later."""
+        self._addresses = addresses
+        for end in self._consumer_ends.values():
+            self._dial(end, addresses)
+
+    def _dial(self, end: ConsumerEnd, addresses: Sequence[tuple[str, int]]) -> None:
+        host, port = addresses[end.peer]
+        failed = _unreachable(end)
+        dial = Dial(self._network, (host, port), self._credentials, DATA_LINK, self._index, end.established, failed)
+        self._network.post(dial.start)
 
     def _accepted(self, sock: Any, peer: int) -> None:
         lost = functools.partial(self._lost, peer)

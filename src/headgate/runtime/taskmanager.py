@@ -21,7 +21,6 @@ from headgate.errors import ConfigError, ExchangeError, HeadgateError, TaskManag
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import Stages
 from headgate.records.events import Alignment, CheckpointBarrier
 from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
@@ -70,7 +69,6 @@ class TaskManager:
         self._links: DataLinks | None = None
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
-        self._stage: list[BuiltTask] = []
         self._threads = TaskThreads()
         self._running = 0
         self._unopened = 0
@@ -138,20 +136,18 @@ class TaskManager:
                 lambda part: self._driver.send({"type": "checkpoint", "part": part}),
             )
         )
-        self._built = self._builder.build()
+        self._running = len(list(plan.subtasks(self._index)))
+        self._built = self._builder.build(Stages(plan, batch=config.is_batch).first)
         links.serve()
         self._driver.send({"type": "registered", "host": self._host, "port": links.port, "pid": os.getpid()})
-        self._open_first_stage(plan)
+        self._open_first_stage()
 
-    def _open_first_stage(self, plan: ExecutionPlan) -> None:
+    def _open_first_stage(self) -> None:
         """Tasks open their operators at once, and wait for the start of the job before they take a batch. Those of
-        later stages are opened when their input is there."""
-        self._running = len(self._built)
-        first = Stages(plan, batch=self._spec.config.is_batch).first
-        self._stage = [built for built in self._built if built.vertex.id in first]
-        self._unopened = len(self._stage)
-        self._threads.start(built.task for built in self._stage)
-        if not self._stage:
+        later stages are built when their input is there."""
+        self._unopened = len(self._built)
+        self._threads.start(built.task for built in self._built)
+        if not self._built:
             self._driver.send({"type": "ready"})
 
     def _find(self, edge: int, producer: int) -> ResultPartition | None:
@@ -209,11 +205,13 @@ class TaskManager:
         self._started_at = float(message["started_at"])
         assert self._links is not None  # it has registered
         self._links.dial(message["addresses"])
-        self._begin(self._stage)
+        self._begin(self._built)
 
     def _run_stage(self, vertices: Sequence[int]) -> None:
-        """All that these vertices read has been written."""
-        stage = [built for built in self._built if built.vertex.id in vertices]
+        """All that these vertices read has been written, and the buffers it went through are free again."""
+        assert self._builder is not None  # it has registered
+        stage = self._builder.build(vertices)
+        self._built += stage
         self._threads.start(built.task for built in stage)
         for built in stage:
             for request in built.requests:
@@ -240,6 +238,8 @@ class TaskManager:
         built = next(built for built in self._built if built.task is task)
         for gate in built.gates:
             gate.release()  # tells the producers that all was consumed
+        if self._spec.config.is_batch:
+            built.return_buffers()
         self._driver.send({"type": "task finished", "vertex": built.vertex.id})
 
     @property
@@ -258,7 +258,7 @@ class TaskManager:
         if self._return_by is None:
             self._return_by = time.monotonic() + RETURN_TIMEOUT
             for built in self._built:
-                self._release(built)
+                built.release()
         assert self._pool is not None  # tasks have run
         lent = self._pool.holders()
         if lent:
@@ -321,8 +321,8 @@ class TaskManager:
         closed.wait(_NETWORK_TIMEOUT)
         for built in self._built:
             if built.task.name not in stuck:
-                self._release(built)
-        if not self._built and self._builder is not None:
+                built.release()
+        if self._builder is not None:
             self._builder.discard()
         functions = [*stuck.values(), *self._stuck_readers()]
         if functions:
@@ -353,17 +353,6 @@ class TaskManager:
         for built in self._built:
             built.task.cancel()
         return self._threads.join()
-
-    def _release(self, built: BuiltTask) -> None:
-        """Give back all segments of a task that has ended; again is harmless."""
-        for gate in built.gates:
-            gate.release()
-        for partition in built.partitions:
-            partition.release()
-        for writer in built.task.writers:
-            writer.close()
-        for pool in (*built.floating_pools, *(partition.pool for partition in built.partitions)):
-            pool.destroy()
 
 
 def _network_memory(config: Config) -> NetworkBufferPool:
