@@ -161,7 +161,7 @@ class _Watcher(SinkWriter):
     def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None
         bucket = buckets(now - self._start - due)
-        window = due // _WINDOW_US
+        window = np.maximum(due, 0) // _WINDOW_US  # the first row seen may not be the first that was due
         first, last = int(window.min()), int(window.max())
         counts = np.bincount((window - first) * BUCKETS + bucket, minlength=(last - first + 1) * BUCKETS)
         self._late.add(first, counts.reshape(-1, BUCKETS))
