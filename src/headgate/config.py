@@ -146,6 +146,23 @@ class Config:
             raise ConfigError(f"max_parallelism={self.max_parallelism} is impossible: it must be from 1 to 32768")
         if self.port_range is not None and not 0 < self.port_range[0] <= self.port_range[1] < 65536:
             raise ConfigError(f"port_range={self.port_range} is impossible: it must be (first, last), 1 to 65535")
+        self._check_effect()
+
+    def _check_effect(self) -> None:
+        """No option is taken that would do nothing in the chosen mode."""
+        if self.flow_control is FlowControl.UNBOUNDED:
+            defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+            for name in ("max_buffers_per_channel", "max_overdraft_buffers_per_gate"):
+                if getattr(self, name) != defaults[name]:
+                    raise ConfigError(
+                        f"{name}={getattr(self, name)} has no effect with flow_control='unbounded', where outputs grow "
+                        "into all of network_memory: leave it out"
+                    )
+        if self.is_batch and self.debloat:
+            raise ConfigError(
+                "debloat=True has no effect with execution_mode='batch', where nothing waits in buffers between "
+                "operators: leave it out"
+            )
 
     @property
     def is_batch(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Config, seconds, size
+from headgate.errors import ConfigError
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 PARSERS = {"size": size, "int": int, "duration": seconds, "bool": lambda text: text == "True", "text": str}
@@ -41,3 +42,19 @@ def test_a_folder_is_the_drivers_wherever_it_is_used(monkeypatch: pytest.MonkeyP
     given = ("spill", "~/spill", "hdfs://host/spill", None)
     found = [Config(spill_dir=folder).spill_dir for folder in given]
     assert found == [str(tmp_path / "spill"), "/home/me/spill", "hdfs://host/spill", None]
+
+
+@pytest.mark.parametrize(
+    ("mode", "option"),
+    [
+        ({"flow_control": "unbounded"}, {"max_buffers_per_channel": 20}),
+        ({"flow_control": "unbounded"}, {"max_overdraft_buffers_per_gate": 0}),
+        ({"execution_mode": "batch"}, {"debloat": True}),
+    ],
+    ids=str,
+)
+def test_an_option_that_would_do_nothing_is_refused(mode: dict[str, str], option: dict[str, object]) -> None:
+    ((name, value),) = option.items()
+    assert getattr(Config(**option), name) == value and Config(**mode)
+    with pytest.raises(ConfigError, match=f"^{name}={value} has no effect with .*: leave it out"):
+        Config(**mode, **option)
