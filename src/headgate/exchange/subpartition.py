@@ -21,6 +21,7 @@ from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
 from headgate.protocol.sender import Polled
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, blocks, encode_event, is_priority
+from headgate.records.task_event import TaskEvent
 
 
 class EventConsumer:
@@ -41,6 +42,9 @@ class EventConsumer:
 
 
 def _tell_nobody() -> None: ...
+
+
+def _forget(event: TaskEvent) -> None: ...
 
 
 class PipelinedSubpartition:
@@ -70,6 +74,7 @@ class PipelinedSubpartition:
         "finished",
         "index",
         "on_starved",
+        "on_task_event",
     )
 
     def __init__(self, index: int, lock_factory: LockFactory, on_settled: Callable[[], None] = _tell_nobody) -> None:
@@ -92,6 +97,8 @@ class PipelinedSubpartition:
         self._writer_waits = False  # for the reader to be starved
         #: Told, from any thread, that the reader is starved, once after it was asked and was not.
         self.on_starved: Callable[[], None] = _tell_nobody
+        #: Told, from any thread, what the reader has to say to the task.
+        self.on_task_event: Callable[[TaskEvent], None] = _forget
         self.finished = False
 
     # --- the writer's side
