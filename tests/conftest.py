@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -16,6 +16,9 @@ from hypothesis import settings
 
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.runtime import taskmanager
+
+if TYPE_CHECKING:
+    from tests.spark_session import SharedSpark
 
 #: How long what is ending may take to end, seconds.
 GRACE = 10.0
@@ -63,6 +66,16 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         time.sleep(0.01)
     if found:
         pytest.fail("left behind: " + ", ".join(found), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def shared_spark() -> Iterator[SharedSpark]:
+    """Spark for whoever needs it; see there."""
+    from tests.spark_session import SharedSpark  # whoever does not need it need not load it
+
+    shared = SharedSpark()
+    yield shared
+    shared.stop()
 
 
 def _left_over(threads: set[threading.Thread], children: set[int], sockets: dict[int, str]) -> list[str]:

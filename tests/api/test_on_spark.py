@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import headgate as hg
-from headgate.spark.session import build_session
+from tests.spark_session import SharedSpark
 
 pytestmark = pytest.mark.timeout(180)
 
 FLIGHTS = pa.record_batch({"tailnum": ["N1", "N2", None, "N1"], "delay": [5, None, 7, 9]})
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = build_session("local[2]", "headgate tests")
-    yield session
-    session.stop()
+@pytest.fixture
+def spark(shared_spark: SharedSpark) -> SparkSession:
+    return shared_spark.on("local[2]")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from headgate.demo import check
 from headgate.demo.data import FlightData
-from headgate.spark.session import build_session
+from tests.spark_session import SharedSpark
 
 FLIGHTS = """dep_time,dep_delay,carrier,tailnum,origin,dest,minute,time_hour
 517,2,UA,N1,EWR,IAH,15,2013-01-01T10:00:00Z
@@ -51,11 +50,9 @@ ROUTE_DAYS = pa.table(
 )
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = build_session("local[2]", "headgate tests", **{"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
+@pytest.fixture
+def spark(shared_spark: SharedSpark) -> SparkSession:
+    return shared_spark.on("local[2]")
 
 
 def compared(spark: SparkSession, folder: Path, carrier_hours: pa.Table) -> dict[str, check.Comparison]:

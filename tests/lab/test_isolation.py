@@ -9,6 +9,7 @@ from headgate.lab import isolation
 from headgate.lab.isolation import BURNING, QUICK, Rounds
 from headgate.lab.places import B3, B4, MODES, Place, processes, spark
 from headgate.lab.probe import Seen, Stall
+from tests.spark_session import SharedSpark
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -21,7 +22,8 @@ def test_a_stall_may_burn_python() -> None:
 
 
 @pytest.mark.timeout(180)
-def test_it_runs_on_spark_too() -> None:
+def test_it_runs_on_spark_too(shared_spark: SharedSpark) -> None:
+    shared_spark.stop()
     with spark() as place:
         _stall_b4(place, "credit")
 

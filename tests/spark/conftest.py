@@ -1,7 +1,4 @@
-"""Spark of every kind that the tests run on, and a stand-in for a TaskManager.
-
-Only one SparkContext can live in a process, so the session of each master is stopped before the next is built.
-"""
+"""Spark of every kind that the tests run on, and a stand-in for a TaskManager."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.spark.gang import SparkGang, barrier_tasks
-from headgate.spark.session import build_session
+from tests.spark_session import SharedSpark
 
 MASTERS = ["local[2]", "local[3]", "local-cluster[2,1,1024]", "standalone"]
 
@@ -57,12 +54,15 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(20)
 
 
-@pytest.fixture(scope="module", params=MASTERS)
-def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    master = request.getfixturevalue("standalone") if request.param == "standalone" else request.param
-    session = build_session(master, "headgate tests")
-    yield session
-    session.stop()
+@pytest.fixture(scope="session", params=MASTERS)
+def master(request: pytest.FixtureRequest) -> str:
+    """Where tests run. Those of one master run one after the other, whichever module they are in."""
+    return str(request.getfixturevalue("standalone") if request.param == "standalone" else request.param)
+
+
+@pytest.fixture
+def spark(shared_spark: SharedSpark, master: str) -> SparkSession:
+    return shared_spark.on(master)
 
 
 @dataclass

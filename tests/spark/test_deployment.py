@@ -145,7 +145,7 @@ def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path, ends_in_t
     assert_gone(workers[:1])
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
 def test_a_killed_executor_is_named(endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]) -> None:
     job = endless()
     workers = processes(tmp_path)
@@ -168,7 +168,7 @@ def test_a_function_that_raises_is_named(endless: Start) -> None:
         job.wait(60)
 
 
-@pytest.mark.parametrize("spark", ["local[2]"], indirect=True)
+@pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_the_process_of_a_function_that_hangs_is_killed(
     endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]
 ) -> None:
@@ -189,7 +189,7 @@ def test_the_process_of_a_function_that_hangs_is_killed(
     assert_gone(workers)
 
 
-@pytest.mark.parametrize("spark", ["local[2]"], indirect=True)
+@pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_rows_come_from_and_go_to_dataframes(spark: SparkSession) -> None:
     names = spark.createDataFrame([(0, "none"), (7, "seven")], "key long, name string")
     env = hg.StreamEnvironment(spark, parallelism=2, config=PATIENT)

@@ -85,7 +85,7 @@ def test_a_killed_worker_ends_the_gang(start: Callable[..., Any]) -> None:
     assert time.monotonic() - began < OVER_WITHIN
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
 def test_a_killed_executor_ends_the_gang_and_is_replaced(start: Callable[..., Any], spark: SparkSession) -> None:
     started = start(2)
     began = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,23 +9,16 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 from headgate.bench.rows import keyed_rows
-from headgate.spark.session import build_session
+from tests.spark_session import SETTINGS
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
 
-ROWS = 45_000_000
+ROWS = 7_000_000
 ROW_BYTES = 24
 
 
-@pytest.fixture
-def spark() -> Iterator[SparkSession]:
-    session = build_session("local[2]", "large", **{"spark.driver.maxResultSize": "16m"})
-    yield session
-    session.stop()
-
-
-def test_a_gigabyte_becomes_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
-    assert ROWS * ROW_BYTES > 1_000_000_000
+def test_ten_times_what_the_driver_may_collect_becomes_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
+    assert SETTINGS["spark.driver.maxResultSize"] == "16m" and ROWS * ROW_BYTES > 10 * (16 << 20)
     env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(spill_dir=str(tmp_path)))
     dataframe = env.from_source(hg.sources.generate(keyed_rows, rows=ROWS, time="at")).to_dataframe()
     assert dataframe.count() == ROWS

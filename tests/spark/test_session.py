@@ -12,6 +12,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.spark.deployment import SparkDeployment
 from headgate.spark.session import build_session, prepare
+from tests.spark_session import SharedSpark
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -139,7 +140,8 @@ def test_an_interpreter_that_the_user_names_for_a_cluster_stays(monkeypatch: pyt
         assert context.pythonExec == expected
 
 
-def test_a_second_session_can_follow_the_first() -> None:
+def test_a_second_session_can_follow_the_first(shared_spark: SharedSpark) -> None:
+    shared_spark.stop()
     for master in ("local[1]", "local[2]"):
         spark = build_session(master, "headgate tests")
         assert spark.sparkContext.master == master

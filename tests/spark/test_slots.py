@@ -15,7 +15,7 @@ from headgate.spark.slots import count_slots, wait_for_slots
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.mark.parametrize("spark", ["local[3]"], indirect=True)
+@pytest.mark.parametrize("master", ["local[3]"], indirect=True)
 def test_a_local_master_has_what_it_has(spark: SparkSession) -> None:
     deployment = SparkDeployment(spark)
     config = Config(slots_timeout="1 h")
@@ -27,7 +27,7 @@ def test_a_local_master_has_what_it_has(spark: SparkSession) -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,1,1024]"], indirect=True)
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]"], indirect=True)
 def test_executors_on_their_way_are_awaited_but_not_for_ever(spark: SparkSession) -> None:
     wait_for_slots(spark.sparkContext, 2, timeout=150)
     assert count_slots(spark.sparkContext) == 2
@@ -35,7 +35,7 @@ def test_executors_on_their_way_are_awaited_but_not_for_ever(spark: SparkSession
         wait_for_slots(spark.sparkContext, 3, timeout=0.2)
 
 
-@pytest.mark.parametrize("spark", ["local[2]"], indirect=True)
+@pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_the_shape_of_a_deployment(spark: SparkSession) -> None:
     deployment = SparkDeployment(spark)
     assert deployment.name == "Spark local[2]"

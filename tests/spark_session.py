@@ -1,0 +1,30 @@
+"""The Spark session that tests share: starting one costs seconds, and only one can live in a process."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from headgate.spark.session import build_session
+
+#: Small, so that rows which are not to come to the driver would be noticed there; and few partitions for few rows.
+SETTINGS = {"spark.driver.maxResultSize": "16m", "spark.sql.shuffle.partitions": "2"}
+
+
+class SharedSpark:
+    """At most one running session. Ask for it in each test: another test may have stopped it."""
+
+    def __init__(self) -> None:
+        self._session: SparkSession | None = None
+
+    def on(self, master: str) -> SparkSession:
+        """A session of this master: the running one, or else one that takes its place."""
+        if self._session is None or self._session.sparkContext.master != master:
+            self.stop()
+            self._session = build_session(master, "headgate tests", **SETTINGS)
+        return self._session
+
+    def stop(self) -> None:
+        """For who builds one of his own."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
