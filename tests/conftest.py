@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing.resource_tracker
+import os
 import signal
 import sys
 import threading
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
     from tests.spark_session import SharedSpark
 
 #: How long what is ending may take to end, seconds.
-GRACE = 10.0
+GRACE = 30.0
 
 _ME = psutil.Process()
 
 # The same examples on every run, and no verdict from a busy machine's clock.
 settings.register_profile("headgate", deadline=None, derandomize=True)
 settings.load_profile("headgate")
+
+# Java programs that tests start live for seconds: it does not pay to compile them well, nor to collect in parallel.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A shell that runs this in the background has it ignore interrupts, and some tests send them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

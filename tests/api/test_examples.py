@@ -29,11 +29,11 @@ def test_every_example_is_tested() -> None:
     assert sorted(LAST_LINES) == sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
-@pytest.mark.timeout(180)  # one of them starts Spark
+@pytest.mark.timeout(300)  # one of them starts Spark
 @pytest.mark.parametrize("name", LAST_LINES)
 def test_an_example(name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src")}
     command = [sys.executable, EXAMPLES / name]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.rstrip("\n").endswith(LAST_LINES[name])

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 import headgate as hg
 from tests.spark_session import SharedSpark
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 FLIGHTS = pa.record_batch({"tailnum": ["N1", "N2", None, "N1"], "delay": [5, None, 7, 9]})
 

@@ -21,7 +21,7 @@ def test_a_stall_may_burn_python() -> None:
     _stall_b4(processes, "credit", burns=True)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_it_runs_on_spark_too(shared_spark: SharedSpark) -> None:
     shared_spark.stop()
     with spark() as place:

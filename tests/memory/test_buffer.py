@@ -77,7 +77,7 @@ def test_of_many_threads_that_recycle_exactly_one_returns_the_segment(home: Home
             buffer.retain()
 
     def recycle_all() -> None:
-        start.wait(10)
+        start.wait(60)
         for buffer in buffers:
             buffer.recycle()
 

@@ -181,7 +181,7 @@ def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() 
                     elif segments:
                         break
                     else:
-                        assert wake.wait(10), "stuck"
+                        assert wake.wait(60), "stuck"
                 for segment in segments:
                     pool.recycle(segment, subpartition)
         except BaseException as error:

@@ -3,7 +3,7 @@ size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,10 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headgate as hg
-from headgate.spark.session import build_session
 from tests.pipelines.pipeline_rig import assert_same, expected, stream_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 Place = Callable[..., hg.StreamEnvironment]
 
@@ -36,16 +35,13 @@ HOPS = """
 PLACES = ["threads", "processes", "spark", "threads in batch mode", "processes in batch mode"]
 
 
-@pytest.fixture(scope="module", params=PLACES)
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> Place:
     """Makes environments of a parallelism that run there."""
-    if request.param != "spark":
-        deployment = hg.LocalDeployment(taskmanagers=2, processes="processes" in request.param)
-        yield partial(_local, deployment, execution_mode="batch" if "batch" in request.param else "streaming")
-        return
-    session = build_session("local[3]", "headgate tests")
-    yield partial(_on_spark, session)
-    session.stop()
+    if request.param == "spark":
+        return partial(_on_spark, request.getfixturevalue("shared_spark").on("local[3]"))
+    deployment = hg.LocalDeployment(taskmanagers=2, processes="processes" in request.param)
+    return partial(_local, deployment, execution_mode="batch" if "batch" in request.param else "streaming")
 
 
 def _local(deployment: hg.LocalDeployment, parallelism: int, **options: Any) -> hg.StreamEnvironment:
@@ -62,8 +58,7 @@ def hops() -> pa.Table:
     return expected(HOPS)
 
 
-@pytest.mark.parametrize("segment_size", [512, 32 << 10])
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize(("parallelism", "segment_size"), [(1, 512), (2, 32 << 10), (3, 512)])
 def test_hop_windows_over_string_keys(place: Place, parallelism: int, segment_size: int, hops: pa.Table) -> None:
     windows = (
         stream_of(place(parallelism, segment_size=segment_size))

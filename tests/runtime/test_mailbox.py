@@ -46,7 +46,7 @@ def test_no_signal_is_lost_between_two_threads() -> None:
 
     def reader() -> None:
         while seen[0] < 2000:
-            assert signal.wait(10)
+            assert signal.wait(60)
             if written[0] != seen[0]:
                 seen[0] = written[0]
                 answers.set()
@@ -57,7 +57,7 @@ def test_no_signal_is_lost_between_two_threads() -> None:
         written[0] = number
         signal.set()
         while seen[0] < number:
-            assert answers.wait(10), f"stuck at {seen[0]} of {number}"
+            assert answers.wait(60), f"stuck at {seen[0]} of {number}"
     thread.join(10)
     assert not thread.is_alive()
 
@@ -92,7 +92,7 @@ def test_what_mail_raises_reaches_the_task_and_leaves_the_rest() -> None:
 def test_mail_and_wake_end_a_wait_of_the_task() -> None:
     for begin in ("put", "wake"):
         mailbox, woken = Mailbox(), []
-        task = threading.Thread(target=lambda mailbox=mailbox, woken=woken: woken.append(mailbox.wait(10)))
+        task = threading.Thread(target=lambda mailbox=mailbox, woken=woken: woken.append(mailbox.wait(60)))
         task.start()
         if begin == "put":
             mailbox.put(lambda: None)

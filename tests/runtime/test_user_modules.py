@@ -56,10 +56,10 @@ def program(tmp_path: Path) -> Path:
 
 def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": SRC}
-    return subprocess.run(command, capture_output=True, text=True, timeout=170, env=environment, cwd=cwd, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=290, env=environment, cwd=cwd, check=False)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("where", ["processes", "spark"])
 def test_functions_of_modules_beside_the_script(program: Path, where: str) -> None:
     done = run([sys.executable, str(program), str(program.parent), where], cwd=Path("/"))

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from headgate.errors import ConfigError
 from headgate.spark.dataframe import read_folder, spill, spill_folder
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
 
 
 def test_a_spilled_dataframe_is_read_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import headgate as hg
 from headgate.bench.rows import keyed_rows
 from tests.spark_session import SETTINGS
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
 
 ROWS = 7_000_000
 ROW_BYTES = 24

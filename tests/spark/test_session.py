@@ -14,7 +14,7 @@ from headgate.spark.deployment import SparkDeployment
 from headgate.spark.session import build_session, prepare
 from tests.spark_session import SharedSpark
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -29,7 +29,7 @@ def run_script(folder: Path, script: str, **environment: str) -> subprocess.Comp
         env={**base, "TMPDIR": str(folder), **environment},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=280,
         check=False,
         cwd=folder,
     )

@@ -12,7 +12,7 @@ from headgate.errors import ConfigError, NotEnoughSlots
 from headgate.spark.deployment import SparkDeployment
 from headgate.spark.slots import count_slots, wait_for_slots
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("master", ["local[3]"], indirect=True)
@@ -24,7 +24,7 @@ def test_a_local_master_has_what_it_has(spark: SparkSession) -> None:
     began = time.monotonic()
     with pytest.raises(NotEnoughSlots, match=r"needs 4 Spark task slots .* has 3; set parallelism to 3 or less"):
         deployment.check(4, config)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # and not an hour
 
 
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]"], indirect=True)
