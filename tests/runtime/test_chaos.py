@@ -17,7 +17,7 @@ from headgate.runtime import jobmaster
 from tests.runtime.jobs import END, endless, environment, error_of, keyed, pids, within
 
 #: A process that is stopped before it registers is given up after this, one that is stopped later after the heartbeat.
-START_TIMEOUT, HEARTBEAT = 4.0, 1.5
+START_TIMEOUT, HEARTBEAT = 10.0, 5.0
 
 
 @pytest.mark.parametrize("seed", range(6))
