@@ -10,7 +10,7 @@ import pytest
 from headgate.lab import all_to_all, isolation
 from headgate.lab.flows import ROW_BYTES
 from headgate.lab.isolation import QUICK, Rounds
-from headgate.lab.places import A1, A2, MODES, processes
+from headgate.lab.places import A1, A2, processes
 from headgate.lab.probe import Gap, Seen
 
 CAME, LATE = np.zeros(30, dtype=np.int64), np.zeros((30, 864), dtype=np.int64)
@@ -19,10 +19,9 @@ B3_SEEN = Seen(1000.0, CAME, LATE, None, {A1: Gap(2.1, 4.2, 0), A2: Gap(2.3, 4.1
 B4_SEEN = Seen(1000.5, CAME, LATE, (1.5, 3.5), {A1: Gap(1.6, 3.7, 30), A2: Gap(1.8, 3.6, 12)})
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_reader_that_stalls_stops_every_writer(mode: str) -> None:
-    standing = all_to_all.one_round(processes, mode, flow=0.5, stall=1.5)
-    assert standing.seconds is not None and 0 <= standing.seconds < 1.5
+def test_a_reader_that_stalls_stops_every_writer() -> None:
+    standing = all_to_all.one_round(processes, "credit", flow=0.5, stall=3.0)
+    assert standing.seconds is not None and 0 <= standing.seconds < 3.0
     assert standing.bytes_made > 0 and sum(standing.came.y) > 0
 
 

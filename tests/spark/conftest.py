@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from headgate.spark.gang import SparkGang, barrier_tasks
 from tests.spark_session import SharedSpark
 
-MASTERS = ["local[2]", "local[3]", "local-cluster[2,1,1024]", "standalone"]
+MASTERS = ["local[2]", "local-cluster[2,1,1024]", "standalone"]
 
 
 def _free_port() -> int:

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headgate as hg
+from tests.spark.conftest import MASTERS
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -85,6 +86,7 @@ def assert_gone(workers: list[psutil.Process]) -> None:
         assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.parametrize("master", [*MASTERS, "local[3]"], indirect=True)
 def test_a_keyed_sum_is_exact(spark: SparkSession) -> None:
     env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(segment_size=512, slots_timeout="90 s"))
     stream = env.from_source(hg.sources.generate(numbers(), rows=ROWS))
