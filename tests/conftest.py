@@ -16,13 +16,16 @@ import pytest
 from hypothesis import settings
 
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.runtime import taskmanager
+from headgate.runtime import jobmaster, taskmanager
 
 if TYPE_CHECKING:
     from tests.spark_session import SharedSpark
 
 #: How long what is ending may take to end, seconds.
 GRACE = 30.0
+
+#: How long processes may take to start on a machine with too much to do, seconds.
+START_TIMEOUT = 180.0
 
 _ME = psutil.Process()
 
@@ -62,6 +65,7 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     of the process: the helper process of multiprocessing, PySpark's JVM and the sockets between it and us.
     """
     monkeypatch.setattr(taskmanager, "NetworkBufferPool", WatchedPool)
+    monkeypatch.setattr(jobmaster, "START_TIMEOUT", START_TIMEOUT)
     WatchedPool.alive.clear()
     threads, children, sockets = _threads(), _children(), _sockets()
     yield

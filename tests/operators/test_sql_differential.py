@@ -148,13 +148,13 @@ def check(duck: duckdb.DuckDBPyConnection, pair: Pair, batch: pa.RecordBatch) ->
         assert same(a, b), (pair, ours, theirs)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(conditions, batches)
 def test_conditions_as_duckdb(duck: duckdb.DuckDBPyConnection, pair: Pair, batch: pa.RecordBatch) -> None:
     check(duck, pair, batch)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(numbers, batches)
 def test_arithmetic_as_duckdb(duck: duckdb.DuckDBPyConnection, pair: Pair, batch: pa.RecordBatch) -> None:
     check(duck, pair, batch)
