@@ -1,6 +1,6 @@
 """How much of a task's network buffers holds data, as shares of what it may have now.
 
-The ratios are Flink's gauges (`research/flink.md` 6): a full output and a full input are back-pressured by what is
+The ratios are Flink's (inPoolUsage, outPoolUsage): a full output and a full input are back-pressured by what is
 downstream; behind an empty output a full input shows the task that does not keep up. Buffers that stand ready for data
 are not in use. What a local channel reads belongs to its producer, and counts there alone.
 """

@@ -1,10 +1,10 @@
 """PipelinedSubpartition: the queue of buffers from one subtask to one consumer.
 
 The task adds buffers while they are still empty and fills them in place; the reader takes slices of what has been
-written so far, once a buffer is finished or a flush was asked for. Rules and names: `research/flink.md` 3.4. The reader
+written so far, once a buffer is finished or a flush was asked for. Rules and names are Flink's. The reader
 is told only when it would otherwise not look: when it has seen the end of what there was, and there is more.
 
-Barriers (section 5): behind an aligned one nothing can be polled until the reader asks for it; a priority one goes
+Barriers: behind an aligned one nothing can be polled until the reader asks for it; a priority one goes
 before all that is queued, and what it overtakes is handed to whoever keeps it.
 """
 

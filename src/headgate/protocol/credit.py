@@ -8,8 +8,8 @@ buffers and takes floating ones from its gate's pool, one at a time; each is a n
 5. New credit gathers until the connection can write, and goes out as one AddCredit.
 6. A channel without exclusive buffers begins at credit 0; its producer announces a backlog that no buffer can tell of.
 
-Source: `research/flink.md` 2.3 and 2.5. Invariant (2.6 a): credit at the producer + credit on its way + unannounced
-credit + buffers in flight = free buffers held by the channel.
+Flink has these rules in BufferManager and RemoteInputChannel. Invariant: credit at the producer + credit on its way +
+unannounced credit + buffers in flight = free buffers held by the channel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The consumer's end of a data link: buffers in, requests and credit out; no I/O.
 
 Channels that have new credit stand in a queue once each; when the connection can write, their credit is read and zeroed
-and goes out as one AddCredit each (`research/flink.md` 2.5).
+and goes out as one AddCredit each (Flink: CreditBasedPartitionRequestClientHandler).
 """
 
 from __future__ import annotations
