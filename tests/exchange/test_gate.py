@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 
 import pytest
 
 from headgate.errors import ExchangeError
-from headgate.exchange.channels import InputChannel
 from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
 from headgate.records.events import Event
+from tests.exchange.scripted import ScriptedChannel
 
 
-class Scripted(InputChannel):
-    """A channel that hands out what a test has put into it."""
+class Scripted(ScriptedChannel):
+    """Counts how often it is released."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.items: deque[Buffer | Event | ExchangeError] = deque()
-        self.released = 0
-
-    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
-        taken: list[Buffer] = []
-        while self.items and len(taken) < limit:
-            item = self.items.popleft()
-            if isinstance(item, ExchangeError):
-                raise item
-            if not isinstance(item, Buffer):
-                return item, bool(self.items)
-            taken.append(item)
-            if self.items and not isinstance(self.items[0], Buffer):
-                break
-        return taken or None, bool(self.items)
+    released = 0
 
     def release(self) -> None:
         self.released += 1

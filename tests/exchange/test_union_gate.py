@@ -7,33 +7,31 @@ from collections import deque
 import pytest
 
 from headgate.errors import ExchangeError
-from headgate.exchange.channels import InputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.union_gate import UnionGate
 from headgate.memory.buffer import Buffer
 from headgate.records.events import Event
+from tests.exchange.scripted import ScriptedChannel
 
 
-class Channel(InputChannel):
-    """Buffers that a test has put here; counts how often it is asked."""
+class Channel(ScriptedChannel):
+    """Counts how often it is asked; may have failed for good."""
 
     def __init__(self, index: int, gate: InputGate) -> None:
-        self.index = index
+        super().__init__(index)
         self.gate = gate
-        self.queue: deque[Buffer] = deque()
         self.asked = 0
         self.failure: ExchangeError | None = None
 
     def put(self, *contents: bytes) -> None:
-        self.queue.extend(map(Buffer.of_bytes, contents))
+        self.items.extend(map(Buffer.of_bytes, contents))
         self.gate.notify(self.index)
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         self.asked += 1
         if self.failure is not None:
             raise self.failure
-        taken = [self.queue.popleft() for _ in range(min(limit, len(self.queue)))]
-        return taken or None, bool(self.queue)
+        return super().poll(limit)
 
 
 class Union:
@@ -117,11 +115,11 @@ def test_data_that_come_during_a_look_are_not_forgotten() -> None:
         def popleft(self) -> Buffer:
             first = super().popleft()
             if not self:
-                channel.queue = deque([Buffer.of_bytes(b"late")])
+                channel.items = deque([Buffer.of_bytes(b"late")])
                 union.gates[0].notify(0)
             return first  # type: ignore[no-any-return]
 
-    channel.queue = Late([Buffer.of_bytes(b"early")])
+    channel.items = Late([Buffer.of_bytes(b"early")])
     union.gates[0].notify(0)
     assert [content for _, content in union.poll_all()] == [b"early", b"late"]
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ExchangeError
-from headgate.exchange.channels import InputChannel
 from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
@@ -29,6 +28,7 @@ from headgate.records.events import (
 from headgate.records.spanning import Element, serialize
 from headgate.runtime.barriers import Part, TaskBarriers
 from headgate.runtime.input import TaskInput
+from tests.exchange.scripted import ScriptedChannel
 
 SCHEMA = pa.schema({"n": pa.int64()})
 CODEC = BatchCodec(SCHEMA)
@@ -40,25 +40,13 @@ def rows(*values: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(values, pa.int64())], schema=SCHEMA)
 
 
-class Channel(InputChannel):
+class Channel(ScriptedChannel):
+    """Has events that overtake, too, and notes what it is asked to tell its producer."""
+
     def __init__(self, index: int) -> None:
-        self.index = index
-        self.items: deque[Buffer | Event | ExchangeError] = deque()
+        super().__init__(index)
         self.urgent: deque[Event] = deque()
         self.asked: list[str] = []
-
-    def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
-        taken: list[Buffer] = []
-        while self.items and len(taken) < limit:
-            item = self.items.popleft()
-            if isinstance(item, ExchangeError):
-                raise item
-            if not isinstance(item, Buffer):
-                return item, bool(self.items)
-            taken.append(item)
-            if self.items and not isinstance(self.items[0], Buffer):
-                break
-        return taken or None, bool(self.items)
 
     def poll_priority(self) -> Event | None:
         return self.urgent.popleft() if self.urgent else None
