@@ -10,7 +10,7 @@ from headgate.lab.buffer_timeout import ADAPTIVE, TIMEOUTS, Fan, Outcome
 
 def test_rows_of_every_timeout_arrive_and_are_counted() -> None:
     with Fan() as fan:
-        runs = [fan.run(10, timeout, 20_000.0, seconds=0.8, warm_up=0) for timeout in TIMEOUTS.values()]
+        runs = [fan.run(10, timeout, 20_000.0, seconds=0.5, warm_up=0) for timeout in TIMEOUTS.values()]
     assert all(sum(took["late"]) == took["rows"] for took in runs)
     assert sum(took["rows"] for took in runs) > 0 and sum(took["buffers"] for took in runs) >= 10
 
