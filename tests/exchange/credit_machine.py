@@ -1,8 +1,7 @@
 """A rule machine over a whole link: tasks, network threads and wire take their steps in any order.
 
 After every step the laws of credit hold (`Link.check`). At rest nothing waits that could move. In the end a consumer
-that
-goes on consuming makes every producer finish, or the link is cut; either way all memory is back.
+that goes on consuming makes every producer finish, or the link is cut; either way all memory is back.
 """
 
 from __future__ import annotations
@@ -10,15 +9,16 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headgate.protocol.messages import MAX_RUN
 from tests.exchange.link import ALL, SEGMENT, Link
 
 CHANNEL = st.integers(0, 2)
 #: How many bytes one call of a socket moves.
 CUT = st.one_of(st.just(ALL), st.integers(1, 40))
-#: Bytes to write, often whole segments, or what else a task does.
+#: Bytes to write, often whole segments or runs of them, or what else a task does.
 WRITE = st.one_of(
-    st.builds(lambda whole, rest: whole * SEGMENT + rest, st.integers(0, 2), st.integers(1, 12)),
-    st.sampled_from([SEGMENT, 3 * SEGMENT, "event", "barrier", "overtake"]),
+    st.builds(lambda whole, rest: whole * SEGMENT + rest, st.integers(0, 6), st.integers(1, 12)),
+    st.sampled_from([SEGMENT, 4 * SEGMENT + 3, 9 * SEGMENT, "event", "barrier", "overtake", "let go"]),
     st.sampled_from(["flush", "settle"]),
 )
 STEPS = ["deliver_posts", "produce", "write_socket", "receive", "send_control", "receive_control"]
@@ -30,15 +30,18 @@ class CreditMachine(RuleBasedStateMachine):
     @initialize(
         channels=st.integers(1, 3),
         exclusive=st.integers(0, 2),
-        floating=st.integers(1, 4),
-        extra=st.integers(0, 8),
-        cap=st.integers(1, 6),
+        floating=st.one_of(st.integers(1, 4), st.just(12)),
+        extra=st.integers(0, 16),
+        cap=st.one_of(st.integers(1, 6), st.just(20)),
         overdraft=st.integers(0, 1),
         connected=st.booleans(),
         cut_at=st.one_of(st.none(), st.integers(0, 80)),
+        read_size=CUT,
+        room=st.one_of(st.just(MAX_RUN), st.integers(1, 6)),
     )
-    def begin(self, connected: bool, cut_at: int | None, **sizes: int) -> None:
+    def begin(self, connected: bool, cut_at: int | None, read_size: int, room: int, **sizes: int) -> None:
         self.link = Link(**sizes)
+        self.link.read_size, self.link.room = read_size, room
         self.cut_at = cut_at
         if connected:
             self.link.settle()
@@ -51,6 +54,8 @@ class CreditMachine(RuleBasedStateMachine):
                 self.link.settle()
             elif write == "flush":
                 self.link.flush(channel)
+            elif write == "let go":
+                self.link.let_go()
             elif not self.link.ended[channel]:
                 if isinstance(write, int):
                     self.link.write(channel, write)
@@ -75,7 +80,7 @@ class CreditMachine(RuleBasedStateMachine):
             if step in ("deliver_posts", "send_control"):
                 getattr(self.link, step)()
             elif step == "produce":
-                self.link.produce(1 + size % 4)
+                self.link.produce(1 + size % 6)
             else:
                 getattr(self.link, step)(size)
 
@@ -92,7 +97,7 @@ class CreditMachine(RuleBasedStateMachine):
         self.link.resume()
         for step in steps:
             if step < 0:
-                self.link.consume()
+                self.link.consume(-step)
             elif self.link.held:
                 self.link.recycle(step, 1 + step // 2)
 

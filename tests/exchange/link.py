@@ -7,7 +7,7 @@ it is delivered. The link counts what it sees on the wire and checks the laws of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from headgate.errors import ExchangeError
@@ -20,11 +20,12 @@ from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
-from headgate.protocol.decoders import RequestDecoder
+from headgate.protocol.decoders import LATER, Later, RequestDecoder
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
     BUFFER_RESPONSE_ID,
     EVENT_BUFFER,
+    MAX_RUN,
     AddCredit,
     BufferResponse,
     OfChannel,
@@ -99,14 +100,11 @@ class WatchedChannel(RemoteInputChannel):
     def floating(self) -> int:
         return len(self._buffers._floating)
 
-    def take_segment(self) -> MemorySegment | None:
-        segment = super().take_segment()
-        self.taken += segment is not None
-        return segment
-
-    def claim_segments(self, count: int) -> None:
-        super().claim_segments(count)
-        self.taken += count
+    def take_segments(self, count: int) -> Sequence[MemorySegment] | Later | None:
+        segments = super().take_segments(count)
+        assert segments is not LATER, "credit that no buffer stands for"
+        self.taken += len(segments or ())
+        return segments
 
     def on_read(self, backlog: int) -> None:
         self._heed(backlog, lambda: super(WatchedChannel, self).on_read(backlog))
@@ -160,6 +158,8 @@ class Link:
         self.sending: list[Buffer] = []
         # The wire, and what threads have yet to hear.
         self.to_consumer, self.to_producer = bytearray(), bytearray()
+        # What one read takes, and what one write has room for, where nothing else is said.
+        self.read_size, self.room = ALL, MAX_RUN
         self.data_posts: deque[int] = deque()
         self.credit_posts: deque[int] = deque()
         self.told_posts: deque[OfChannel] = deque()
@@ -177,6 +177,7 @@ class Link:
         self.delivered = [0] * channels
         self.spent = [0] * channels
         self.sequence = [0] * channels
+        self.segments_sent = 0
         self.written: list[list[int]] = [[] for _ in range(channels)]
         self.visible = [0] * channels
         self.sent = [0] * channels
@@ -187,6 +188,7 @@ class Link:
         self.blocked: set[int] = set()  # channels whose consumer has seen it
         self.overtaking = [0] * channels
         self.overtook = [0] * channels
+        self.kept: list[tuple[list[Buffer], bytes]] = []  # overtaken, and held for a while
         self.wakes = 0
         self.short: dict[int, int] = {}  # channels whose last write fell short, and the wakes until then
         self._granting, self._delivering = RequestDecoder(), RequestDecoder()
@@ -281,9 +283,16 @@ class Link:
         if not self.partition.subpartition(channel).is_released:
             self.overtaking[channel] += 1
             waiting = [token for token in self.written[channel][self.sent[channel] :] if token < END_OF_DATA]
-            assert b"".join(bytes(buffer.view) for buffer in overtaken) == bytes(waiting), "not what is overtaken"
-        for buffer in overtaken:
-            buffer.recycle()
+            kept = b"".join(view for buffer in overtaken for view in buffer.views)
+            assert kept == bytes(waiting), "not what is overtaken"
+            self.kept.append((overtaken, kept))
+
+    def let_go(self) -> None:
+        """Whoever keeps what barriers have overtaken has done with it; it was there all the time."""
+        for overtaken, kept in self.kept:
+            assert b"".join(view for buffer in overtaken for view in buffer.views) == kept, "came back too early"
+            recycle_all(overtaken)
+        self.kept = []
 
     def end(self, channel: int) -> None:
         self.partition.write_event(channel, EndOfPartition())
@@ -300,29 +309,40 @@ class Link:
         subpartition.attach(notify, sends_empty=request.credit == 0)
         return subpartition
 
-    def produce(self, max_buffers: int) -> None:
-        """Let the sender choose what goes next, once the last is wholly written."""
+    def produce(self, room: int) -> None:
+        """Let the sender choose what goes next, of about `room` segments, once the last is wholly written."""
         if self.pieces:
             return
-        self.pieces, self.sending = self.sender.next_frames(max_buffers)
+        self.pieces, self.sending = self.sender.next_frames(room)
+        self.segments_sent += sum(len(buffer.segments) for buffer in self.sending)
+        assert self.sender.buffers_sent == self.segments_sent, "more was sent than the sender knows of"
+        told: dict[int, int] = {}
         for number, piece in enumerate(self.pieces):
             if isinstance(piece, bytes) and piece[8] == BUFFER_RESPONSE_ID:
-                self._count_sent(piece, self.pieces[number + 1 : number + 2])
+                receiver, backlog = self._count_sent(piece, self.pieces[number + 1 : number + 2])
+                told[receiver] = backlog
+        for receiver, backlog in told.items():
+            waiting = self.partition.subpartition(receiver).reported_backlog
+            is_right = backlog == waiting or self._is_behind_read_buffer(receiver)  # a flush of nothing
+            assert is_right, f"a backlog of {backlog} was told, and {waiting} wait"
 
-    def _count_sent(self, header: bytes, payload: list[bytes | memoryview]) -> None:
-        _, _, _, receiver, sequence, _, kind, size = BUFFER_RESPONSE.unpack(header)
+    def _count_sent(self, header: bytes, payload: list[bytes | memoryview]) -> tuple[int, int]:
+        """Returns the receiver, and the backlog that it is told."""
+        _, _, _, receiver, sequence, backlog, kind, size = BUFFER_RESPONSE.unpack(header)
         assert sequence == self.sequence[receiver], "2.6 e: sequence numbers are dense"
         assert receiver not in self.stopped, "something was sent behind a barrier that blocks"
-        self.sequence[receiver] += 1
+        count = 1 if kind == EVENT_BUFFER else max(1, -(-size // SEGMENT))
+        self.sequence[receiver] += count
         if kind == EVENT_BUFFER:
             event = decode_event(payload[0])
             self.sent[receiver] += not is_priority(event)
             if blocks(event):
                 self.stopped.add(receiver)
-            return
+            return receiver, backlog
         self.sent[receiver] += size
-        self.spent[receiver] += 1
+        self.spent[receiver] += count
         assert self.spent[receiver] <= self.delivered[receiver], "2.6 b: data were sent without credit"
+        return receiver, backlog
 
     def write_socket(self, count: int) -> None:
         """Put `count` bytes of what is being sent on the wire; what is wholly written is recycled."""
@@ -350,6 +370,7 @@ class Link:
         del self.to_consumer[:done]
         if done:
             self.receiver.received(done)
+            self.receiver.tell_channels()
 
     def send_control(self) -> None:
         data = self.receiver.data_to_send()
@@ -372,17 +393,18 @@ class Link:
 
     # ---- the consumer's task
 
-    def consume(self) -> bool:
-        """Take one buffer or event; the buffer stays held until `recycle`. False when there is none."""
+    def consume(self, limit: int = 1) -> bool:
+        """Take buffers, of about `limit` segments, or an event; buffers stay held until `recycle`. False when there is
+        nothing."""
         while (urgent := self.gate.poll_priority()) is not None:
             self.overtook[urgent[0]] += 1
-        polled = self.gate.poll()
+        polled = self.gate.poll(limit)
         if polled is None:
             return False
         channel, taken = polled
         if isinstance(taken, list):
             for buffer in taken:
-                self.read[channel].extend(buffer.view)
+                self.read[channel].extend(b"".join(buffer.views))
             self.held.extend(taken)
         else:
             self.read[channel].append(TOKENS[type(taken)])
@@ -424,6 +446,9 @@ class Link:
         for index, wakes in self.short.items():
             has_room = self.pool.free > 0 and self.pool.outstanding(index) < self.cap
             assert self.wakes > wakes or not has_room, "a writer that fell short was not told of room"
+        kept = {segment.index for overtaken, _ in self.kept for buffer in overtaken for segment in buffer.segments}
+        free = {segment.index for segment in (*self.pool._free, *self.producer_memory._free)}
+        assert kept.isdisjoint(free), "what somebody keeps came back"
         ready = list(self.sender._ready)
         assert len({id(reader) for reader in ready}) == len(ready), "2.6 f: a reader is queued twice"
         readers = self.sender._readers
@@ -447,7 +472,7 @@ class Link:
         self.receive_control(ALL)
         self.deliver_posts()
         self.write_socket(ALL)
-        self.produce(4)
+        self.produce(self.room)
         self.write_socket(ALL)
 
     def settle(self) -> None:
@@ -456,9 +481,10 @@ class Link:
             self.deliver_posts()
             self.send_control()
             self.receive_control(ALL)
-            self.produce(4)
+            self.produce(self.room)
             self.write_socket(ALL)
-            self.receive(ALL)
+            while self.to_consumer:
+                self.receive(self.read_size)
             self.check()
             posts = self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts
             if not (posts or self.pieces or self.to_consumer or self.to_producer or self.sender.has_output):
@@ -500,6 +526,7 @@ class Link:
 
     def run_to_the_end(self, more: int) -> None:
         """Every producer writes `more` bytes and ends; a consumer that goes on consuming must make that possible."""
+        self.let_go()
         left = [0 if ended else more for ended in self.ended]
         for _ in range(200 + 20 * more * self.count):
             for index in range(self.count):
@@ -544,6 +571,7 @@ class Link:
             self.release(channel.index)
         while self.held:
             self.recycle(0)
+        self.let_go()
 
     def _hears_of_the_cut(self) -> bool:
         try:

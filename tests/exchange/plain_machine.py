@@ -16,7 +16,8 @@ CHANNEL = st.integers(0, 2)
 GATE = st.integers(0, 1)
 #: How many bytes one call of a socket moves.
 CUT = st.one_of(st.just(ALL), st.integers(1, 60))
-SIZE = st.one_of(st.just(SEGMENT), st.just(3 * SEGMENT), st.integers(1, 40))
+#: Bytes to write, often whole segments or runs of them.
+SIZE = st.one_of(st.sampled_from([SEGMENT, 3 * SEGMENT, 9 * SEGMENT, 9 * SEGMENT + 5]), st.integers(1, 40))
 STEPS = ["deliver_posts", "produce", "write_socket", "receive", "send_control", "receive_control"]
 
 
@@ -26,15 +27,24 @@ class PlainMachine(RuleBasedStateMachine):
     @initialize(
         one=st.integers(1, 2),
         buffers=st.tuples(st.integers(1, 4), st.integers(1, 4)),
-        extra=st.integers(0, 8),
-        cap=st.integers(1, 6),
+        extra=st.integers(0, 16),
+        cap=st.one_of(st.integers(1, 6), st.just(20)),
         capacity=st.one_of(st.just(ALL), st.integers(50, 200)),
         cut_at=st.one_of(st.none(), st.integers(0, 80)),
+        read_size=st.one_of(st.just(ALL), st.integers(5, 60)),
     )
     def begin(
-        self, one: int, buffers: tuple[int, int], extra: int, cap: int, capacity: int, cut_at: int | None
+        self,
+        one: int,
+        buffers: tuple[int, int],
+        extra: int,
+        cap: int,
+        capacity: int,
+        cut_at: int | None,
+        read_size: int,
     ) -> None:
         self.link = SharedLink(FlowControl.TCP, [one, 1], list(buffers), extra=extra, cap=cap, capacity=capacity)
+        self.link.read_size = read_size
         self.cut_at = cut_at
         self.link.settle()
 
@@ -61,7 +71,7 @@ class PlainMachine(RuleBasedStateMachine):
             if step in ("deliver_posts", "send_control"):
                 getattr(self.link, step)()
             elif step == "produce":
-                self.link.produce(1 + size % 4)
+                self.link.produce(1 + size % 5)
             else:
                 getattr(self.link, step)(size)
 
@@ -76,7 +86,7 @@ class PlainMachine(RuleBasedStateMachine):
         """Take buffers (below 0) and finish some of those taken, not always in order."""
         for step in steps:
             if step < 0:
-                self.link.consume(gate)
+                self.link.consume(gate, -step)
             elif self.link.held:
                 self.link.recycle(step)
 

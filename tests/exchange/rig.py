@@ -122,7 +122,7 @@ class Rig:
             if polled.is_event:
                 seen.append(decode_event(polled.buffer.view))
                 continue
-            for element in self._deserializers[channel].feed(polled.buffer.view):
+            for element in self._deserializers[channel].feed(polled.buffer.views):
                 is_small = isinstance(element, SmallElement)
                 seen.append(element if is_small else tuple(element.column(0).to_pylist()))
             polled.buffer.recycle()

@@ -18,7 +18,7 @@ from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.data_plane import new_receiver, new_sender
-from headgate.protocol.messages import OfChannel, PartitionRequest
+from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import EndOfPartition
@@ -59,6 +59,7 @@ class SharedLink:
         self.outgoing = Outgoing()
         # The wire, and what threads have yet to hear.
         self.to_consumer, self.to_producer = bytearray(), bytearray()
+        self.read_size = ALL  # what one read takes, where nothing else is said
         self.data_posts: deque[int] = deque()
         self.buffer_posts: deque[int] = deque()
         self.cancel_posts: deque[int] = deque()
@@ -144,9 +145,9 @@ class SharedLink:
         self.written[channel].append(END)
         self.ended[channel] = True
 
-    def produce(self, max_buffers: int) -> None:
+    def produce(self, room: int = MAX_RUN) -> None:
         if self.outgoing.is_writable:
-            self.outgoing.add(*self.sender.next_frames(max_buffers))
+            self.outgoing.add(*self.sender.next_frames(room))
 
     def write_socket(self, count: int) -> None:
         """What one call of the socket takes: as much as the wire still holds."""
@@ -174,19 +175,21 @@ class SharedLink:
         del self.to_consumer[:done]
         if places:
             self.receiver.received(done)
+            self.receiver.tell_channels()
 
     def send_control(self) -> None:
         self.to_producer += self.receiver.data_to_send()
 
-    def consume(self, gate: int) -> bool:
-        """Take one buffer or event of a gate; the buffer stays held until `recycle`. False when there is none."""
-        polled = self.gates[gate].poll()
+    def consume(self, gate: int, limit: int = 1) -> bool:
+        """Take buffers of a gate, of about `limit` segments, or an event; buffers stay held until `recycle`. False when
+        there is nothing."""
+        polled = self.gates[gate].poll(limit)
         if polled is None:
             return False
         channel, taken = self.first[gate] + polled[0], polled[1]
         if isinstance(taken, list):
             for buffer in taken:
-                self.read[channel].extend(buffer.view)
+                self.read[channel].extend(b"".join(buffer.views))
             self.held.extend(taken)
         else:
             self.read[channel].append(END)
@@ -220,9 +223,10 @@ class SharedLink:
             self.deliver_posts()
             self.send_control()
             self.receive_control(ALL)
-            self.produce(4)
+            self.produce()
             self.write_socket(ALL)
-            self.receive(ALL)
+            while self.to_consumer and not self.receiver.is_stopped:
+                self.receive(self.read_size)
             self.check()
             after = len(self.to_consumer), self.outgoing.unwritten, self.receiver.bytes_received
             if before == after and not (self.data_posts or self.buffer_posts or self.cancel_posts or self.to_producer):
@@ -271,7 +275,7 @@ class SharedLink:
             if not self.ended[index]:
                 self.write(index, 2 * SEGMENT)
         self.deliver_posts()
-        self.produce(4)
+        self.produce()
         self.write_socket(ALL)
         self.receive(count)
         for channel in self.receiver.fail():

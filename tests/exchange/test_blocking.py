@@ -152,7 +152,7 @@ def test_data_are_not_copied_out_of_the_file(outputs: list[Output], tmp_path: Pa
             buffer = polled.buffer
             assert isinstance(buffer, FileBuffer) and isinstance(buffer.view.obj, mmap.mmap)
             mappings.add(id(buffer.view.obj))
-            region = buffer.piece
+            [region] = buffer.pieces
             sent = os.pread(region.descriptor, region.size, region.offset)
             assert sent == bytes(buffer.view) == bytes([65 + channel]) * buffer.size
             buffer.recycle()
@@ -167,7 +167,7 @@ def test_a_buffer_under_way_keeps_the_file_open(outputs: list[Output], tmp_path:
     subpartition.attach(lambda: None)
     [polled] = subpartition.poll()
     output.partition.release()
-    region = polled.buffer.piece
+    [region] = polled.buffer.pieces
     assert isinstance(polled.buffer, FileBuffer) and os.pread(region.descriptor, 3, region.offset) == b"abc"  # type: ignore[union-attr]
     polled.buffer.recycle()
     assert open_files(tmp_path) == 0 and subpartition.poll() == []

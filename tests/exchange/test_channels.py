@@ -16,11 +16,13 @@ from headgate.exchange.pool_usage import Usage, exclusive_usage, floating_usage,
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
+from headgate.protocol.decoders import LATER
 from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
     AckAllUserRecordsProcessed,
     BacklogAnnouncement,
+    BufferResponse,
     NewBufferSize,
     OfChannel,
     ResumeConsumption,
@@ -103,7 +105,7 @@ def test_a_local_channel_copies_nothing(local: Local) -> None:
     assert isinstance(taken, list)
     (buffer,) = taken
     local.told.clear()
-    buffer.segment.view[0:1] = b"X"
+    buffer.segments[0].view[0:1] = b"X"
     assert bytes(buffer.view) == b"X1234567"
     buffer.recycle()
 
@@ -182,6 +184,7 @@ class Remote:
                 count += len(part)
             data = data[count:]
             self.receiver.received(count)
+            self.receiver.tell_channels()
 
     def frame(self, content: bytes | Event, backlog: int = 0) -> bytes:
         kind = DATA_BUFFER if isinstance(content, bytes) else EVENT_BUFFER
@@ -486,9 +489,9 @@ def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segmen
             super().append(item)
 
     channel._received = Overtaken()
-    segment = channel.take_segment()
-    assert segment is not None
-    channel.on_segment(0, segment, 1)
+    segments = channel.take_segments(1)
+    assert segments is not None and segments is not LATER
+    channel.on_data(BufferResponse(0, 0, 0, False, 1), segments)
     assert "exclusive" not in remote.network.holders()
 
 

@@ -49,12 +49,12 @@ def test_a_message_above_the_threshold_is_gathered_and_decoded_in_a_file_without
     gathering = Gathering(PendingBudget(), str(tmp_path))
     deserializer = SpanningDeserializer(BatchCodec(LONG.schema), gathering)
     before, stream = mapped_files(), stream_of(LONG)
-    assert deserializer.feed(memoryview(stream)[:-1]) == []
+    assert deserializer.feed([memoryview(stream)[:-1]]) == []
     message = deserializer.gathering
     assert SPILL_THRESHOLD < message < len(stream)
     assert (gathering.memory_bytes, gathering.file_bytes, gathering.messages_spilled) == (0, message, 1)
     assert mapped_files() == before + 1 and os.listdir(tmp_path) == []
-    (batch,) = deserializer.feed(memoryview(stream)[-1:])
+    (batch,) = deserializer.feed([memoryview(stream)[-1:]])
     assert isinstance(batch, pa.RecordBatch) and batch.equals(LONG)
     assert gathering.file_bytes == 0 and mapped_files() == before + 1, "the batch uses the file in place"
     del batch
@@ -69,10 +69,10 @@ def test_short_messages_share_the_budget_with_writers(tmp_path: Path) -> None:
     deserializers = [SpanningDeserializer(BatchCodec(SHORT.schema), gathering) for _ in range(3)]
     writer.bytes = size
     for deserializer in deserializers:
-        deserializer.feed(memoryview(stream_of(SHORT))[:100])
+        deserializer.feed([memoryview(stream_of(SHORT))[:100]])
     assert gathering.memory_bytes == 2 * size and gathering.file_bytes == size and budget.used == 3 * size
     for deserializer in deserializers:
-        assert deserializer.feed(memoryview(stream_of(SHORT))[100:]) == [SHORT]
+        assert deserializer.feed([memoryview(stream_of(SHORT))[100:]]) == [SHORT]
     assert gathering.memory_bytes == 0 and gathering.file_bytes == 0 and budget.used == size
 
 
@@ -80,7 +80,7 @@ def test_a_message_that_never_ends_leaves_nothing(tmp_path: Path) -> None:
     before = mapped_files()
     gathering = Gathering(PendingBudget(), str(tmp_path))
     deserializer = SpanningDeserializer(BatchCodec(LONG.schema), gathering)
-    deserializer.feed(memoryview(stream_of(LONG))[:1000])
+    deserializer.feed([memoryview(stream_of(LONG))[:1000]])
     assert mapped_files() == before + 1
     del deserializer
     assert mapped_files() == before and os.listdir(tmp_path) == []
@@ -91,7 +91,7 @@ def test_damage_in_a_long_message_is_an_error_and_leaves_nothing(tmp_path: Path)
     stream[-9] ^= 1
     deserializer = SpanningDeserializer(BatchCodec(LONG.schema), Gathering(PendingBudget(), str(tmp_path)))
     with pytest.raises(ExchangeError, match="checksum mismatch"):
-        deserializer.feed(memoryview(stream))
+        deserializer.feed([memoryview(stream)])
     del deserializer
     assert mapped_files() == before and os.listdir(tmp_path) == []
 

@@ -9,10 +9,11 @@ import pytest
 
 from headgate.errors import ExchangeError
 from headgate.exchange.partition import ResultPartition
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.records.events import EndOfData, EndOfPartition
+from headgate.records.spanning import SpanningSerializer
 from tests.exchange.link import OneAtATime, write_bytes
 from tests.exchange.rig import poll_one
 from tests.memory.conftest import CheckedLocks
@@ -95,6 +96,56 @@ def test_a_full_segment_is_closed_at_once_and_none_is_taken_ahead(make: MakeOutp
     assert output.pool.in_use == 1
     output.poll(0).recycle()
     assert output.pool.in_use == 0
+
+
+def lengths(output: Output, channel: int = 0) -> list[int]:
+    """How many segments each buffer has that a reader may see, up to 100; they are sent."""
+    polls = output.partition.subpartition(channel).poll(100)
+    recycle_all(polled.buffer for polled in polls)
+    return [len(polled.buffer.segments) for polled in polls]
+
+
+def test_what_fills_segments_is_one_buffer_and_the_rest_waits_for_more(make: MakeOutput) -> None:
+    output = make()
+    assert output.write(0, bytes(3 * SIZE + 7)) == 3 * SIZE + 7
+    assert output.partition.subpartition(0).backlog == output.partition.buffers_out == 4
+    assert lengths(output) == [3]
+    assert output.write(0, b"1") == 1, "there is room for it behind the rest"
+    assert output.pool.in_use == 1 and output.read(0) == bytes(7) + b"1"
+
+
+def test_a_long_element_of_full_segments_takes_no_more(make: MakeOutput) -> None:
+    output = make()
+    assert output.write(0, bytes(6 * SIZE)) == 6 * SIZE
+    assert output.pool.in_use == 6 and lengths(output) == [6] and output.pool.in_use == 0
+
+
+def test_a_run_begins_where_the_open_segment_ends(make: MakeOutput) -> None:
+    output = make()
+    output.write(0, b"abc")
+    assert output.write(0, bytes(5 * SIZE)) == 5 * SIZE
+    assert output.pool.in_use == 6 and lengths(output) == [1, 4], "the last is not full"
+    output.partition.flush(0)
+    assert lengths(output) == [1]
+
+
+def test_a_run_is_as_long_as_there_are_segments(make: MakeOutput) -> None:
+    output = make(segments=3)
+    record = SpanningSerializer([memoryview(bytes(range(60)))])
+    assert not output.partition.write(0, record) and record.remaining == 60 - 3 * SIZE
+    sent = output.partition.subpartition(0).poll(100)
+    assert b"".join(sent[0].buffer.views) == bytes(range(3 * SIZE)) and len(sent) == 1
+    sent[0].buffer.recycle()
+    assert output.wakes == 1, "once for all of them"
+    assert not output.partition.write(0, record) and lengths(output) == [3]
+    assert output.partition.write(0, record) and lengths(output) == [1] and output.partition.bytes_out == 60
+
+
+def test_a_reader_that_wants_less_in_a_buffer_gets_no_runs(make: MakeOutput) -> None:
+    output = make()
+    output.partition.subpartition(0).buffer_size = SIZE - 2
+    assert output.write(0, bytes(3 * SIZE)) == 3 * SIZE
+    assert lengths(output) == [1, 1, 1, 1]
 
 
 def test_without_a_segment_the_rest_stays_with_the_writer(make: MakeOutput) -> None:

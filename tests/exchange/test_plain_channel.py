@@ -16,6 +16,7 @@ from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.spill_file import SpillFile
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.decoders import LATER
 from headgate.protocol.messages import BufferResponse, OfChannel, ResumeConsumption
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, encode_event
@@ -30,7 +31,7 @@ def taken(polled: tuple[int, list[Buffer] | Event] | None) -> bytes | Event | No
     if polled is None or not isinstance(polled[1], list):
         return None if polled is None else polled[1]
     (buffer,) = polled[1]
-    data = bytes(buffer.view)
+    data = b"".join(buffer.views)
     buffer.recycle()
     return data
 
@@ -65,10 +66,15 @@ class Fed:
     def cancel(self, receiver: int) -> None: ...
 
     def data(self, data: bytes) -> None:
-        segment = self.pool.request()
-        assert segment is not None, "nobody gives a buffer back"
-        segment.view[: len(data)] = data
-        self.channel.on_segment(self._next(), segment, len(data))
+        """A buffer, of several segments if it does not fit into one."""
+        count = -(-len(data) // SIZE)
+        segments = self.channel.take_segments(count)
+        assert segments is not None and segments is not LATER and len(segments) == count, "nobody gives a buffer back"
+        for number, segment in enumerate(segments):
+            part = data[number * SIZE : (number + 1) * SIZE]
+            segment.view[: len(part)] = part
+        self.channel.on_data(BufferResponse(7, self.sequence, 0, False, len(data)), segments)
+        self.sequence += count
         self.channel.on_read(0)
 
     def event(self, event: Event) -> None:
@@ -121,13 +127,14 @@ def test_a_blocked_channel_holds_no_buffer_and_its_data_come_back_in_order(fed: 
 
 
 def test_what_stood_behind_the_barrier_when_it_came_is_spilled_too(fed: Fed) -> None:
+    run = bytes(range(2 * SIZE - 3))
     fed.event(CheckpointBarrier(1, 0))
     fed.data(b"a")
-    fed.data(b"b")
+    fed.data(run)
     assert isinstance(fed.poll(), CheckpointBarrier)
-    assert fed.poll() is None and fed.pool.in_use == 0
+    assert fed.poll() is None and fed.pool.in_use == 0 and fed.channel.bytes_spilled == 1 + len(run)
     fed.channel.resume()
-    assert [fed.poll(), fed.poll(), fed.poll()] == [b"a", b"b", None]
+    assert [fed.poll(), fed.poll(), fed.poll()] == [b"a", run, None]
 
 
 def test_a_lost_connection_is_told_while_the_channel_is_blocked(fed: Fed) -> None:

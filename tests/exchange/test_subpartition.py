@@ -6,9 +6,10 @@ import pytest
 
 from headgate.errors import ExchangeError
 from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.segment import MemorySegment
+from headgate.protocol.sender import Polled
 from headgate.records.events import (
     Alignment,
     CheckpointBarrier,
@@ -40,8 +41,8 @@ class Queue:
     def _tell(self) -> None:
         self.told += 1
 
-    def _back(self, segment: MemorySegment) -> None:
-        self.out -= 1
+    def _back(self, *segments: MemorySegment) -> None:
+        self.out -= len(segments)
 
     def begin(self, written: bytes = b"") -> BufferBuilder:
         """Queue a segment as the writer does: empty, then filled in place."""
@@ -270,29 +271,109 @@ def test_the_reader_is_told_what_comes_next(queue: Queue) -> None:
     assert [(is_event, following) for _, is_event, following in seen] == [(False, False), (False, True), (True, None)]
 
 
-def filled(queue: Queue, *contents: bytes) -> list[Buffer]:
-    """Whole buffers, as the writer of a large message makes them."""
-    queue.out += len(contents)
-    return [Buffer(MemorySegment(0, memoryview(content)), 0, len(content), queue._back) for content in contents]
+def run(queue: Queue, content: bytes) -> Buffer:
+    """Segments that were filled together, as the writer of a large message has them."""
+    segments = [
+        MemorySegment(number, memoryview(bytearray(content[at : at + SIZE].ljust(SIZE, b"."))))
+        for number, at in enumerate(range(0, len(content), SIZE))
+    ]
+    queue.out += len(segments)
+    return Buffer(segments, 0, len(content), queue._back)
 
 
-def test_whole_buffers_are_queued_in_one_step(queue: Queue) -> None:
-    queue.subpartition.add_filled(filled(queue, b"1", b"2"))
+def looked(polled: list[Polled]) -> list[tuple[bytes, int, int, bool | None]]:
+    """What one look shows: bytes, backlog, number, and whether an event is next; all is recycled."""
+    seen = [(b"".join(p.buffer.views), p.backlog, p.sequence, p.next_is_event) for p in polled]
+    recycle_all(p.buffer for p in polled)
+    return seen
+
+
+def test_a_run_is_queued_in_one_step_and_counts_as_its_segments(queue: Queue) -> None:
+    queue.subpartition.add_filled(run(queue, b"11111111222222223"))
     assert queue.told == 0
     queue.subpartition.announce()
-    assert queue.told == 1 and queue.reported_backlog == 1
-    queue.begin(b"3")
-    assert [queue.poll(), queue.poll()] == [b"2", None]
-    assert queue.out == 1
+    assert queue.told == 1 and queue.subpartition.reported_backlog == 3
+    queue.event()
+    assert queue.subpartition.backlog == 3 and queue.subpartition.queue_length == 4
+    queue.begin(b"4")
+    assert queue.subpartition.backlog == 4 and queue.subpartition.queued_bytes == 18
+    assert looked(queue.subpartition.poll(8)) == [(b"11111111222222223", 0, 0, True)]
+    assert queue.out == 1 and queue.subpartition.backlog == 1
+    queue.subpartition.validate()
 
 
-def test_a_whole_buffer_can_be_flushed_and_closed(queue: Queue) -> None:
-    queue.subpartition.add_filled(filled(queue, b"1"))
+def test_a_run_can_be_flushed_and_closed(queue: Queue) -> None:
+    queue.subpartition.add_filled(run(queue, b"123456781"))
     queue.subpartition.flush()
-    assert queue.told == 1 and queue.poll() == b"1"
-    queue.subpartition.add_filled(filled(queue, b"2"))
+    assert queue.told == 1 and looked(queue.subpartition.poll(2)) == [(b"123456781", 0, 0, None)]
+    queue.subpartition.add_filled(run(queue, b"123456782"))
     queue.subpartition.release()
-    queue.subpartition.add_filled(filled(queue, b"3"))
+    queue.subpartition.add_filled(run(queue, b"123456783"))
+    assert queue.out == 0
+
+
+def test_a_run_that_is_longer_than_the_reader_wants_is_split(queue: Queue) -> None:
+    queue.full(b"0")
+    queue.subpartition.add_filled(run(queue, b"11111111222222223333333344444444"))
+    queue.event()
+    assert looked(queue.subpartition.poll(2)) == [(b"0", 4, 0, False)], "not split while there is something else"
+    assert looked(queue.subpartition.poll(1)) == [(b"11111111", 3, 1, False)]
+    assert queue.told == 1 and queue.subpartition.is_available(True) and not queue.subpartition.is_available(False)
+    assert queue.out == queue.subpartition.backlog == 3
+    queue.subpartition.validate()
+    assert looked(queue.subpartition.poll(2)) == [(b"2222222233333333", 1, 2, False)]
+    assert looked(queue.subpartition.poll(2)) == [(b"44444444", 0, 4, True)]
+    assert [p.sequence for p in queue.subpartition.poll(2)] == [5] and queue.out == 0
+
+
+def test_the_part_of_a_run_that_is_left_alone_is_still_there_after_a_flush(queue: Queue) -> None:
+    queue.subpartition.add_filled(run(queue, b"11111111222222223"))
+    queue.subpartition.flush()
+    assert looked(queue.subpartition.poll(1)) == [(b"11111111", 2, 0, False)]
+    assert looked(queue.subpartition.poll(1)) == [(b"22222222", 1, 1, False)]
+    assert looked(queue.subpartition.poll(1)) == [(b"3", 0, 2, None)]
+
+
+def test_the_numbers_go_round_within_a_run(queue: Queue) -> None:
+    queue.subpartition._sequence = 2**32 - 2
+    queue.subpartition.add_filled(run(queue, bytes(3 * SIZE)))
+    queue.full(b"x")
+    assert [number for _, _, number, _ in looked(queue.subpartition.poll(8))] == [2**32 - 2, 1]
+
+
+def test_a_released_subpartition_gives_back_the_part_of_a_run_that_is_left(queue: Queue) -> None:
+    queue.subpartition.add_filled(run(queue, bytes(4 * SIZE)))
+    (polled,) = queue.subpartition.poll(1)
+    queue.subpartition.release()
+    assert queue.out == 1
+    polled.buffer.recycle()
+    assert queue.out == 0
+
+
+@pytest.mark.parametrize("split", ["before", "after"])
+@pytest.mark.parametrize("first", ["the reader", "the keeper"])
+def test_an_overtaken_run_that_is_split_comes_back_once(queue: Queue, split: str, first: str) -> None:
+    content = b"111111112222222233333333444"
+    queue.subpartition.add_filled(run(queue, content))
+    read = b""
+    if split == "before":
+        ((part, *_),) = looked(queue.subpartition.poll(1))
+        read += part
+    overtaken = queue.subpartition.overtake(PRIORITY)
+    assert b"".join(view for buffer in overtaken for view in buffer.views) == content[len(read) :]
+    assert queue.poll() == PRIORITY
+    held = []
+    for _ in range(2):
+        held += [polled.buffer for polled in queue.subpartition.poll(2)]
+    read += b"".join(view for buffer in held for view in buffer.views)
+    assert read == content and queue.poll() is None
+    left = 4 if split == "after" else 3
+    assert queue.out == left
+    recycle_all(held if first == "the reader" else overtaken)
+    assert queue.out == left, "somebody holds them still"
+    rest = overtaken if first == "the reader" else held
+    assert b"".join(view for buffer in rest for view in buffer.views) == content[(4 - left) * SIZE :]
+    recycle_all(rest)
     assert queue.out == 0
 
 
@@ -431,7 +512,7 @@ def test_only_a_blocked_channel_can_be_asked_to_go_on(queue: Queue) -> None:
 
 def test_a_priority_barrier_overtakes_all_that_is_queued_and_hands_it_over(queue: Queue) -> None:
     queue.full(b"12")
-    queue.subpartition.add_filled(filled(queue, b"3"))
+    queue.subpartition.add_filled(run(queue, b"3"))
     queue.event()
     builder = queue.begin(b"45")
     overtaken = queue.subpartition.overtake(PRIORITY)

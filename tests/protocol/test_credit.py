@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -36,11 +36,14 @@ class NoLock:
 def test_the_producer_spends_one_credit_for_each_buffer_and_never_more() -> None:
     credit = SenderCredit(1)
     credit.add(2)
-    for _ in range(3):
-        credit.spend()
+    credit.spend(2)
+    assert credit.available == 1
+    with pytest.raises(ExchangeError, match="without credit"):
+        credit.spend(2)
+    credit.spend(1)
     assert credit.available == 0
     with pytest.raises(ExchangeError, match="without credit"):
-        credit.spend()
+        credit.spend(1)
     assert credit.available == 0
 
 
@@ -81,11 +84,19 @@ class Side:
         )
 
     def receive(self, channel: BufferManager, backlog: int = 0) -> MemorySegment:
-        segment = channel.take()
-        assert segment is not None
-        self.taken.append((channel, segment))
-        channel.on_backlog(backlog)
+        (segment,) = self.receive_run(channel, 1, backlog)
         return segment
+
+    def receive_run(self, channel: BufferManager, count: int, backlog: int = 0) -> Sequence[MemorySegment]:
+        segments = self.take(channel, count)
+        channel.on_backlog(backlog)
+        return segments
+
+    def take(self, channel: BufferManager, count: int) -> Sequence[MemorySegment]:
+        segments = channel.take(count)
+        assert segments is not None and len(segments) == count
+        self.taken += [(channel, segment) for segment in segments]
+        return segments
 
     def consume(self) -> None:
         channel, segment = self.taken.pop(0)
@@ -189,50 +200,33 @@ def test_a_channel_that_waits_no_longer_needs_what_it_is_offered(side: Side) -> 
     side.network.validate()
 
 
-def test_a_buffer_without_credit_is_the_producers_fault(side: Side) -> None:
-    side.one.take_unannounced()
-    taken = [side.one.take(), side.one.take()]
-    with pytest.raises(ExchangeError, match="the producer sent a buffer without credit"):
-        side.one.take()
-    for segment in taken:
-        assert segment is not None
-        side.one.recycle(segment)
-
-
-def test_reserved_buffers_still_count_as_free_and_keep_their_order(side: Side) -> None:
-    side.one.on_backlog(1)
+@pytest.mark.parametrize("counts", [[1, 1, 1], [2, 1], [1, 2], [3]], ids=str)
+def test_a_buffer_without_credit_is_the_producers_fault(side: Side, counts: list[int]) -> None:
+    for count in counts[:-1]:
+        side.take(side.one, count)
     free = side.one.free
-    reserved = side.one.reserve(2)
-    assert len(reserved) == 2 and side.one.free == free
-    for segment in reversed(reserved):
-        side.one.unreserve(segment)
-    assert side.one.free == free
-    again = side.one.take()
-    assert again is reserved[0]
-    side.taken.append((side.one, reserved[0]))
-    (claimed,) = side.one.reserve(1)
-    side.one.claim(1)
-    assert side.one.free == free - 2
-    side.taken.append((side.one, claimed))
+    with pytest.raises(ExchangeError, match="the producer sent a buffer without credit"):
+        side.one.take(counts[-1])
+    assert side.one.free == free, "nothing was taken"
 
 
-def test_no_more_are_reserved_than_are_free(side: Side) -> None:
-    reserved = side.one.reserve(100)
-    assert len(reserved) == 2 and side.one.reserve(1) == []
-    for segment in reversed(reserved):
-        side.one.unreserve(segment)
+def test_a_run_takes_floating_buffers_first_and_as_many_as_it_has_segments(side: Side) -> None:
+    side.one.on_backlog(2)
+    assert (side.one.free, side.one.take_unannounced()) == (4, 2)
+    segments = side.take(side.one, 3)
+    assert [segment.index in side.one._owned for segment in segments] == [False, False, True]
+    assert side.one.free == 1
+    side.one.validate()
 
 
 def test_release_gives_everything_back_and_takes_no_more(side: Side) -> None:
-    side.receive(side.one, backlog=1)
-    reserved = side.one.reserve(2)
+    side.receive_run(side.one, 2, backlog=1)
     side.one.release()
     side.one.release()
-    assert side.one.take() is None and side.one.reserve(1) == [] and side.one.take_unannounced() == 0
+    assert side.one.take(1) is None and side.one.take(100) is None and side.one.take_unannounced() == 0
     side.one.on_backlog(100)
     assert side.pool.listeners == 0
-    for segment in reversed(reserved):
-        side.one.unreserve(segment)
+    side.consume()
     side.consume()
     assert side.network.holders()["channel 1"] == 2 and "channel 0" not in side.network.holders()
     assert side.pool.in_use == 0

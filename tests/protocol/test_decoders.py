@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import ExchangeError
 from headgate.memory.buffer import Buffer
-from headgate.protocol.decoders import RequestDecoder, ResponseDecoder
+from headgate.protocol.decoders import LATER, Later, RequestDecoder, ResponseDecoder
 from headgate.protocol.handshake import (
     ANSWER_BYTES,
     DATA_LINK,
@@ -24,11 +24,15 @@ from headgate.protocol.handshake import (
     Listener,
 )
 from headgate.protocol.messages import (
+    BUFFER_RESPONSE,
+    COMPRESSED_BUFFER,
     DATA_BUFFER,
     EVENT_BUFFER,
     FRAME,
     MAGIC,
     MAX_CONTROL_FRAME,
+    MAX_EVENT,
+    MAX_RUN,
     AckAllUserRecordsProcessed,
     AddCredit,
     BacklogAnnouncement,
@@ -60,9 +64,16 @@ REQUESTS = st.one_of(
     st.builds(AckAllUserRecordsProcessed, NUMBER),
     st.builds(NewBufferSize, st.integers(1, 2**32 - 1), NUMBER),
 )
-#: (receiver, payload, is_event) or an error; full segments often, since they are read ahead.
+#: A payload of several segments, no two of its bytes alike where they are near each other.
+RUN = st.builds(
+    lambda count, first, missing: bytes((first + i) & 0xFF for i in range(count * SEGMENT - missing)),
+    st.integers(1, MAX_RUN),
+    st.integers(0, 255),
+    st.sampled_from([0, 0, 1, SEGMENT - 1]),
+)
+#: (receiver, payload, is_event) or an error; full segments often, and runs.
 RESPONSES = st.one_of(
-    st.tuples(SMALL, st.binary(min_size=SEGMENT, max_size=SEGMENT), st.just(False)),
+    st.tuples(SMALL, RUN, st.just(False)),
     st.tuples(SMALL, st.binary(max_size=SEGMENT), st.booleans()),
     st.builds(ErrorResponse, st.text(max_size=20), st.one_of(st.none(), NUMBER)),
     st.builds(BacklogAnnouncement, st.integers(1, 2**32 - 1), NUMBER),
@@ -70,53 +81,51 @@ RESPONSES = st.one_of(
 CUTS = st.lists(st.integers(1, 90), min_size=1, max_size=8)
 
 
-@dataclass(eq=False)
-class Place:
-    """A reserved segment."""
-
-    receiver: int
-    view: memoryview
-
-
 class Segments:
-    """Memory for the decoder; each reservation must be claimed or given back, and some receivers have none."""
+    """Memory for the decoder: of what it is asked for it gives as many segments as are next in `gives`, over and over;
+    0 is LATER. The receiver `without` has none."""
 
-    def __init__(self, without: int = -1) -> None:
+    def __init__(self, without: int = -1, gives: Sequence[int] = (MAX_RUN,)) -> None:
         self.without = without
-        self.reserved: list[Place] = []
+        self.gives = itertools.cycle(gives)
+        self.filling: list[memoryview] = []
         self.items: list[tuple[BufferResponse, bytes] | ToConsumer] = []
 
-    def allocate(self, response: BufferResponse) -> memoryview | None:
-        assert response.is_event or not self.reserved, "data were allocated while segments lay reserved"
-        return None if response.receiver == self.without else memoryview(bytearray(response.size))
+    def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | Later | None:
+        assert not response.is_event and not self.filling, "asked for memory before the last was full"
+        assert count == max(1, -(-response.size // SEGMENT)), f"{count} segments for {response.size} bytes"
+        if response.receiver == self.without:
+            return None
+        given = min(count, next(self.gives))
+        if not given:
+            return LATER
+        self.filling = [memoryview(bytearray(SEGMENT)) for _ in range(given)]
+        return list(self.filling)
 
-    def reserve(self, receiver: int, count: int) -> list[tuple[object, memoryview]]:
-        if receiver == self.without:
-            return []
-        new = [Place(receiver, memoryview(bytearray(SEGMENT))) for _ in range(min(count, 3))]
-        self.reserved += new
-        return [(place, place.view) for place in new]
-
-    def claim(self, reservation: object) -> None:
-        assert self.reserved.pop(0) is reservation, "not the first reserved"
-
-    def filled(self, frames: list[tuple[object, int, int]]) -> None:
-        for reservation, sequence, backlog in frames:
-            place = self.reserved.pop(0)
-            assert place is reservation, "not the first reserved"
-            self.items.append((BufferResponse(place.receiver, sequence, backlog, False, SEGMENT), bytes(place.view)))
-
-    def give_back(self, reservation: object) -> None:
-        assert self.reserved.pop() is reservation, "not the last reserved"
+    def keep(self, item: tuple[BufferResponse, bytes] | ToConsumer) -> None:
+        """What the decoder says has come; data with what is in the segments."""
+        if isinstance(item, ToConsumer) or item[0].is_event:
+            self.items.append(item)
+            return
+        response, body = item
+        assert body == b"" and (self.filling or response.receiver == self.without)
+        payload = b"".join(self.filling)[: response.size]
+        assert len(payload) == response.size or not self.filling
+        self.filling = []
+        self.items.append((response, payload))
 
 
 def read(decoder: ResponseDecoder, data: bytes, cuts: list[int]) -> list[tuple[BufferResponse, bytes] | ToConsumer]:
     """All that comes out when a socket delivers `data` in cuts of these sizes, over and over."""
     memory = decoder._memory
     assert isinstance(memory, Segments)
-    items = memory.items
     position = turn = 0
-    while position < len(data):
+    while position < len(data) or decoder.is_waiting:
+        if decoder.is_waiting:
+            assert decoder.buffers() == []
+            for item in decoder.resume():
+                memory.keep(item)
+            continue
         chunk = data[position : position + cuts[turn % len(cuts)]]
         turn += 1
         done = 0
@@ -126,11 +135,12 @@ def read(decoder: ResponseDecoder, data: bytes, cuts: list[int]) -> list[tuple[B
             done += len(part)
         position += done
         for item in decoder.received(done):
-            items.append(item if isinstance(item, ToConsumer) else (item[0], bytes(item[1])))
-    return items
+            memory.keep(item)
+    return memory.items
 
 
-def frames(responses: list[tuple[int, bytes, bool] | ToConsumer]) -> bytes:
+def frames(responses: list[tuple[int, bytes, bool] | ToConsumer], first: int = 0) -> bytes:
+    """The stream of them, each 100 numbers behind the last."""
     data = b""
     for number, response in enumerate(responses):
         if isinstance(response, ToConsumer):
@@ -138,7 +148,8 @@ def frames(responses: list[tuple[int, bytes, bool] | ToConsumer]) -> bytes:
         else:
             receiver, payload, is_event = response
             kind = EVENT_BUFFER if is_event else DATA_BUFFER
-            data += encode_buffer_response(receiver, number, number + 1, kind, len(payload)) + payload
+            sequence = (first + 100 * number) & 0xFFFFFFFF
+            data += encode_buffer_response(receiver, sequence, number + 1, kind, len(payload)) + payload
     return data
 
 
@@ -157,31 +168,85 @@ def test_requests_survive_every_cut(messages: list[ToProducer], cuts: list[int])
 
 
 @settings(deadline=None, derandomize=True)
-@given(responses=st.lists(RESPONSES, max_size=12), cuts=CUTS, without=st.integers(-1, 3))
-@example([(0, b"a" * SEGMENT, False)] * 12, [1], -1)
-@example([(0, b"a" * SEGMENT, False), (1, b"b" * SEGMENT, False)] * 8, [10_000], -1)
+@given(
+    responses=st.lists(RESPONSES, max_size=12),
+    cuts=CUTS,
+    without=st.integers(-1, 3),
+    gives=st.lists(st.integers(0, MAX_RUN), min_size=1, max_size=5).filter(any),
+    first=st.sampled_from([0, 2**32 - 5]),
+)
+@example([(0, b"a" * SEGMENT, False)] * 12, [1], -1, [1], 0)
+@example([(0, b"a" * SEGMENT, False), (1, b"b" * SEGMENT, False)] * 8, [10_000], -1, [MAX_RUN], 0)
+@example([(0, bytes(range(8 * SEGMENT)), False)] * 2, [1], -1, [0, 3], 2**32 - 5)
 def test_responses_survive_every_cut(
-    responses: list[tuple[int, bytes, bool] | ToConsumer], cuts: list[int], without: int
+    responses: list[tuple[int, bytes, bool] | ToConsumer],
+    cuts: list[int],
+    without: int,
+    gives: list[int],
+    first: int,
 ) -> None:
-    memory = Segments(without)
-    decoder = ResponseDecoder(memory, SEGMENT)
-    items = read(decoder, frames(responses), cuts)
-    assert len(items) == len(responses)
-    for number, (item, sent) in enumerate(zip(items, responses, strict=True)):
-        if isinstance(item, ToConsumer) or isinstance(sent, ToConsumer):
-            assert item == sent
+    decoder = ResponseDecoder(Segments(without, gives), SEGMENT)
+    items = read(decoder, frames(responses, first), cuts)
+    for number, sent in enumerate(responses):
+        if isinstance(sent, ToConsumer):
+            assert items.pop(0) == sent
             continue
         receiver, payload, is_event = sent
-        assert item == (BufferResponse(receiver, number, number + 1, is_event, len(payload)), payload)
-    decoder.forget_ahead()
-    assert memory.reserved == []
+        sequence = (first + 100 * number) & 0xFFFFFFFF
+        while True:  # a run comes in as many parts as its memory does
+            item = items.pop(0)
+            assert not isinstance(item, ToConsumer)
+            response, part = item
+            size = response.size
+            assert response == BufferResponse(receiver, sequence, number + 1, is_event, size)
+            if is_event or receiver != without:
+                assert part == payload[:size]
+            payload = payload[size:]
+            if not payload:
+                break
+            assert size and size % SEGMENT == 0, "only the end of a payload may be no full segment"
+            sequence = (sequence + size // SEGMENT) & 0xFFFFFFFF
+    assert items == []
 
 
-def test_a_stream_of_full_segments_takes_few_reads() -> None:
-    memory = Segments()
-    decoder = ResponseDecoder(memory, SEGMENT)
-    read(decoder, frames([(0, b"a" * SEGMENT, False)] * 4), [10_000])
-    assert len(decoder.buffers()) > 2
+@pytest.mark.parametrize("gives", [[MAX_RUN], [1], [2, 0, 1]], ids=["at once", "one by one", "by and by"])
+def test_a_run_cut_at_every_byte_comes_whole(gives: list[int]) -> None:
+    payload = bytes(range(4 * SEGMENT - 3))
+    data = encode_buffer_response(1, 7, 5, DATA_BUFFER, len(payload)) + payload + encode(ErrorResponse("end"))
+    for cut in range(1, len(data)):
+        items = read(ResponseDecoder(Segments(gives=gives), SEGMENT), data, [cut, len(data)])
+        assert items.pop() == ErrorResponse("end")
+        parts = [item for item in items if not isinstance(item, ToConsumer)]
+        assert b"".join(part for _, part in parts) == payload
+        numbers = [response.sequence for response, _ in parts]
+        assert numbers == [7] if gives == [MAX_RUN] else numbers[:2] == [7, 7 + gives[0]]
+        assert {response.backlog for response, _ in parts} == {5}
+
+
+def test_the_numbers_of_the_parts_of_a_run_begin_anew_at_the_end_of_the_numbers() -> None:
+    data = encode_buffer_response(0, 2**32 - 1, 0, DATA_BUFFER, 3 * SEGMENT) + bytes(3 * SEGMENT)
+    items = read(ResponseDecoder(Segments(gives=[1]), SEGMENT), data, [1000])
+    assert [item[0].sequence for item in items if not isinstance(item, ToConsumer)] == [2**32 - 1, 0, 1]
+
+
+def test_one_read_takes_a_run_and_what_is_behind_it() -> None:
+    decoder = ResponseDecoder(Segments(), SEGMENT)
+    read(decoder, encode_buffer_response(0, 0, 0, DATA_BUFFER, 4 * SEGMENT), [10_000])
+    assert [len(place) for place in decoder.buffers()][:4] == [SEGMENT] * 4
+    assert len(decoder.buffers()) == 5, "and the next header"
+
+
+def test_nothing_behind_a_run_is_read_before_all_of_it_has_memory() -> None:
+    decoder = ResponseDecoder(Segments(gives=[3]), SEGMENT)
+    read(decoder, encode_buffer_response(0, 0, 0, DATA_BUFFER, 4 * SEGMENT), [10_000])
+    assert [len(place) for place in decoder.buffers()] == [SEGMENT] * 3
+
+
+def test_a_connection_that_ends_lets_go_of_the_memory_of_a_run() -> None:
+    decoder = ResponseDecoder(Segments(gives=[3]), SEGMENT)
+    read(decoder, encode_buffer_response(0, 0, 0, DATA_BUFFER, 4 * SEGMENT) + bytes(30), [10_000])
+    decoder.close()
+    assert [len(place) for place in decoder.buffers()] == [len(decoder._staging)]
 
 
 # ---- what no peer of ours would send
@@ -261,15 +326,12 @@ def test_a_consumer_survives_any_bytes(
     noise: bytes,
     cuts: list[int],
 ) -> None:
-    memory = Segments()
-    decoder = ResponseDecoder(memory, SEGMENT)
+    decoder = ResponseDecoder(Segments(gives=[1, 0, MAX_RUN]), SEGMENT)
     try:
         for item in read(decoder, corrupt(frames(responses), damage) + noise, cuts):
-            assert isinstance(item, ToConsumer) or len(item[1]) == item[0].size <= SEGMENT
+            assert isinstance(item, ToConsumer) or len(item[1]) == item[0].size <= MAX_RUN * SEGMENT
     except ExchangeError:
         pass
-    decoder.forget_ahead()
-    assert memory.reserved == []
 
 
 @settings(deadline=None, derandomize=True)
@@ -305,7 +367,22 @@ def test_a_corrupted_request_is_named(data: bytes, reason: str) -> None:
     ("data", "reason"),
     [
         pytest.param(encode(CloseRequest()), "unexpected message id 5", id="a consumer's message"),
-        pytest.param(encode_buffer_response(0, 0, 0, DATA_BUFFER, SEGMENT + 1), "25 bytes", id="larger than a segment"),
+        pytest.param(
+            encode_buffer_response(0, 0, 0, DATA_BUFFER, MAX_RUN * SEGMENT + 1),
+            f"{MAX_RUN * SEGMENT + 1} bytes",
+            id="too long a run",
+        ),
+        pytest.param(
+            encode_buffer_response(0, 0, 0, COMPRESSED_BUFFER, SEGMENT + 1), "25 bytes", id="a run that is compressed"
+        ),
+        pytest.param(
+            encode_buffer_response(0, 0, 0, EVENT_BUFFER, MAX_EVENT + 1), "1025 bytes", id="too large an event"
+        ),
+        pytest.param(
+            FRAME.pack(BUFFER_RESPONSE.size + 1, MAGIC, 0) + struct.pack(">IIIBI", 0, 0, 0, DATA_BUFFER, SEGMENT),
+            "24 bytes, type 1, in a frame of 27",
+            id="a size that is not the frame's",
+        ),
         pytest.param(encode_buffer_response(0, 0, 0, 7, 1), "type 7", id="no such type"),
         pytest.param(FRAME.pack(17, MAGIC, 9) + bytes(8), "BacklogAnnouncement of 0", id="an announcement of nothing"),
         pytest.param(

@@ -41,17 +41,18 @@ def shared() -> Iterator[Shared]:
 
 
 def taken(buffers: SharedBuffers) -> MemorySegment:
-    segment = buffers.take()
-    assert isinstance(segment, MemorySegment)
+    segments = buffers.take(1)
+    assert segments is not None and segments is not LATER
+    (segment,) = segments
     return segment
 
 
 def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
     first, second = taken(shared.one), taken(shared.one)
-    assert shared.one.take() is LATER and shared.two.take() is LATER
-    assert shared.one.take() is LATER, "asking again does not wait twice"
+    assert shared.one.take(1) is LATER and shared.two.take(1) is LATER
+    assert shared.one.take(1) is LATER, "asking again does not wait twice"
     shared.one.recycle(first)
-    assert shared.told == [1] and shared.two.take() is LATER
+    assert shared.told == [1] and shared.two.take(1) is LATER
     shared.one.recycle(taken(shared.one))
     assert shared.told == [1, 2]
     shared.two.recycle(taken(shared.two))
@@ -61,9 +62,9 @@ def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
 
 def test_a_released_channel_takes_nothing_more_and_keeps_nothing(shared: Shared) -> None:
     first, second = taken(shared.one), taken(shared.one)
-    assert shared.one.take() is LATER and shared.two.take() is LATER
+    assert shared.one.take(1) is LATER and shared.two.take(1) is LATER
     shared.one.release()
-    assert shared.one.take() is None and shared.one.reserve(2) == []
+    assert shared.one.take(1) is None
     shared.one.recycle(first)
     assert shared.told == [2], "the released one declines, and the next in line is asked"
     shared.two.release()
@@ -71,14 +72,23 @@ def test_a_released_channel_takes_nothing_more_and_keeps_nothing(shared: Shared)
     assert shared.pool.free == 2
 
 
-def test_what_is_reserved_belongs_to_all_again_when_it_is_given_back(shared: Shared) -> None:
-    reserved = shared.one.reserve(8)
-    assert len(reserved) == 2 and shared.two.take() is LATER
-    shared.one.unreserve(reserved[1])
-    assert shared.told == [2]
-    shared.two.recycle(taken(shared.two))
-    shared.one.claim(1)
-    shared.one.recycle(reserved[0])
+def test_a_channel_that_leaves_with_nothing_frees_nothing(shared: Shared) -> None:
+    first, second = taken(shared.two), taken(shared.two)
+    shared.one.release()
+    shared.pool.validate()
+    assert not shared.pool.available
+    shared.two.recycle(first, second)
+
+
+def test_a_run_gets_as_many_buffers_as_there_are(shared: Shared) -> None:
+    segments = shared.one.take(8)
+    assert segments is not None and segments is not LATER and len(segments) == 2
+    assert shared.one.take(6) is LATER, "the rest of the run waits"
+    shared.one.recycle(*segments)
+    assert shared.told == [1]
+    rest = shared.one.take(6)
+    assert rest is not None and rest is not LATER and len(rest) == 1, "the one that was offered"
+    shared.one.recycle(*rest)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +211,7 @@ def test_a_connection_that_ends_while_a_frame_waits_keeps_no_buffer() -> None:
     link.close()
 
 
-def test_what_one_read_has_reserved_goes_back_after_it() -> None:
+def test_a_gate_lends_no_buffer_but_for_data_that_came() -> None:
     """Or other connections of the gate would find nothing while this one has nothing to say."""
     link = SharedLink(FlowControl.TCP, [1], [8], extra=20)
     link.settle()

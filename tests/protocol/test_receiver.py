@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from headgate.errors import ExchangeError
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.backoff import Backoff
-from headgate.protocol.decoders import RequestDecoder
+from headgate.protocol.decoders import LATER, Later, RequestDecoder
 from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
@@ -22,6 +24,7 @@ from headgate.protocol.messages import (
     encode,
     encode_buffer_response,
 )
+from headgate.protocol.plain_tcp import PlainReceiver
 from headgate.protocol.receiver import Receiver
 
 SIZE = 16
@@ -33,44 +36,35 @@ class Channel:
     def __init__(self, segments: int = 4) -> None:
         self.free = [MemorySegment(index, memoryview(bytearray(SIZE))) for index in range(segments)]
         self.all = list(self.free)
-        self.reserved = 0
         self.released = False
+        self.is_short = False  # gives what there is, as memory without credit does
+        self.holds = False
+        self.held: list[MemorySegment] = []
         self.unannounced = 0
         self.seen: list[object] = []
 
     def request(self, receiver: int) -> PartitionRequest:
         return PartitionRequest(1, 2, 3, receiver, len(self.free))
 
-    def take_segment(self) -> MemorySegment | None:
+    def take_segments(self, count: int) -> list[MemorySegment] | Later | None:
         if self.released:
             return None
-        if not self.free:
+        if self.is_short:
+            count = min(count, len(self.free))
+        elif count > len(self.free):
             raise ExchangeError("without credit")
-        return self.free.pop(0)
+        taken, self.free = self.free[:count], self.free[count:]
+        return taken or LATER
 
-    def reserve_segments(self, count: int) -> list[MemorySegment]:
-        taken, self.free = ([], self.free) if self.released else (self.free[:count], self.free[count:])
-        self.reserved += len(taken)
-        return taken
+    def recycle(self, *segments: MemorySegment) -> None:
+        self.free += segments
 
-    def claim_segments(self, count: int) -> None:
-        self.reserved -= count
-
-    def unreserve_segment(self, segment: MemorySegment) -> None:
-        self.reserved -= 1
-        self.free.insert(0, segment)
-
-    def recycle(self, segment: MemorySegment) -> None:
-        self.free.append(segment)
-
-    def on_segment(self, sequence: int, segment: MemorySegment, size: int, is_compressed: bool = False) -> None:
-        self.seen.append((sequence, bytes(segment.view[:size])))
-        self.recycle(segment)
-
-    def on_segments(self, frames: list[tuple[int, MemorySegment]]) -> None:
-        self.claim_segments(len(frames))
-        for sequence, segment in frames:
-            self.on_segment(sequence, segment, len(segment.view))
+    def on_data(self, response: BufferResponse, segments: Sequence[MemorySegment]) -> None:
+        self.seen.append((response.sequence, b"".join(segment.view for segment in segments)[: response.size]))
+        if self.holds:
+            self.held += segments
+        else:
+            self.recycle(*segments)
 
     def on_read(self, backlog: int) -> None:
         self.seen.append(f"backlog {backlog}")
@@ -108,18 +102,23 @@ class Consumer:
 
     def arrive(self, stream: bytes, cut: int = 1 << 20) -> None:
         while stream:
-            count = 0
-            for place in self.receiver.buffers():
-                part = stream[count : count + min(len(place), cut - count)]
-                place[: len(part)] = part
-                count += len(part)
-            stream = stream[count:]
-            self.receiver.received(count)
+            stream = stream[self.arrive_some(stream, cut) :]
+
+    def arrive_some(self, stream: bytes, cut: int = 1 << 20) -> int:
+        """What one read takes of `cut` bytes that are there; returns how many bytes that is."""
+        count = 0
+        for place in self.receiver.buffers():
+            part = stream[count : count + min(len(place), cut - count)]
+            place[: len(part)] = part
+            count += len(part)
+        self.receiver.received(count)
+        self.receiver.tell_channels()
+        return count
 
     def assert_whole(self) -> None:
         """Every segment is with its channel again."""
         for channel in self.channels:
-            assert sorted(segment.index for segment in channel.free) == [0, 1, 2, 3] and channel.reserved == 0
+            assert sorted(segment.index for segment in channel.free) == [0, 1, 2, 3]
 
 
 @pytest.fixture
@@ -165,19 +164,40 @@ def test_buffers_and_events_reach_their_channels(consumer: Consumer, cut: int) -
 
 @pytest.mark.parametrize("cut", [1, 5, SIZE, 100, 1 << 20])
 @pytest.mark.parametrize("pattern", [[0], [0, 1], [0, 0, 1], [0, 1, 1, 0, 1]])
-def test_long_streams_of_full_segments_in_any_turns(consumer: Consumer, cut: int, pattern: list[int]) -> None:
-    """Where reads fill several segments ahead, a guess that was wrong costs nothing but time."""
+def test_long_streams_of_runs_in_any_turns(consumer: Consumer, cut: int, pattern: list[int]) -> None:
     stream, wanted, sequence = b"", [[], []], [0, 0]  # type: ignore[var-annotated]
     for turn in range(40):
-        receiver = pattern[turn % len(pattern)]
-        content = bytes([turn]) * (SIZE if turn % 11 else 3)
+        receiver, count = pattern[turn % len(pattern)], 1 + turn % 4
+        content = bytes(turn + i for i in range(count * SIZE if turn % 11 else 3))
         stream += data(receiver, sequence[receiver], content)
         wanted[receiver].append((sequence[receiver], content))
-        sequence[receiver] += 1
+        sequence[receiver] += count
     consumer.arrive(stream, cut)
     assert [[item for item in channel.seen if isinstance(item, tuple)] for channel in consumer.channels] == wanted
     consumer.receiver.fail()
     consumer.assert_whole()
+
+
+@pytest.mark.parametrize("cut", [1, SIZE - 1, SIZE + 30, 1 << 20])
+def test_a_run_that_there_is_no_memory_for_comes_in_parts(cut: int) -> None:
+    consumer = Consumer()
+    consumer.receiver = PlainReceiver(SIZE)
+    channel = consumer.channels[0]
+    consumer.receiver.request(channel)
+    channel.is_short = channel.holds = True
+    run = bytes(range(10 * SIZE))
+    stream = data(0, 5, run, 3) + event(0, 15, b"end")
+    while stream or consumer.receiver.is_stopped:
+        if consumer.receiver.is_stopped:
+            assert len(channel.held) == 4, "reading is stopped while there is memory"
+            channel.held, channel.free = [], channel.held
+            consumer.receiver.credit_available(0)
+        else:
+            stream = stream[consumer.arrive_some(stream, cut) :]
+    parts = [item for item in channel.seen if isinstance(item, tuple)]
+    assert parts.pop() == (15, "event", b"end")
+    assert [number for number, _ in parts] == [5, 9, 13]
+    assert b"".join(part for _, part in parts) == run
 
 
 def test_the_newest_backlog_is_told_once_for_each_read(consumer: Consumer) -> None:
@@ -217,47 +237,69 @@ def test_leave_is_a_cancel_and_the_last_one_closes(consumer: Consumer) -> None:
 @pytest.mark.parametrize("cut", [1, 7, 1 << 20])
 def test_what_still_comes_for_a_channel_that_left_is_passed_over(consumer: Consumer, cut: int) -> None:
     consumer.receiver.cancel(0)
-    consumer.arrive(data(0, 0, bytes(SIZE)) + event(0, 1, b"end") + data(1, 0, b"mine") + data(0, 2, b"x"), cut)
+    passed = data(0, 0, bytes(SIZE)) + event(0, 1, b"end")
+    consumer.arrive(passed + data(1, 0, b"mine") + data(0, 2, bytes(3 * SIZE)) + data(0, 5, b"x"), cut)
     assert consumer.channels[0].seen == [] and (0, b"mine") in consumer.channels[1].seen
 
 
 def test_what_still_comes_for_a_channel_without_memory_is_passed_over(consumer: Consumer) -> None:
     consumer.channels[0].released = True
-    consumer.arrive(data(0, 0, bytes(SIZE)) * 3 + data(1, 0, b"mine"), 9)
+    consumer.arrive(data(0, 0, bytes(3 * SIZE)) * 3 + data(1, 0, b"mine"), 9)
     assert consumer.channels[0].seen == [] and (0, b"mine") in consumer.channels[1].seen
 
 
-def test_a_buffer_under_way_is_given_back_when_the_connection_fails(consumer: Consumer) -> None:
-    consumer.arrive(data(0, 0, bytes(SIZE))[:-1])
-    assert len(consumer.channels[0].free) == 3
+@pytest.mark.parametrize("missing", [1, SIZE, 2 * SIZE + 1, 3 * SIZE])
+def test_a_run_under_way_is_given_back_when_the_connection_fails(consumer: Consumer, missing: int) -> None:
+    consumer.arrive(data(0, 0, bytes(3 * SIZE))[:-missing])
+    assert len(consumer.channels[0].free) == 1
     assert consumer.receiver.fail() == consumer.channels
     consumer.assert_whole()
     assert consumer.receiver.fail() == [], "they are told once"
 
 
 def test_no_view_of_a_segment_outlives_the_connection(consumer: Consumer) -> None:
-    consumer.arrive((data(0, 0, bytes(SIZE)) + data(0, 1, bytes(SIZE)) + data(0, 2, bytes(SIZE)))[:-1])
+    consumer.arrive((data(0, 0, bytes(SIZE)) + data(0, 1, bytes(2 * SIZE)))[: -SIZE - 1])
+    assert consumer.receiver.buffers()[0].obj is consumer.channels[0].all[1].view.obj
     consumer.receiver.fail()
-    for segment in consumer.channels[0].all:
-        segment.view.release()
+    memory = {id(segment.view.obj) for segment in consumer.channels[0].all}
+    assert memory.isdisjoint(id(place.obj) for place in consumer.receiver.buffers())
 
 
-def test_a_buffer_under_way_when_its_channel_leaves_is_finished_and_given_back(consumer: Consumer) -> None:
-    frame = data(0, 0, bytes(SIZE))
-    consumer.arrive(frame[:-1])
+@pytest.mark.parametrize("missing", [1, SIZE, SIZE + 1, 3 * SIZE])
+def test_a_run_under_way_when_its_channel_leaves_is_finished_and_given_back(consumer: Consumer, missing: int) -> None:
+    frame = data(0, 0, bytes(3 * SIZE))
+    consumer.arrive(frame[:-missing])
     consumer.receiver.cancel(0)
-    assert len(consumer.channels[0].free) == 3, "its bytes are still being read"
-    consumer.arrive(frame[-1:] + data(1, 0, b"mine"))
+    assert len(consumer.channels[0].free) == 1, "its bytes are still being read"
+    consumer.arrive(frame[-missing:] + data(1, 0, b"mine"))
     assert (0, b"mine") in consumer.channels[1].seen
     consumer.assert_whole()
 
 
-def test_segments_reserved_for_a_channel_that_leaves_are_given_back(consumer: Consumer) -> None:
-    for sequence in range(3):
-        consumer.arrive(data(0, sequence, bytes(SIZE)))
-    consumer.receiver.buffers()
+@pytest.mark.parametrize("cut", [1, SIZE + 3, 1 << 20])
+@pytest.mark.parametrize("leaves", ["the channel", "its memory"])
+def test_what_is_left_of_a_run_is_passed_over_when_its_channel_leaves(cut: int, leaves: str) -> None:
+    consumer = Consumer()
+    channel, other = consumer.channels
+    consumer.receiver = PlainReceiver(SIZE)
+    for each in consumer.channels:
+        consumer.receiver.request(each)
+    channel.is_short = channel.holds = True
+    stream = data(0, 0, bytes(range(6 * SIZE))) + data(1, 0, b"mine")
+    while not consumer.receiver.is_stopped:
+        stream = stream[consumer.arrive_some(stream, cut) :]
+    if leaves == "its memory":
+        channel.released = True
+        consumer.receiver.credit_available(0)
     consumer.receiver.cancel(0)
-    consumer.assert_whole()
+    consumer.arrive(stream, cut)
+    assert [item for item in channel.seen if isinstance(item, tuple)] == [(0, bytes(range(4 * SIZE)))]
+    assert (0, b"mine") in other.seen and not channel.free and len(channel.held) == 4
+
+
+def test_the_backlog_of_a_run_is_what_is_behind_it(consumer: Consumer) -> None:
+    consumer.arrive(data(0, 0, bytes(3 * SIZE), 7))
+    assert consumer.channels[0].seen == [(0, bytes(3 * SIZE)), "backlog 7"]
 
 
 def test_only_channels_that_are_left_hear_of_a_failure(consumer: Consumer) -> None:
@@ -276,9 +318,8 @@ def test_an_error_for_no_channel_is_for_all(consumer: Consumer) -> None:
 
 
 def test_data_without_credit_end_the_connection(consumer: Consumer) -> None:
-    consumer.channels[0].free.clear()
     with pytest.raises(ExchangeError, match="without credit"):
-        consumer.arrive(data(0, 0, b"a"))
+        consumer.arrive(data(0, 0, bytes(5 * SIZE)))
 
 
 def test_it_counts_what_it_receives(consumer: Consumer) -> None:

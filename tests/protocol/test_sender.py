@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
 from headgate.errors import ExchangeError, PartitionNotFound
-from headgate.memory.buffer import Buffer
+from headgate.memory.buffer import Buffer, recycle_all
+from headgate.memory.segment import MemorySegment
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
+    COMPRESSED_BUFFER,
+    DATA_BUFFER,
     EVENT_BUFFER,
+    MAX_RUN,
     AckAllUserRecordsProcessed,
     AddCredit,
     BacklogAnnouncement,
@@ -31,32 +36,57 @@ from headgate.records.task_event import TaskEvent
 EVENT = b"event"
 BARRIER = b"barrier"
 EVENTS = (EVENT, BARRIER)
+SEGMENT = 4
+LETTERS = "abcdefghijklmnopqrstuvwxyz" * 4
+
+
+def run(letters: str) -> bytes:
+    """A full segment for each letter."""
+    return b"".join(letter.encode() * SEGMENT for letter in letters)
 
 
 class View:
-    """A subpartition of buffers that a test has put into it; EVENT is an event, and BARRIER one that blocks."""
+    """A subpartition of buffers that a test has put into it; EVENT is an event, and BARRIER one that blocks. What is
+    longer than a segment is in a run of them."""
 
     buffer_size: int | None = None
 
     def __init__(self) -> None:
-        self.queue: deque[bytes] = deque()
+        self.queue: deque[Buffer] = deque()
         self.sequence = 0
         self.released = 0
-        self.buffers: list[Buffer] = []
         self.blocked = False
         self.acknowledged = 0
         self.task_events: list[TaskEvent] = []
         self.credit: list[bool] = []
+        self.lent = 0
+
+    def put(self, *contents: bytes) -> None:
+        self.queue.extend(map(self._buffer, contents))
+
+    def _buffer(self, content: bytes) -> Buffer:
+        if content in EVENTS:
+            return Buffer.of_bytes(content)
+        count = max(1, -(-len(content) // SEGMENT))
+        self.lent += count
+        segments = [
+            MemorySegment(number, memoryview(bytearray(content[number * SEGMENT :][:SEGMENT].ljust(SEGMENT, b"."))))
+            for number in range(count)
+        ]
+        return Buffer(segments, 0, len(content), self._back)
+
+    def _back(self, *segments: MemorySegment) -> None:
+        self.lent -= len(segments)
 
     def credit_changed(self, has_credit: bool) -> None:
         self.credit.append(has_credit)
 
     def is_available(self, has_credit: bool) -> bool:
-        return not self.blocked and bool(self.queue) and (has_credit or self.queue[0] in EVENTS)
+        return not self.blocked and bool(self.queue) and (has_credit or is_event(self.queue[0]))
 
     @property
     def reported_backlog(self) -> int:
-        return 0 if self.blocked else sum(content not in EVENTS for content in self.queue)
+        return 0 if self.blocked else sum(len(buffer.segments) for buffer in self.queue if not is_event(buffer))
 
     def resume(self) -> None:
         assert self.blocked
@@ -69,21 +99,38 @@ class View:
         self.task_events.append(event)
 
     def poll(self, limit: int = 1) -> list[Polled]:
+        assert limit > 0
         polled: list[Polled] = []
-        while self.queue and len(polled) < limit:
-            content = self.queue.popleft()
-            self.blocked = content == BARRIER
-            following = self.queue[0] in EVENTS if self.queue and not self.blocked else None
-            self.buffers.append(Buffer.of_bytes(content))
-            is_event = content in EVENTS
-            polled.append(Polled(self.buffers[-1], is_event, self.reported_backlog, self.sequence, following))
-            self.sequence += 1
-            if following is not False:
+        while self.queue and limit > 0:
+            buffer = self.queue.popleft()
+            if len(buffer.segments) > limit:
+                buffer, rest = buffer.split(limit)
+                self.queue.appendleft(rest)
+            limit -= len(buffer.segments)
+            self.blocked = is_event(buffer) and bytes(buffer.view) == BARRIER
+            following = is_event(self.queue[0]) if self.queue and not self.blocked else None
+            polled.append(Polled(buffer, is_event(buffer), self.reported_backlog, self.sequence, following))
+            self.sequence += len(buffer.segments)
+            if is_event(buffer) or following is not False:
                 break
         return polled
 
     def release(self) -> None:
         self.released += 1
+
+
+def is_event(buffer: Buffer) -> bool:
+    return buffer.segments[0].index < 0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One BufferResponse."""
+
+    subpartition: int
+    content: bytes
+    sequence: int
+    backlog: int
 
 
 class Producer:
@@ -108,25 +155,33 @@ class Producer:
         self.hear(PartitionRequest(0, 0, subpartition, 10 + subpartition, credit))
 
     def put(self, subpartition: int, *contents: bytes) -> None:
-        self.views[subpartition].queue.extend(contents)
+        self.views[subpartition].put(*contents)
         self.sender.data_available(10 + subpartition)
 
-    def send(self, max_buffers: int = 100) -> list[tuple[int, bytes]]:
-        """(subpartition, content) of what goes next; checks that headers and contents belong together."""
-        pieces, buffers = self.sender.next_frames(max_buffers)
-        sent = []
-        rest = deque(bytes(piece) for piece in pieces)
-        while rest and rest[0][8] == BacklogAnnouncement.id:
-            rest.popleft()
-        for buffer in buffers:
-            length, _, _, receiver, _, _, kind, size = BUFFER_RESPONSE.unpack(rest.popleft())
-            content = rest.popleft() if size else b""
-            assert length == BUFFER_RESPONSE.size + size and content == bytes(buffer.view)
+    def send(self, room: int = 100) -> list[tuple[int, bytes]]:
+        """(subpartition, content) of the frames that go next."""
+        return [(frame.subpartition, frame.content) for frame in self.frames(room)]
+
+    def frames(self, room: int = 100) -> list[Frame]:
+        """What goes next; checks that headers and contents belong together."""
+        pieces, buffers = self.sender.next_frames(room)
+        frames = []
+        rest = deque(pieces)
+        while rest:
+            header = rest.popleft()
+            assert isinstance(header, bytes)
+            if header[8] == BacklogAnnouncement.id:
+                continue
+            length, _, _, receiver, sequence, backlog, kind, size = BUFFER_RESPONSE.unpack(header)
+            content = b""
+            while len(content) < size:
+                content += bytes(rest.popleft())  # type: ignore[arg-type]
+            assert length == BUFFER_RESPONSE.size + size and len(content) == size
             assert (kind == EVENT_BUFFER) == (content in EVENTS)
-            sent.append((receiver - 10, content))
-            buffer.recycle()
-        assert not rest
-        return sent
+            frames.append(Frame(receiver - 10, content, sequence, backlog))
+        assert sum(len(frame.content) for frame in frames) == sum(buffer.size for buffer in buffers)
+        recycle_all(buffers)
+        return frames
 
     def said(self) -> list[bytes]:
         """Control frames that go next, when no buffer does."""
@@ -140,36 +195,145 @@ def producer() -> Producer:
     return Producer()
 
 
-def test_readers_have_one_buffer_each_in_turn(producer: Producer) -> None:
+def test_readers_have_a_few_segments_each_in_turn(producer: Producer) -> None:
     for subpartition in range(3):
-        producer.request(subpartition, 10)
-    producer.put(0, b"a", b"b", b"c")
+        producer.request(subpartition, 100)
+    producer.put(0, run(LETTERS[:20]))
     producer.put(1, b"d")
-    producer.put(2, b"e", b"f")
-    assert producer.send() == [(0, b"a"), (1, b"d"), (2, b"e"), (0, b"b"), (2, b"f"), (0, b"c")]
-    assert not producer.sender.has_output
+    producer.put(2, *[run(letter) for letter in LETTERS[:9]])
+    assert producer.send() == [
+        (0, run("abcdefgh")),
+        (1, b"d"),
+        (2, run("abcdefgh")),
+        (0, run("ijklmnop")),
+        (2, run("i")),
+        (0, run("qrst")),
+    ]
+    assert not producer.sender.has_output and [view.lent for view in producer.views[:3]] == [0, 0, 0]
+
+
+def test_a_turn_is_as_long_for_small_buffers(producer: Producer) -> None:
+    producer.request(0, 100)
+    producer.request(1, 100)
+    producer.put(0, *[b"a"] * 12)
+    producer.put(1, *[b"x"] * 3)
+    assert [number for number, _ in producer.send()] == [0] * 8 + [1] * 3 + [0] * 4
 
 
 def test_turns_go_on_from_one_write_to_the_next(producer: Producer) -> None:
-    producer.request(0, 10)
-    producer.request(1, 10)
-    producer.put(0, b"a", b"b", b"c", b"d")
-    producer.put(1, b"x", b"y")
-    assert [producer.send(1) for _ in range(4)] == [[(0, b"a")], [(1, b"x")], [(0, b"b")], [(1, b"y")]]
-    assert producer.send(1) == [(0, b"c")] and producer.sender.has_output
+    producer.request(0, 100)
+    producer.request(1, 100)
+    producer.put(0, run(LETTERS[:20]))
+    producer.put(1, run(LETTERS[:10]))
+    assert [producer.send(1) for _ in range(4)] == [
+        [(0, run("abcdefgh"))],
+        [(1, run("abcdefgh"))],
+        [(0, run("ijklmnop"))],
+        [(1, run("ij"))],
+    ]
+    assert producer.send(1) == [(0, run("qrst"))] and not producer.sender.has_output
 
 
-def test_a_reader_that_is_alone_has_all_turns_up_to_its_credit(producer: Producer) -> None:
+@pytest.mark.parametrize("contents", [[b"a", b"b", b"c", b"d"], [run("abcd")], [run("ab"), run("cd")]], ids=len)
+def test_a_reader_that_is_alone_has_all_turns_up_to_its_credit(producer: Producer, contents: list[bytes]) -> None:
     producer.request(0, 3)
-    producer.put(0, b"a", b"b", b"c", b"d")
-    assert producer.send() == [(0, b"a"), (0, b"b"), (0, b"c")]
+    producer.put(0, *contents)
+    assert b"".join(content for _, content in producer.send()) == b"".join(contents)[: -len(contents[-1][-4:])]
     assert producer.send() == [] and not producer.sender.has_output
+    producer.hear(AddCredit(1, 10))
+    assert producer.send() == [(0, contents[-1][-4:])]
+    assert producer.views[0].lent == 0
 
 
-def test_no_more_than_asked_for_is_sent(producer: Producer) -> None:
-    producer.request(0, 10)
-    producer.put(0, *[b"x"] * 7)
-    assert [len(producer.send(3)) for _ in range(4)] == [3, 3, 1, 0]
+def test_a_write_ends_with_the_turn_that_takes_up_its_room(producer: Producer) -> None:
+    producer.request(0, 100)
+    producer.put(0, *[b"x"] * 4, run(LETTERS[:MAX_RUN]))
+    first, second = run(LETTERS[: MAX_RUN - 4]), run(LETTERS[MAX_RUN - 4 : MAX_RUN])
+    assert producer.send(3) == [*[(0, b"x")] * 4, (0, first)], "a run is not cut short for it"
+    assert producer.send(3) == [(0, second)] and producer.send(3) == []
+
+
+# ---- runs
+
+
+def test_full_buffers_and_what_follows_them_are_one_frame(producer: Producer) -> None:
+    producer.request(0, 100)
+    producer.put(0, run("a"), run("bcd"), run("e"), b"f", b"g", run("hi") + b"x", run("j"), EVENT, run("k"), run("l"))
+    assert producer.frames() == [
+        Frame(0, run("abcde") + b"f", 0, 7),
+        Frame(0, b"g", 6, 6),
+        Frame(0, run("hi") + b"x", 7, 3),
+        Frame(0, run("j"), 10, 2),
+        Frame(0, EVENT, 11, 2),
+        Frame(0, run("kl"), 12, 0),
+    ]
+    size = 10 * SEGMENT + 3 + len(EVENT)
+    assert (producer.sender.buffers_sent, producer.sender.bytes_sent) == (14, size)
+    assert producer.views[0].lent == 0
+
+
+def test_an_empty_buffer_is_a_frame_of_its_own_also_behind_a_full_one(producer: Producer) -> None:
+    """Or the consumer could not count it: it has no bytes, and yet a number, and takes a credit."""
+    producer.request(0, 100)
+    producer.put(0, run("ab"), b"", run("c"))
+    assert producer.frames() == [Frame(0, run("ab"), 0, 2), Frame(0, b"", 2, 1), Frame(0, run("c"), 3, 0)]
+
+
+def test_a_frame_is_no_longer_than_a_consumer_takes(producer: Producer) -> None:
+    producer.request(0, 200)
+    content = LETTERS[: MAX_RUN // 2] + LETTERS[:MAX_RUN] + LETTERS[: MAX_RUN // 2 + 1]
+    producer.put(0, run(content[:20]), run(content[20:90]), run(content[90:]))
+    contents = [frame.content for frame in producer.frames(200)]
+    assert b"".join(contents) == run(content)
+    assert [len(content) // SEGMENT for content in contents] == [MAX_RUN, MAX_RUN, 1]
+
+
+def test_one_write_is_one_run_unless_more_is_asked_for(producer: Producer) -> None:
+    producer.request(0, 100)
+    producer.put(0, run(LETTERS))
+    pieces, buffers = producer.sender.next_frames()
+    assert len(pieces) == 1 + MAX_RUN and sum(len(buffer.segments) for buffer in buffers) == MAX_RUN
+    recycle_all(buffers)
+
+
+def test_a_compressed_buffer_is_a_frame_of_its_own(producer: Producer) -> None:
+    producer.request(0, 100)
+    producer.put(0, run("a"), run("b"), run("c"), run("d"))
+    producer.views[0].queue[1].is_compressed = True
+    pieces, buffers = producer.sender.next_frames()
+    headers = [BUFFER_RESPONSE.unpack(piece) for piece in pieces if isinstance(piece, bytes)]
+    assert [(header[6], header[7]) for header in headers] == [
+        (DATA_BUFFER, SEGMENT),
+        (COMPRESSED_BUFFER, SEGMENT),
+        (DATA_BUFFER, 2 * SEGMENT),
+    ]
+    recycle_all(buffers)
+
+
+def test_a_run_costs_a_credit_for_each_segment(producer: Producer) -> None:
+    producer.request(0, 5)
+    producer.put(0, run("abc"))
+    assert producer.send() == [(0, run("abc"))]
+    producer.put(0, run("defghi"))
+    assert producer.frames() == [Frame(0, run("de"), 3, 4)]
+    producer.hear(AddCredit(3, 10))
+    assert producer.frames() == [Frame(0, run("fgh"), 5, 1)]
+    producer.hear(AddCredit(3, 10))
+    assert producer.frames() == [Frame(0, run("i"), 8, 0)]
+
+
+def test_a_lost_connection_between_the_parts_of_a_run_keeps_no_segment(producer: Producer) -> None:
+    producer.request(0, 2)
+    producer.put(0, run("abcd"))
+    pieces, buffers = producer.sender.next_frames()
+    assert len(pieces) == 3 and producer.views[0].lent == 4
+    recycle_all(buffers)
+    assert producer.views[0].lent == 2
+    recycle_all(producer.views[0].queue)
+    assert producer.views[0].lent == 0
+
+
+# ---- credit and events
 
 
 def test_without_credit_no_data_are_sent(producer: Producer) -> None:
@@ -303,14 +467,18 @@ def test_an_empty_buffer_is_a_header_alone(producer: Producer) -> None:
 
 def test_contents_are_not_copied(producer: Producer) -> None:
     producer.request(0, 10)
-    producer.put(0, b"a large content")
+    producer.put(0, b"abc", run("de"))
     pieces, buffers = producer.sender.next_frames(100)
-    assert isinstance(pieces[1], memoryview) and pieces[1].obj is buffers[0].segment.view.obj
-    buffers[0].recycle()
+    segments = [segment for buffer in buffers for segment in buffer.segments]
+    sent = [piece for piece in pieces if not isinstance(piece, bytes)]
+    assert len(sent) == 3
+    for piece, segment in zip(sent, segments, strict=True):
+        assert isinstance(piece, memoryview) and piece.obj is segment.view.obj
+    recycle_all(buffers)
 
 
 def test_what_is_there_at_the_request_is_sent_without_another_word(producer: Producer) -> None:
-    producer.views[0].queue.append(b"a")
+    producer.views[0].put(b"a")
     producer.request(0, 1)
     assert producer.send() == [(0, b"a")]
 
@@ -348,7 +516,7 @@ def test_a_number_may_be_used_again_after_a_cancel(producer: Producer) -> None:
     producer.request(0, 5)
     producer.put(0, b"old")
     producer.hear(CancelPartitionRequest(10), PartitionRequest(0, 0, 1, 10, 5))
-    producer.views[1].queue.append(b"new")
+    producer.views[1].put(b"new")
     producer.sender.data_available(10)
     assert [content for _, content in producer.send()] == [b"new"]
 

@@ -61,7 +61,7 @@ def main() -> None:
         except (UnicodeDecodeError, OverflowError):  # values that Python cannot show
             pass
         try:  # lengths and tags
-            SpanningDeserializer(CODEC).feed(memoryview(mutated(stream, chance)))
+            SpanningDeserializer(CODEC).feed([memoryview(mutated(stream, chance))])
         except ExchangeError:
             refused += 1
     print(refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 import pyarrow as pa
@@ -43,7 +44,7 @@ def bytes_of(elements: list[Element]) -> bytes:
 
 
 def feed(deserializer: SpanningDeserializer, data: bytes) -> list[Element]:
-    return list(deserializer.feed(memoryview(data)))
+    return list(deserializer.feed([memoryview(data)]))
 
 
 def assert_same(got: list[Element], wanted: list[Element]) -> None:
@@ -86,6 +87,18 @@ def test_pieces_of_any_one_size(size: int) -> None:
     assert_same(got, MIXED)
 
 
+@pytest.mark.parametrize("run", [1, 3, 1000])
+@pytest.mark.parametrize("size", [1, 3, 7, 64])
+def test_runs_of_segments_of_any_one_size(size: int, run: int) -> None:
+    stream = memoryview(bytes_of(MIXED * 2))
+    deserializer, got = SpanningDeserializer(CODEC), []
+    for at in range(0, len(stream), size * run):
+        part = stream[at : at + size * run]
+        got += deserializer.feed(part[start : start + size] for start in range(0, len(part), size))
+    assert_same(got, MIXED * 2)
+    assert deserializer.is_between_elements and not deserializer.gathering
+
+
 def test_an_element_comes_with_its_last_byte_and_not_before() -> None:
     for element in MIXED:
         stream = bytes_of([element])
@@ -112,7 +125,7 @@ def test_decoded_batches_own_their_memory() -> None:
     """The buffer they came from is filled anew at once."""
     stream = bytearray(bytes_of([batch_of([(1, "a", "x")])]))
     deserializer = SpanningDeserializer(CODEC)
-    (batch,) = deserializer.feed(memoryview(stream))
+    (batch,) = deserializer.feed([memoryview(stream)])
     stream[:] = bytes(len(stream))
     assert batch.to_pydict() == {"n": [1], "s": ["a"], "d": ["x"]}
     assert batch.column("n").buffers()[1].address % 8 == 0
@@ -154,7 +167,7 @@ def test_damage_within_a_batch_is_an_error_and_never_a_wrong_row(at: int) -> Non
     got: list[Element] = []
     deserializer = SpanningDeserializer(CODEC)
     try:
-        for element in deserializer.feed(memoryview(stream)):
+        for element in deserializer.feed([memoryview(stream)]):
             got.append(element)
     except ExchangeError:
         pass
@@ -205,11 +218,28 @@ def test_the_three_results_of_writing() -> None:
 
 def test_whole_segments_are_filled_in_one_step() -> None:
     record = SpanningSerializer([memoryview(b"abcdefgh")])
-    places = [bytearray(3), bytearray(3), bytearray(2)]
-    for place in places:
-        assert record.contiguous >= len(place)
-        record.copy_whole(memoryview(place))
-    assert b"".join(places) == b"abcdefgh" and record.remaining == record.contiguous == 0
+    places = [bytearray(3), bytearray(3), bytearray(3)]
+    assert record.fill(map(memoryview, places[:2])) == 6 and record.remaining == 2
+    assert record.fill(map(memoryview, places[2:])) == 2 and record.remaining == 0 and record.size == 8
+    assert b"".join(places) == b"abcdefgh\0"
+
+
+@settings(deadline=None, derandomize=True)
+@given(sizes=st.lists(st.integers(0, 9), max_size=8), fills=st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_segments_are_filled_from_pieces_of_any_size(sizes: list[int], fills: list[int]) -> None:
+    data = bytes(range(sum(sizes)))
+    ends = list(itertools.accumulate(sizes))
+    record = SpanningSerializer([memoryview(data)[end - size : end] for size, end in zip(sizes, ends, strict=True)])
+    seen = b""
+    for count in itertools.cycle(fills):
+        places = [bytearray(5) for _ in range(count)]
+        filled = record.fill(map(memoryview, places))
+        assert filled == min(5 * count, len(data) - len(seen))
+        seen += b"".join(places)[:filled]
+        assert record.remaining == len(data) - len(seen)
+        if not record.remaining:
+            break
+    assert seen == data
 
 
 def test_the_three_results_of_reading() -> None:

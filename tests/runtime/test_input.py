@@ -79,7 +79,7 @@ class Fed:
         self.input = TaskInput(self.gates, [CODEC] * len(channels), message_size, self.barriers)
 
     def feed(self, gate: int, channel: int, *elements: Element | Event, cut: int = 1 << 20) -> None:
-        """Elements in buffers of `cut` bytes, events in between."""
+        """Elements in buffers of `cut` bytes, in a few segments each; events in between."""
         stream = b""
         for element in elements:
             if isinstance(element, Event):
@@ -91,13 +91,15 @@ class Fed:
         self._buffers(gate, channel, stream, cut)
 
     def _buffers(self, gate: int, channel: int, stream: bytes, cut: int) -> None:
+        size = max(1, cut // 3)
         for at in range(0, len(stream), cut):
-            part = stream[at : at + cut]
-            self.out += 1
-            self._put(gate, channel, Buffer(MemorySegment(0, memoryview(part)), 0, len(part), self._back))
+            part = memoryview(stream[at : at + cut])
+            segments = [MemorySegment(0, part[start : start + size]) for start in range(0, len(part), size)]
+            self.out += len(segments)
+            self._put(gate, channel, Buffer(segments, 0, len(part), self._back))
 
-    def _back(self, segment: MemorySegment) -> None:
-        self.out -= 1
+    def _back(self, *segments: MemorySegment) -> None:
+        self.out -= len(segments)
 
     def _put(self, gate: int, channel: int, item: Buffer | Event) -> None:
         fed = self.gates[gate].channels[channel]
@@ -166,7 +168,7 @@ def test_an_element_over_many_buffers_comes_when_it_is_whole() -> None:
     fed = Fed(1)
     fed.feed(0, 0, rows(*range(50)), cut=7)
     last = fed.gates[0].channels[0].items.pop()  # type: ignore[attr-defined]
-    assert fed.next() is None and fed.out == 1
+    assert fed.next() is None and fed.out == len(last.segments)
     message = CODEC.encode(rows(*range(50)))[1].size
     assert fed.input.gathering == message
     fed._put(0, 0, last)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.exchange.partition import ResultPartition
-from headgate.memory.buffer import Piece
+from headgate.memory.buffer import Buffer, Piece
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.messages import DATA_BUFFER, PartitionRequest, encode, encode_buffer_response
 from headgate.protocol.receiver import Receiver
@@ -61,13 +61,13 @@ def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBuffe
     sender = Sender(open_view, lambda receiver: None)  # type: ignore[arg-type]
     write_bytes(partition, 0, bytes(3 * SEGMENT + 10))
     partition.flush(0)
-    filled = [queued.segment if hasattr(queued, "segment") else None for queued in partition.subpartition(0)._queue]  # type: ignore[union-attr]
-    places = {address_of(segment.view) for segment in filled if segment is not None}
-    assert len(places) == 3
+    run, _ = partition.subpartition(0)._queue  # type: ignore[union-attr]
+    assert isinstance(run, Buffer) and len(run.segments) == 3
+    places = [address_of(segment.view) for segment in run.segments]
     sender.receive(encode(PartitionRequest(0, 0, 0, 5, 10)))
     pieces, buffers = sender.next_frames(16)
-    assert len(pieces) == 2 * len(buffers) == 8, "a header and a body each"
-    assert {address_of(piece) for piece in pieces[1::2]} > places
+    assert len(buffers) == 2 and len(pieces) == 5, "one header for all"
+    assert [address_of(piece) for piece in pieces[1:4]] == places
     for buffer in buffers:
         buffer.recycle()
     partition.release()
@@ -82,6 +82,7 @@ def test_a_read_goes_straight_into_the_segment_of_its_channel() -> None:
     [staging] = receiver.buffers()
     staging[: len(header)] = header
     receiver.received(len(header))
+    receiver.tell_channels()
     place = receiver.buffers()[0]
     assert len(place) == SIZE
     assert address_of(place) in {address_of(segment.view) for segment in channel.all}
@@ -94,7 +95,7 @@ def test_channels_of_a_broadcast_share_the_bytes_of_a_message() -> None:
     assert one._pieces[1].obj is other._pieces[1].obj is pieces[1].obj
     half = memoryview(bytearray(3 * SEGMENT // 4))
     one._pieces.popleft()
-    one.copy_whole(half)
+    assert one.fill([half]) == len(half)
     assert address_of(one._pieces[0]) == address_of(pieces[1]) + len(half), "what is left is a view, too"
 
 
@@ -110,7 +111,7 @@ def test_a_batch_is_decoded_where_its_message_was_gathered() -> None:
         def complete(self, message: pa.Buffer) -> None: ...
 
     stream = b"".join(map(bytes, serialize(batch, BatchCodec(batch.schema))))
-    [decoded] = SpanningDeserializer(BatchCodec(batch.schema), Memory()).feed(memoryview(stream))
+    [decoded] = SpanningDeserializer(BatchCodec(batch.schema), Memory()).feed([memoryview(stream)])
     assert isinstance(decoded, pa.RecordBatch)
     values, [message] = decoded.column(0).buffers()[1], gathered
     assert message.address <= values.address and values.address + values.size <= message.address + message.size

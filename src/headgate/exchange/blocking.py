@@ -77,15 +77,14 @@ class BlockingSubpartition:
         else:
             self._current = consumer
 
-    def add_filled(self, buffers: Sequence[Buffer]) -> None:
-        """Buffers that are full already."""
+    def add_filled(self, buffer: Buffer) -> None:
+        """A buffer that is full already; a file has its segments one by one."""
         self.announce()
         try:
             if not self._released and not self.finished:
-                self._write([buffer.view for buffer in buffers])
+                self._write(buffer.views)
         finally:
-            for buffer in buffers:
-                buffer.recycle()
+            buffer.recycle()
 
     def announce(self) -> None:
         """Write the current buffer to disk if it is full."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headgate.errors import ExchangeError, HeadgateError
@@ -45,8 +45,8 @@ class InputChannel:
         """Begin to read, now that somebody listens."""
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
-        """The next buffers, `limit` at most, or the next event, or None; and whether there is more. Raises what made
-        the channel fail."""
+        """The next buffers, of about `limit` segments, or the next event, or None; and whether there is more. Raises
+        what made the channel fail."""
         raise AssertionError("an input channel is local or remote")
 
     def poll_priority(self) -> Event | None:
@@ -188,13 +188,7 @@ class ChannelBuffers(Protocol):
     @property
     def free_floating(self) -> int: ...
 
-    def take(self) -> MemorySegment | Later | None: ...
-
-    def reserve(self, count: int) -> list[MemorySegment]: ...
-
-    def claim(self, count: int) -> None: ...
-
-    def unreserve(self, segment: MemorySegment) -> None: ...
+    def take(self, count: int) -> Sequence[MemorySegment] | Later | None: ...
 
     def recycle(self, *segments: MemorySegment) -> None: ...
 
@@ -256,39 +250,20 @@ class RemoteInputChannel(InputChannel):
         self._receiver = receiver
         return PartitionRequest(*self._address, receiver, self._buffers.initial_credit)
 
-    def take_segment(self) -> MemorySegment | Later | None:
-        return self._buffers.take()
+    def take_segments(self, count: int) -> Sequence[MemorySegment] | Later | None:
+        return self._buffers.take(count)
 
-    def reserve_segments(self, count: int) -> list[MemorySegment]:
-        return self._buffers.reserve(count)
-
-    def claim_segments(self, count: int) -> None:
-        self._buffers.claim(count)
-
-    def unreserve_segment(self, segment: MemorySegment) -> None:
-        self._buffers.unreserve(segment)
-
-    def recycle(self, segment: MemorySegment) -> None:
-        self._recycle(segment)
+    def recycle(self, *segments: MemorySegment) -> None:
+        self._recycle(*segments)
 
     def take_unannounced(self) -> int:
         return self._buffers.take_unannounced()
 
-    def on_segment(self, sequence: int, segment: MemorySegment, size: int, is_compressed: bool = False) -> None:
-        self.bytes_in += size
-        self.buffers_in += 1
-        self._push(sequence, Buffer(segment, 0, size, self._recycle, is_compressed))
-
-    def on_segments(self, frames: list[tuple[int, MemorySegment]]) -> None:
-        self.claim_segments(len(frames))
-        size, recycle = len(frames[0][1].view), self._recycle
-        self.bytes_in += size * len(frames)
-        self.buffers_in += len(frames)
-        self._received.extend([Buffer(segment, 0, size, recycle) for _, segment in frames])
-        if self._released:  # as in `_push`
-            self._drop_received()
-        for sequence, _ in frames:
-            self._check_sequence(sequence)
+    def on_data(self, response: BufferResponse, segments: Sequence[MemorySegment]) -> None:
+        self.bytes_in += response.size
+        self.buffers_in += len(segments)
+        buffer = Buffer(segments, 0, response.size, self._recycle, response.is_compressed)
+        self._push(response.sequence, buffer, len(segments))
 
     def on_read(self, backlog: int) -> None:
         self._backlog = backlog
@@ -323,14 +298,14 @@ class RemoteInputChannel(InputChannel):
         self._backlog = backlog
         self._buffers.on_backlog(backlog)
 
-    def _push(self, sequence: int, item: Buffer | Event) -> None:
+    def _push(self, sequence: int, item: Buffer | Event, count: int = 1) -> None:
         self._received.append(item)
         if self._released:  # perhaps since a moment ago: whoever sees it last gives the buffer back
             self._drop_received()
-        self._check_sequence(sequence)
+        self._check_sequence(sequence, count)
 
-    def _check_sequence(self, sequence: int) -> None:
-        expected, self._sequence = self._sequence, (self._sequence + 1) & 0xFFFFFFFF
+    def _check_sequence(self, sequence: int, count: int = 1) -> None:
+        expected, self._sequence = self._sequence, (self._sequence + count) & 0xFFFFFFFF
         if sequence != expected and not self._released:
             raise ExchangeError(f"buffer {sequence} came where {expected} was expected")
 
@@ -351,10 +326,11 @@ class RemoteInputChannel(InputChannel):
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         received = self._received
         buffers: list[Buffer] = []
-        while received and len(buffers) < limit:
+        while received and limit > 0:
             item = received[0]
             if isinstance(item, Buffer):
                 self.bytes_polled += item.size
+                limit -= len(item.segments)
                 buffers.append(item)
             elif buffers:
                 break
@@ -406,11 +382,11 @@ class RemoteInputChannel(InputChannel):
 
     @property
     def queue_length(self) -> int:
-        return len(self._received)
+        return sum(len(item.segments) if isinstance(item, Buffer) else 1 for item in tuple(self._received))
 
     @property
     def buffers_in_use(self) -> int:
-        return len(self._received) + self._backlog
+        return self.queue_length + self._backlog
 
     @property
     def queued_bytes(self) -> int:

@@ -85,9 +85,8 @@ class ResultPartition:
         is_full_record = False
         while not is_full_record:
             builder = self._builders[index]
-            size = self._segment_size
-            if builder is None and record.contiguous >= size <= (subpartition.buffer_size or size):
-                if not self._write_whole(index, record, overdraft):
+            if builder is None and self._run_length(subpartition, record):
+                if not self._write_run(index, record, overdraft):
                     break
                 is_full_record = not record.remaining
                 continue
@@ -105,17 +104,20 @@ class ResultPartition:
         self.bytes_out += before - record.remaining
         return is_full_record
 
-    def _write_whole(self, index: int, record: SpanningSerializer, overdraft: bool) -> int:
-        """Fill as many segments as the element fills to the last byte and the pool gives, in one step: no one needs to
-        watch them being filled. Returns how many."""
-        size, recycler = self._segment_size, self._recyclers[index]
-        buffers = []
-        for segment in self._request(index, record.contiguous // size, overdraft):
-            record.copy_whole(segment.view)
-            buffers.append(Buffer(segment, 0, size, recycler))
-        self.subpartitions[index].add_filled(buffers)
-        self.buffers_out += len(buffers)
-        return len(buffers)
+    def _run_length(self, subpartition: Subpartition, record: SpanningSerializer) -> int:
+        """How many segments what is left of an element fills to the last byte."""
+        size = self._segment_size
+        return record.remaining // size if (subpartition.buffer_size or size) >= size else 0
+
+    def _write_run(self, index: int, record: SpanningSerializer, overdraft: bool) -> int:
+        """Fill as many segments as the element has use for and the pool gives, in one step and as one buffer: no one
+        needs to watch them being filled. Returns how many."""
+        segments = self._request(index, self._run_length(self.subpartitions[index], record), overdraft)
+        if segments:
+            size = record.fill([segment.view for segment in segments])
+            self.subpartitions[index].add_filled(Buffer(segments, 0, size, self._recyclers[index]))
+            self.buffers_out += len(segments)
+        return len(segments)
 
     def _request(self, index: int, count: int, overdraft: bool) -> list[MemorySegment]:
         """Up to `count` segments within the subpartition's cap; none only when one that comes free will be told of."""

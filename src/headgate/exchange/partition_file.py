@@ -20,13 +20,13 @@ class FileBuffer(Buffer):
     __slots__ = ("_descriptor",)
 
     def __init__(self, file: PartitionFile, offset: int, size: int, is_compressed: bool) -> None:
-        super().__init__(file.segment, offset, size, file.recycle, is_compressed)
+        super().__init__((file.segment,), offset, size, file.recycle, is_compressed)
         assert file.descriptor is not None
         self._descriptor = file.descriptor
 
     @property
-    def piece(self) -> FileRegion:
-        return FileRegion(self._descriptor, self.offset, self.size)
+    def pieces(self) -> Sequence[FileRegion]:
+        return (FileRegion(self._descriptor, self.offset, self.size),)
 
 
 class PartitionFile:

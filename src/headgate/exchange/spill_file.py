@@ -34,9 +34,10 @@ class SpillFile:
             if self._file is None:
                 self._file = self._open()
             self._file.seek(self._written_to)
-            rest = item.view
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            for view in item.views:
+                rest = view
+                while rest:
+                    rest = rest[self._file.write(rest) :]
         finally:
             item.recycle()
         self._written_to += item.size

@@ -11,7 +11,7 @@ before all that is queued, and what it overtakes is handed to whoever keeps it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice, takewhile
 from typing import Final
 
@@ -114,15 +114,14 @@ class PipelinedSubpartition:
                 return
         consumer.close()
 
-    def add_filled(self, buffers: Sequence[Buffer]) -> None:
-        """Queue buffers that were filled before anyone could look; otherwise as `add`."""
+    def add_filled(self, buffer: Buffer) -> None:
+        """Queue a buffer that was filled before anyone could look; otherwise as `add`."""
         with self._lock:
             if not self._released and not self.finished:
-                self._queue.extend(buffers)
-                self._backlog += len(buffers)
+                self._queue.append(buffer)
+                self._backlog += len(buffer.segments)
                 return
-        for buffer in buffers:
-            buffer.recycle()
+        buffer.recycle()
 
     def finish(self) -> None:
         """Queue END_OF_PARTITION, the last there is."""
@@ -304,19 +303,20 @@ class PipelinedSubpartition:
         return head.event
 
     def poll(self, limit: int = 1) -> list[Polled]:
-        """The next buffers, `limit` at most: data, or a single event; empty when there is nothing to see yet."""
+        """The next buffers, of `limit` segments at most: data, or a single event; empty when there is nothing to see
+        yet."""
         polled: list[Polled] = []
         with self._lock:
-            if not self._blocked:
-                self._take_whole(limit, polled)
-            while len(polled) < limit and not self._blocked:
-                taken = self._take()
+            while limit > 0 and not self._blocked and not (polled and self._is_long(limit)):
+                taken = self._take(limit)
                 if taken is None:
                     break
                 buffer, is_event = taken
+                count = len(buffer.segments)
+                limit -= count
                 next_is_event = self._next_is_event()
                 polled.append(Polled(buffer, is_event, self._reported_backlog(), self._sequence, next_is_event))
-                self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+                self._sequence = (self._sequence + count) & 0xFFFFFFFF
                 if is_event or next_is_event is not False:
                     break
             self._reader_waits = not polled or polled[-1].next_is_event is None
@@ -325,30 +325,24 @@ class PipelinedSubpartition:
             self.on_starved()
         return polled
 
-    def _take_whole(self, limit: int, polled: list[Polled]) -> None:
-        """The short way for buffers that were filled before they were queued, while such a one is behind them too."""
-        queue, sequence = self._queue, self._sequence
-        unseen = self._backlog - self._reported_backlog()
-        while len(polled) < limit and len(queue) > 1:
-            head = queue[0]
-            if not (isinstance(head, Buffer) and isinstance(queue[1], Buffer)):
-                break
-            queue.popleft()
-            self._backlog -= 1
-            polled.append(Polled(head, False, self._backlog - unseen, sequence, False))
-            sequence = (sequence + 1) & 0xFFFFFFFF
-        self._sequence = sequence
+    def _is_long(self, limit: int) -> bool:
+        """The first buffer would have to be split: not worth it unless nothing else can be taken."""
+        head = self._queue[0]
+        return isinstance(head, Buffer) and len(head.segments) > limit
 
-    def _take(self) -> tuple[Buffer, bool] | None:
-        """The first buffer with anything in it, and whether it is an event."""
+    def _take(self, limit: int) -> tuple[Buffer, bool] | None:
+        """The first buffer with anything in it, or its first `limit` segments, and whether it is an event."""
         queue = self._queue
         while queue:
             head = queue[0]
             if len(queue) == 1:
                 self._flush_requested = False
             if isinstance(head, Buffer):
-                queue.popleft()
-                self._backlog -= 1
+                if len(head.segments) > limit:
+                    head, queue[0] = head.split(limit)
+                else:
+                    queue.popleft()
+                self._backlog -= len(head.segments)
                 return head, False
             # Finished is read first: what is built after that is then all there will ever be.
             head_finished = head.is_finished
@@ -405,7 +399,8 @@ class PipelinedSubpartition:
 
     @property
     def queue_length(self) -> int:
-        return len(self._queue)
+        with self._lock:
+            return self._backlog + sum(isinstance(queued, EventConsumer) for queued in self._queue)
 
     @property
     def queued_bytes(self) -> int:
@@ -421,7 +416,8 @@ class PipelinedSubpartition:
         """Raises AssertionError when the queue broke its own rules."""
         with self._lock:
             data = [consumer for consumer in self._queue if not isinstance(consumer, EventConsumer)]
-            assert len(data) == self._backlog, f"backlog {self._backlog}, but {len(data)} data buffers are queued"
+            queued = sum(len(each.segments) if isinstance(each, Buffer) else 1 for each in data)
+            assert queued == self._backlog, f"backlog {self._backlog}, but {queued} data buffers are queued"
             assert all(map(_is_finished, list(self._queue)[:-1])), "only the last may be unfinished"
 
 

@@ -122,7 +122,7 @@ class BufferConsumer:
         start = self._position
         self._position = end = marker if marker >= 0 else ~marker
         shared.references.append(False)
-        return Buffer(shared.segment, start, end - start, shared.release)
+        return Buffer((shared.segment,), start, end - start, shared.release)
 
     def peek(self) -> Buffer:
         """What `build` would return, which still returns it."""

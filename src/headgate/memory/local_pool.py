@@ -132,10 +132,14 @@ class LocalBufferPool:
         with self._lock:
             free = self._free
             while len(segments) < count:
-                segment = free.pop() if free else self._overdraw(overdraft)
-                if segment is None:
+                if free:
+                    last = len(segments) - count
+                    segments += free[last:]
+                    del free[last:]
+                elif (segment := self._overdraw(overdraft)) is not None:
+                    segments.append(segment)
+                else:
                     break
-                segments.append(segment)
                 if not free:
                     ahead = self._fetch()
                     if ahead is not None:
@@ -159,8 +163,7 @@ class LocalBufferPool:
     def recycle_many(self, segments: Sequence[MemorySegment], subpartition: int = 0) -> None:
         """Take back segments of one subpartition together, as that many calls of `recycle` would."""
         with self._lock:
-            for _ in segments:
-                self._discharge(subpartition)
+            self._discharge(subpartition, len(segments))
             keep = self.requested <= self.size and not self._listeners
             if keep:
                 self._free.extend(segments)
@@ -301,12 +304,12 @@ class LocalBufferPool:
         if self._counts[subpartition] == self._cap:
             self._capped += 1
 
-    def _discharge(self, subpartition: int) -> None:
-        count = self._counts[subpartition]
-        if count <= 0:
+    def _discharge(self, subpartition: int, freed: int = 1) -> None:
+        before = self._counts[subpartition]
+        if before < freed:
             raise ExchangeError(f"{self.owner}: a buffer of subpartition {subpartition} was recycled twice")
-        self._counts[subpartition] = count - 1
-        if count == self._cap:
+        self._counts[subpartition] = after = before - freed
+        if after < self._cap <= before:
             self._capped -= 1
 
     def validate(self) -> None:

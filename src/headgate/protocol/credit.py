@@ -50,10 +50,10 @@ class SenderCredit:
     def needs_announcement(self) -> bool:
         return not self._initial and not self.available
 
-    def spend(self) -> None:
-        if self.available <= 0:
+    def spend(self, count: int) -> None:
+        if self.available < count:
             raise ExchangeError("a data buffer was about to be sent without credit")
-        self.available -= 1
+        self.available -= count
 
 
 class BufferManager:
@@ -65,7 +65,7 @@ class BufferManager:
 
     __slots__ = (
         "_exclusive", "_floating", "_give_back", "_lock", "_on_credit", "_owned", "_pool", "_released", "_required",
-        "_reserved", "_waiting", "initial_credit", "unannounced",
+        "_waiting", "initial_credit", "unannounced",
     )  # fmt: skip
 
     def __init__(
@@ -85,15 +85,14 @@ class BufferManager:
         self._lock = lock_factory()
         self.initial_credit = len(exclusive)
         self._required = 0
-        self._reserved = 0
         self._waiting = False
         self._released = False
         self.unannounced = 0
 
     @property
     def free(self) -> int:
-        """Buffers that are empty and held by this channel, those reserved for what is expected included."""
-        return len(self._exclusive) + len(self._floating) + self._reserved
+        """Buffers that are empty and held by this channel."""
+        return len(self._exclusive) + len(self._floating)
 
     @property
     def free_exclusive(self) -> int:
@@ -118,47 +117,16 @@ class BufferManager:
             assert 0 <= self.unannounced <= self.free, f"{self.unannounced} credit for {self.free} free buffers"
             assert not self._released or not (exclusive or floating), "released, but holds buffers"
 
-    def reserve(self, count: int) -> list[MemorySegment]:
-        """Up to `count` buffers for data that are expected, in the order of `take`."""
-        with self._lock:
-            reserved: list[MemorySegment] = []
-            while len(reserved) < count and not self._released:
-                free = self._floating or self._exclusive
-                if not free:
-                    break
-                reserved.append(free.popleft())
-            self._reserved += len(reserved)
-            return reserved
-
-    def claim(self, count: int) -> None:
-        """Data came: reserved buffers are not free any more. Only the network thread counts these."""
-        self._reserved -= count
-
-    def unreserve(self, segment: MemorySegment) -> None:
-        """Something else came. The last reserved goes back first, so that the order is as it was."""
-        is_exclusive = segment.index in self._owned
-        with self._lock:
-            self._reserved -= 1
-            released = self._released
-            if not released:
-                (self._exclusive if is_exclusive else self._floating).appendleft(segment)
-        if released:
-            if is_exclusive:
-                self._give_back([segment])
-            else:
-                self._pool.recycle(segment)
-
-    def take(self) -> MemorySegment | None:
-        """A buffer for data that arrived, floating ones first; None once released. Raises ExchangeError when the
+    def take(self, count: int) -> Sequence[MemorySegment] | None:
+        """Buffers for data that arrived, floating ones first; None once released. Raises ExchangeError when the
         producer sent without credit."""
         with self._lock:
             if self._released:
                 return None
-            if self._floating:
-                return self._floating.popleft()
-            if self._exclusive:
-                return self._exclusive.popleft()
-        raise ExchangeError("the producer sent a buffer without credit")
+            if count > self.free:
+                raise ExchangeError("the producer sent a buffer without credit")
+            floating, exclusive = self._floating, self._exclusive
+            return [(floating or exclusive).popleft() for _ in range(count)]
 
     def recycle(self, *segments: MemorySegment) -> None:
         """The task has consumed buffers of this channel. Each is new credit, unless the channel holds enough without
@@ -223,10 +191,10 @@ class BufferManager:
         credit = 0
         wanted = self._required + self.initial_credit
         while not self._waiting and self.free < wanted:
-            segment = self._pool.request()
-            if segment is not None:
-                self._floating.append(segment)
-                credit += 1
+            segments = self._pool.request_many(wanted - self.free)
+            if segments:
+                self._floating.extend(segments)
+                credit += len(segments)
             elif self._pool.add_listener(self._offered):
                 self._waiting = True
             # Otherwise a buffer came back between the two calls: ask again.

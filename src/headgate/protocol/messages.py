@@ -33,6 +33,8 @@ BUFFER_RESPONSE_ID: Final = 0
 DATA_BUFFER: Final = 1
 EVENT_BUFFER: Final = 2
 COMPRESSED_BUFFER: Final = 3
+#: The most segments that one BufferResponse brings, a run of which all but the last are full.
+MAX_RUN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,8 @@ def _positive(kind: type, body: bytes) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class BufferResponse:
-    """P->C: one buffer. `view` is where the payload goes: a segment for data, memory of its own for an event."""
+    """P->C: one buffer, of one segment or a run of several. `sequence` is the number of the first, and
+    `backlog` what waits behind the last."""
 
     receiver: int
     sequence: int

@@ -13,7 +13,7 @@ only: were one edge to wait behind another, a pipeline could wait for itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.errors import ExchangeError
@@ -38,7 +38,7 @@ class NoCredit:
         if credit:
             raise ExchangeError(f"credit of {credit} on a connection without credit")
 
-    def spend(self) -> None: ...
+    def spend(self, count: int) -> None: ...
 
     def on_resume(self) -> None: ...
 
@@ -46,7 +46,7 @@ class NoCredit:
 class SharedBuffers:
     """One channel's buffers: all of them are the gate's, and taken as frames arrive.
 
-    The network thread takes and reserves, the task thread recycles, the pool's listener may run on either; hence the
+    The network thread takes, the task thread recycles, the pool's listener may run on either; hence the
     lock. `on_buffer` is called, outside it, when a buffer has come for the frame that waits.
     """
 
@@ -59,22 +59,22 @@ class SharedBuffers:
         self._pool = pool
         self._on_buffer = on_buffer
         self._lock = lock_factory()
-        self._offered: MemorySegment | None = None
+        self._offered: list[MemorySegment] = []
         self._waiting = False
         self._released = False
 
-    def take(self) -> MemorySegment | Later | None:
-        """A buffer for data that arrived; LATER when the gate has none now, and then `on_buffer` tells when to ask
-        again; None once released."""
+    def take(self, count: int) -> Sequence[MemorySegment] | Later | None:
+        """Up to `count` buffers for data that arrived; LATER when the gate has none now, and then `on_buffer` tells
+        when to ask again; None once released."""
         with self._lock:
             if self._released:
                 return None
-            segment, self._offered = self._offered, None
-            while segment is None and not self._waiting:
-                segment = self._pool.request()
-                if segment is None:  # and if one comes back before the next line, ask again
+            segments, self._offered = self._offered, []
+            while not segments and not self._waiting:
+                segments = self._pool.request_many(count)
+                if not segments:  # and if one comes back before the next line, ask again
                     self._waiting = self._pool.add_listener(self._offer)
-            return LATER if segment is None else segment
+            return segments or LATER
 
     def _offer(self, segment: MemorySegment | None) -> bool:
         """The pool offers one buffer (None: it is destroyed). Returns whether it was taken."""
@@ -82,24 +82,14 @@ class SharedBuffers:
             self._waiting = False
             if segment is None or self._released:
                 return False
-            self._offered = segment
+            self._offered = [segment]
         self._on_buffer()
         return True
 
     @property
     def free_floating(self) -> int:
-        """Whether a buffer stands ready for the frame that waits."""
-        return int(self._offered is not None)
-
-    def reserve(self, count: int) -> list[MemorySegment]:
-        """Up to `count` buffers for data that are expected in the next read."""
-        with self._lock:
-            return [] if self._released else self._pool.request_many(count)
-
-    def claim(self, count: int) -> None: ...
-
-    def unreserve(self, segment: MemorySegment) -> None:
-        self._pool.recycle(segment)
+        """Buffers that stand ready for the frame that waits."""
+        return len(self._offered)
 
     def recycle(self, *segments: MemorySegment) -> None:
         """The task has consumed buffers."""
@@ -116,24 +106,23 @@ class SharedBuffers:
         """Hold nothing more; buffers still with the task go to the pool when it recycles them."""
         with self._lock:
             self._released = True
-            segment, self._offered = self._offered, None
-        if segment is not None:
-            self._pool.recycle(segment)
+            segments, self._offered = self._offered, []
+        if segments:
+            self._pool.recycle_many(segments)
 
 
 class PlainReceiver(Receiver):
     """The consumer's end of a connection without credit. `buffers()` is empty while a frame waits for memory."""
 
-    def received(self, count: int) -> None:
-        """As under credit; but what was reserved for this read belongs to all, so the rest of it goes back."""
-        super().received(count)
-        self._decoder.forget_ahead()
-
     def credit_available(self, receiver: int) -> None:
         """A buffer has come for a frame that waited."""
-        self._deal(self._decoder.resume())
+        self._resume()
 
     def cancel(self, receiver: int) -> None:
         """Take leave of a channel; a frame of it that waited is discarded, and the others go on."""
         super().cancel(receiver)
+        self._resume()
+
+    def _resume(self) -> None:
         self._deal(self._decoder.resume())
+        self.tell_channels()

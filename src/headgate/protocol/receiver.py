@@ -7,13 +7,13 @@ and goes out as one AddCredit each (Flink: CreditBasedPartitionRequestClientHand
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.backoff import Backoff
-from headgate.protocol.decoders import LATER, Item, Later, Reservation, ResponseDecoder
+from headgate.protocol.decoders import LATER, Item, Later, ResponseDecoder
 from headgate.protocol.messages import (
     AddCredit,
     BacklogAnnouncement,
@@ -32,27 +32,15 @@ class ReceivingChannel(Protocol):
 
     def request(self, receiver: int) -> PartitionRequest: ...
 
-    def take_segment(self) -> MemorySegment | Later | None:
-        """Memory for a data buffer; None when the channel is released and the data are to be discarded; LATER when
-        there is none now."""
+    def take_segments(self, count: int) -> Sequence[MemorySegment] | Later | None:
+        """Memory for a run of `count` segments, or for the first of them; None when the channel is released and the
+        data are to be discarded; LATER when there is none now."""
 
-    def reserve_segments(self, count: int) -> list[MemorySegment]:
-        """Memory for up to `count` data buffers that are expected; it still counts as free."""
+    def recycle(self, *segments: MemorySegment) -> None:
+        """Memory from `take_segments` that was not filled after all."""
 
-    def claim_segments(self, count: int) -> None:
-        """Reserved segments are being filled."""
-
-    def unreserve_segment(self, segment: MemorySegment) -> None:
-        """A reserved segment will not be filled."""
-
-    def recycle(self, segment: MemorySegment) -> None:
-        """Memory from `take_segment` that was not filled after all."""
-
-    def on_segment(self, sequence: int, segment: MemorySegment, size: int, is_compressed: bool = False) -> None:
+    def on_data(self, response: BufferResponse, segments: Sequence[MemorySegment]) -> None:
         """A data buffer; `on_read` follows when all that was read together has been handed over."""
-
-    def on_segments(self, frames: list[tuple[int, MemorySegment]]) -> None:
-        """Full data buffers, each with its sequence number, in segments that were reserved."""
 
     def on_read(self, backlog: int) -> None:
         """Look at what came, and at the backlog the last buffer told of."""
@@ -75,7 +63,7 @@ class Receiver:
         self._channels: dict[int, ReceivingChannel] = {}
         self._next_receiver = 0
         self._decoder = ResponseDecoder(self, segment_size)
-        self._filling: tuple[ReceivingChannel, MemorySegment] | None = None
+        self._filling: tuple[ReceivingChannel, Sequence[MemorySegment]] | None = None
         self._backlogs: dict[int, int] = {}
         self._outgoing: list[bytes] = []
         self._credited: deque[int] = deque()
@@ -96,12 +84,18 @@ class Receiver:
         return self._decoder.buffers()
 
     @property
+    def missing(self) -> int:
+        """With fewer bytes than this no message can be completed."""
+        return self._decoder.missing
+
+    @property
     def is_stopped(self) -> bool:
         """A frame waits for memory: nothing is read until there is some."""
         return self._decoder.is_waiting
 
     def received(self, count: int) -> None:
-        """`count` bytes came. Raises ExchangeError when the connection is of no more use."""
+        """`count` bytes came; `tell_channels` follows when all that is there has been read. Raises ExchangeError when
+        the connection is of no more use."""
         self.bytes_received += count
         self._deal(self._decoder.received(count))
 
@@ -118,21 +112,24 @@ class Receiver:
                     self._tell_backlog(item.receiver, channel)
                     channel.on_backlog(item.backlog)
                 continue
-            response, payload = item
+            response, body = item
             if response.is_event:
                 channel = self._channels.get(response.receiver)
                 if channel is not None:
                     self._tell_backlog(response.receiver, channel)
-                    channel.on_event(response, bytes(payload))
+                    channel.on_event(response, body)
             elif self._filling is not None:
-                (channel, segment), self._filling = self._filling, None
-                channel.on_segment(response.sequence, segment, response.size, response.is_compressed)
+                (channel, segments), self._filling = self._filling, None
+                channel.on_data(response, segments)
                 backlogs[response.receiver] = response.backlog
-        for receiver in list(backlogs):
-            channel_of = self._channels.get(receiver)
-            if channel_of is not None:
-                self._tell_backlog(receiver, channel_of)
-        backlogs.clear()
+
+    def tell_channels(self) -> None:
+        """Have the channels look at what came since the last time."""
+        for receiver in list(self._backlogs):
+            channel = self._channels.get(receiver)
+            if channel is not None:
+                self._tell_backlog(receiver, channel)
+        self._backlogs.clear()
 
     def _tell_backlog(self, receiver: int, channel: ReceivingChannel) -> None:
         """What the data read so far told of; before anything newer is told, or the older word would be the last."""
@@ -141,43 +138,15 @@ class Receiver:
 
     # --- the decoder's Memory
 
-    def allocate(self, response: BufferResponse) -> memoryview | Later | None:
+    def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | Later | None:
         channel = self._channels.get(response.receiver)
         if channel is None:
             return None
-        if response.is_event:
-            return memoryview(bytearray(response.size))
-        segment = channel.take_segment()
-        if segment is None or segment is LATER:
-            return segment
-        self._filling = channel, segment
-        return segment.view[: response.size]
-
-    def reserve(self, receiver: int, count: int) -> list[tuple[Reservation, memoryview]]:
-        channel = self._channels.get(receiver)
-        if channel is None:
-            return []
-        return [((channel, segment, receiver), segment.view) for segment in channel.reserve_segments(count)]
-
-    def claim(self, reservation: Reservation) -> None:
-        channel, segment, _ = reservation
-        channel.claim_segments(1)
-        self._filling = channel, segment
-
-    def filled(self, frames: list[tuple[Reservation, int, int]]) -> None:
-        of_channels: dict[int, list[tuple[int, MemorySegment]]] = {}
-        channels: dict[int, ReceivingChannel] = {}
-        for (channel, segment, receiver), sequence, backlog in frames:
-            if receiver not in channels:
-                channels[receiver], of_channels[receiver] = channel, []
-            of_channels[receiver].append((sequence, segment))
-            self._backlogs[receiver] = backlog
-        for receiver, channel in channels.items():
-            channel.on_segments(of_channels[receiver])
-
-    def give_back(self, reservation: Reservation) -> None:
-        channel, segment, _ = reservation
-        channel.unreserve_segment(segment)
+        segments = channel.take_segments(count)
+        if segments is None or segments is LATER:
+            return segments
+        self._filling = channel, segments
+        return [segment.view for segment in segments]
 
     # --- errors, credit, leave
 
@@ -223,7 +192,6 @@ class Receiver:
         """Take leave of a channel; with the last one, of the connection."""
         if self._channels.pop(receiver, None) is None:
             return
-        self._decoder.forget_ahead()
         self._outgoing.append(encode(CancelPartitionRequest(receiver)))
         if not self._channels:
             self._outgoing.append(encode(CloseRequest()))
@@ -244,8 +212,8 @@ class Receiver:
         """The connection is gone: the channels that still wanted something of it, to be told why."""
         self._decoder.close()
         if self._filling is not None:
-            (channel, segment), self._filling = self._filling, None
-            channel.recycle(segment)
+            (channel, segments), self._filling = self._filling, None
+            channel.recycle(*segments)
         channels = list(self._channels.values())
         self._channels.clear()
         return channels

@@ -1,7 +1,8 @@
 """The producer's end of a data link: which buffer goes next. Bytes of requests in, headers and buffers out; no I/O.
 
-Readers with data and credit stand in one queue; each turn sends one buffer of the first and puts it back at the end
-(`research/flink.md` 2.4), so no channel can starve another on the shared connection.
+Readers with data and credit stand in one queue; each turn sends some buffers of the first, in one frame as far as they
+are full, and puts it back at the end (in Flink's PartitionRequestQueue a turn is one buffer), so no channel can starve
+another on the shared connection.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Protocol
 
 from headgate.errors import ExchangeError, PartitionNotFound
@@ -19,6 +21,7 @@ from headgate.protocol.messages import (
     COMPRESSED_BUFFER,
     DATA_BUFFER,
     EVENT_BUFFER,
+    MAX_RUN,
     AckAllUserRecordsProcessed,
     AddCredit,
     BacklogAnnouncement,
@@ -36,11 +39,14 @@ from headgate.protocol.messages import (
 from headgate.records.task_event import TaskEvent
 
 _MAX_CHANNELS: Final = 1 << 16
+#: Segments of one reader before the next has its turn.
+_TURN: Final = 8
 
 
 @dataclass(slots=True)
 class Polled:
-    """One buffer out of a subpartition. `next_is_event` is None when nothing can be polled behind it."""
+    """One buffer out of a subpartition, its backlog that behind it. `sequence` is the number of its first segment.
+    `next_is_event` is None when nothing can be polled behind it."""
 
     buffer: Buffer
     is_event: bool
@@ -53,7 +59,7 @@ class SubpartitionView(Protocol):
     """The reading end of a subpartition."""
 
     def poll(self, limit: int) -> list[Polled]:
-        """The next buffers, `limit` at most: data, or a single event. Empty when there are none."""
+        """The next buffers, of `limit` segments at most: data, or a single event. Empty when there are none."""
 
     def is_available(self, has_credit: bool) -> bool:
         """Whether `poll` would return something that may be sent: without credit only an event may."""
@@ -89,8 +95,8 @@ class Credit(Protocol):
     def add(self, credit: int) -> None:
         """The consumer grants more. Raises ExchangeError when it cannot."""
 
-    def spend(self) -> None:
-        """One is being sent."""
+    def spend(self, count: int) -> None:
+        """So many are being sent."""
 
     def on_resume(self) -> None:
         """The consumer goes on behind a barrier."""
@@ -205,22 +211,22 @@ class Sender:
         elif reader.credit.needs_announcement and (backlog := reader.view.reported_backlog):
             self._control.append(encode(BacklogAnnouncement(backlog, reader.receiver)))
 
-    def next_frames(self, max_buffers: int) -> tuple[list[Piece], list[Buffer]]:
-        """Up to `max_buffers` frames as pieces to be written in order, and the buffers to recycle when they are
-        written."""
+    def next_frames(self, room: int = MAX_RUN) -> tuple[list[Piece], list[Buffer]]:
+        """About `room` segments in frames, as pieces to be written in order, and the buffers to recycle when they are
+        written. The turn that takes up the room is not cut short."""
         pieces: list[Piece] = list(self._control)
         self._control.clear()
         buffers: list[Buffer] = []
         ready = self._ready
-        while ready and len(buffers) < max_buffers:
+        while ready and room > 0:
             reader = ready.popleft()
             reader.queued = False
             if self._readers.get(reader.receiver) is not reader:
                 continue
-            # One buffer in turn; a reader that is alone has all the turns that its credit pays for.
-            turns = 1 if ready else max(1, min(max_buffers - len(buffers), reader.credit.available))
-            polls = reader.view.poll(turns)
-            self._frame(reader, polls, pieces)
+            # A reader that is alone has all the turns that its credit pays for.
+            turn = _TURN if ready else MAX_RUN
+            polls = reader.view.poll(max(1, min(turn, reader.credit.available)))
+            room -= self._frame(reader, polls, pieces)
             buffers += [polled.buffer for polled in polls]
             if polls and not polls[-1].is_event:
                 self._look_at_credit(reader)
@@ -229,19 +235,27 @@ class Sender:
                 ready.append(reader)
         return pieces, buffers
 
-    def _frame(self, reader: _Reader, polls: list[Polled], pieces: list[Piece]) -> None:
-        receiver, spend = reader.receiver, reader.credit.spend
-        for polled in polls:
-            buffer, kind = polled.buffer, EVENT_BUFFER
-            if not polled.is_event:
-                spend()
-                kind = COMPRESSED_BUFFER if buffer.is_compressed else DATA_BUFFER
-            size = buffer.size
-            pieces.append(encode_buffer_response(receiver, polled.sequence, polled.backlog, kind, size))
+    def _frame(self, reader: _Reader, polls: list[Polled], pieces: list[Piece]) -> int:
+        """A frame for each buffer, but one for full ones and what follows them. Returns the segments sent."""
+        sent = 0
+        while polls:
+            run = polls[: _run_length(polls)]
+            polls = polls[len(run) :]
+            first, last = run[0], run[-1]
+            count = sum(len(polled.buffer.segments) for polled in run)
+            size = sum(polled.buffer.size for polled in run)
+            kind = EVENT_BUFFER
+            if not first.is_event:
+                reader.credit.spend(count)
+                kind = COMPRESSED_BUFFER if first.buffer.is_compressed else DATA_BUFFER
+            pieces.append(encode_buffer_response(reader.receiver, first.sequence, last.backlog, kind, size))
             if size:
-                pieces.append(buffer.piece)
+                for polled in run:
+                    pieces += polled.buffer.pieces
+            sent += count
             self.bytes_sent += size
-        self.buffers_sent += len(polls)
+        self.buffers_sent += sent
+        return sent
 
     @staticmethod
     def _look_at_credit(reader: _Reader) -> None:
@@ -264,3 +278,12 @@ class Sender:
         self._ready.clear()
         for reader in readers.values():
             reader.view.release()
+
+
+def _run_length(polls: list[Polled]) -> int:
+    """How many of the first can go in one frame: in a run of segments all but the last are full, and none is empty."""
+    for at, (polled, following) in enumerate(pairwise(polls)):
+        alone = following.is_event or following.buffer.is_compressed or not following.buffer.size
+        if alone or not polled.buffer.is_whole:
+            return at + 1
+    return len(polls)

@@ -69,11 +69,11 @@ class SpanningSerializer:
     """The bytes of one element on their way into the segments of one channel. The pieces are not copied, so channels of
     a broadcast share them."""
 
-    __slots__ = ("_pieces", "remaining")
+    __slots__ = ("_pieces", "remaining", "size")
 
     def __init__(self, pieces: Iterable[memoryview]) -> None:
         self._pieces = deque(pieces)
-        self.remaining = sum(map(len, self._pieces))
+        self.size = self.remaining = sum(map(len, self._pieces))
 
     def copy_to(self, segment: SegmentWriter) -> SerializationResult:
         """Append what fits; the rest stays for the next segment."""
@@ -90,20 +90,22 @@ class SpanningSerializer:
             return SerializationResult.FULL_RECORD_MEMORY_SEGMENT_FULL
         return SerializationResult.FULL_RECORD
 
-    @property
-    def contiguous(self) -> int:
-        """How many bytes the next `copy_whole` calls find in one piece."""
-        return len(self._pieces[0]) if self._pieces else 0
-
-    def copy_whole(self, segment: memoryview) -> None:
-        """Fill a segment to its last byte; only where `contiguous` is as much."""
-        piece, size = self._pieces[0], len(segment)
-        segment[:] = piece[:size]
-        self.remaining -= size
-        if size == len(piece):
-            self._pieces.popleft()
-        else:
-            self._pieces[0] = piece[size:]
+    def fill(self, segments: Iterable[memoryview]) -> int:
+        """Fill one segment after the other, as far as the bytes go; returns how many they were."""
+        pieces, before = self._pieces, self.remaining
+        for segment in segments:
+            room = segment
+            while pieces and room:
+                piece, count = pieces[0], len(room)
+                if count < len(piece):
+                    room[:] = piece[:count]
+                    pieces[0] = piece[count:]
+                    self.remaining -= count
+                    break
+                room[: len(piece)] = pieces.popleft()
+                room = room[len(piece) :]
+                self.remaining -= len(piece)
+        return before - self.remaining
 
 
 class DeserializationResult(enum.Enum):
@@ -167,19 +169,29 @@ class SpanningDeserializer:
     def is_between_elements(self) -> bool:
         return self._body is None and not self._head
 
-    def feed(self, data: memoryview) -> list[Element]:
-        """Copy out all of `data`; returns the elements it completes."""
+    def feed(self, views: Iterable[memoryview]) -> list[Element]:
+        """Copy out all of the views, one behind the other; returns the elements they complete."""
         elements: list[Element] = []
-        self.set_next_buffer(data)
         try:
-            while True:
-                result = self.next_record()
-                if result.is_full_record:
-                    elements.append(self.take())
-                if result.is_buffer_consumed:
-                    return elements
+            for data in views:
+                body, end = self._body, self._filled + len(data)
+                if body is not None and end < len(body):  # the short way in the midst of an element
+                    body[self._filled : end] = data
+                    self._filled = end
+                    continue
+                self.set_next_buffer(data)
+                self._take_all(elements)
         finally:
             self._data = _NOTHING  # also after an error: a segment must not be kept
+        return elements
+
+    def _take_all(self, elements: list[Element]) -> None:
+        while True:
+            result = self.next_record()
+            if result.is_full_record:
+                elements.append(self.take())
+            if result.is_buffer_consumed:
+                return
 
     def set_next_buffer(self, data: memoryview) -> None:
         """Read on in this buffer, once the last one is consumed; the caller keeps it until then."""

@@ -152,7 +152,7 @@ class TaskInput:
         feed = self._deserializers[channel].feed
         try:
             for buffer in buffers:
-                for element in feed(buffer.view):
+                for element in feed(buffer.views):
                     self._elements.append((channel, element))
         finally:
             recycle_all(buffers)

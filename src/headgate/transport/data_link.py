@@ -26,8 +26,8 @@ from headgate.protocol.sender import OpenView
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
 
-#: Buffers in one sendmsg; two pieces each stay far below the kernel's limit of 1024.
-_BUFFERS_PER_WRITE = 16
+#: The kernel is not asked to gather more than this before it wakes the thread: a quarter of its buffer.
+_MOST_ASKED_FOR = 256 << 10
 #: Reads or writes of one link before the others have their turn.
 _TURNS = 8
 
@@ -102,7 +102,7 @@ class ProducerEnd:
             if not self._open:
                 return
             if outgoing.is_writable:
-                outgoing.add(*self._sender.next_frames(_BUFFERS_PER_WRITE))
+                outgoing.add(*self._sender.next_frames())
             if not outgoing:
                 break
             if not self._write_some():
@@ -204,6 +204,7 @@ class ConsumerEnd:
         self._cancelled: deque[int] = deque()
         self._outgoing = b""
         self._watched = 0
+        self._asked_for = 1
 
     def request(self, channel: ReceivingChannel) -> int:
         """Ask for a channel's data; before or after the connection is made, on the network thread or before it runs."""
@@ -255,27 +256,26 @@ class ConsumerEnd:
         self._write()
 
     def _read(self) -> None:
+        """All that is there, or as much as is fair to the other links; the channels are told of it in the end."""
         receiver = self._receiver
-        for _ in range(_TURNS):
-            if self._socket is None:
-                return
-            places = receiver.buffers()
-            if not places:
-                return
-            try:
+        try:
+            for _ in range(_TURNS):
+                places = receiver.buffers()
+                if self._socket is None or not places:
+                    break
                 count = self._socket.recvmsg_into(places)[0]
                 if not count:
                     self._fail("the connection was closed")
                     return
                 receiver.received(count)
-            except BlockingIOError:
-                receiver.received(0)
-                return
-            except (OSError, ExchangeError) as error:
-                self._fail(str(error))
-                return
-            if count < len(places[0]):
-                return
+                if count < sum(map(len, places)):
+                    break
+        except BlockingIOError:
+            pass
+        except (OSError, ExchangeError) as error:
+            self._fail(str(error))
+            return
+        receiver.tell_channels()
 
     def _write(self) -> None:
         if self._socket is None:
@@ -294,11 +294,19 @@ class ConsumerEnd:
 
     def _watch(self, sock: socket.socket) -> None:
         """Wait for what can be done next."""
+        self._ask_for(sock, self._receiver.missing)
         reads = 0 if self._receiver.is_stopped else selectors.EVENT_READ
         mask = reads | (selectors.EVENT_WRITE if self._outgoing else 0)
         if mask != self._watched:
             self._watched = mask
             self._network.modify(sock, mask, self)
+
+    def _ask_for(self, sock: socket.socket, missing: int) -> None:
+        """Be woken only when so many bytes are there, since with fewer nothing can be done."""
+        wanted = min(missing, _MOST_ASKED_FOR)
+        if wanted != self._asked_for:
+            self._asked_for = wanted
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
     def _fail(self, reason: str) -> None:
         if self._let_go():
