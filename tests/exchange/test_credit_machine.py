@@ -93,7 +93,6 @@ BUGS = [
                "self._pool.recycle(segment)", "pass"),
     PlantedBug("a buffer that comes back after the release is kept", Buffers, "recycle", "if self._released:",
                "if False:"),
-    PlantedBug("a released channel goes on filling buffers", Buffers, "take", "if self._released:", "if False:"),
     PlantedBug("a buffer that is being filled still counts as free", Buffers, "take",
                "(floating or exclusive).popleft()", "(floating or exclusive)[0]"),
     # The consumer's end of the connection.
