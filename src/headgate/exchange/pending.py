@@ -40,7 +40,10 @@ class PendingBudget:
 
     @property
     def used(self) -> int:
-        return sum(count.bytes for count in self._counts)
+        used = 0
+        for count in self._counts:  # asked for each batch: a generator would cost more than the additions
+            used += count.bytes
+        return used
 
     @property
     def is_exceeded(self) -> bool:

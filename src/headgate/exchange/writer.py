@@ -337,6 +337,8 @@ class RecordWriter:
         self._write_markers(pending)
 
     def _write_markers(self, pending: PendingSlices) -> None:
+        if not pending.markers:
+            return
         markers, pending.markers = pending.markers, []
         for channel, marker in markers:
             self._enqueue(channel, SpanningSerializer(serialize(marker, self._codec)))

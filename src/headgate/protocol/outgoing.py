@@ -65,7 +65,7 @@ class Outgoing:
         if not pieces:
             return
         self._pieces.extend(pieces)
-        self.has_file = self.has_file or not all(map(_in_memory, pieces))
+        self.has_file = self.has_file or FileRegion in set(map(type, pieces))
         self._added += sum(map(len, pieces))
         self._batches.append((self._added, buffers))
 
