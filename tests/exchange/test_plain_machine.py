@@ -23,7 +23,7 @@ BUGS = [
                "segments, self._offered = self._offered, []", "segments = []"),
     PlantedBug("a channel without a buffer discards", SharedBuffers, "take",
                "return segments or LATER", "return segments or None"),
-    PlantedBug("a run takes a buffer too many", SharedBuffers, "take", "request_many(count)",
+    PlantedBug("a run takes a buffer too many", SharedBuffers, "take", "request_many(min(count, _MOST_AT_ONCE))",
                "request_many(count + 1)"),
     PlantedBug("a frame waits for good after its first buffer", SharedBuffers, "_offer", "self._waiting = False",
                "pass"),

@@ -248,9 +248,8 @@ def test_a_reader_that_is_alone_has_all_turns_up_to_its_credit(producer: Produce
 def test_a_write_ends_with_the_turn_that_takes_up_its_room(producer: Producer) -> None:
     producer.request(0, 100)
     producer.put(0, *[b"x"] * 4, run(LETTERS[:MAX_RUN]))
-    first, second = run(LETTERS[: MAX_RUN - 4]), run(LETTERS[MAX_RUN - 4 : MAX_RUN])
-    assert producer.send(3) == [*[(0, b"x")] * 4, (0, first)], "a run is not cut short for it"
-    assert producer.send(3) == [(0, second)] and producer.send(3) == []
+    assert producer.send(3) == [*[(0, b"x")] * 4, (0, run(LETTERS[:4]))], "a turn of eight is not cut short for it"
+    assert producer.send(MAX_RUN) == [(0, run(LETTERS[4:MAX_RUN]))] and producer.send(3) == []
 
 
 # ---- runs

@@ -1,8 +1,8 @@
 """Input channels: one queue per producer subtask. The local one reads the subpartition directly, without copy or
 credit; a remote one receives from the network, into buffers that its kind of flow control gives it.
 
-A channel hands the task `(bytes of a data buffer, recycle)` or an event; the task copies the bytes out and recycles at
-once, since that is what returns credit.
+A channel hands the task some buffers or an event; the task copies the bytes out and recycles the buffers at once, since
+that is what returns credit.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ def _tell_nobody() -> None: ...
 
 
 class InputGate:
-    """Channels with data stand in one queue, once each; a poll takes one buffer of the first and, if it has more, puts
-    it at the end, so none starves (Flink: SingleInputGate). A channel that is alone has all the turns.
+    """Channels with data stand in one queue, once each; a poll takes a turn of the first and, if it has more, puts it
+    at the end, so none starves (Flink: SingleInputGate). A turn is one buffer, or a run that came in one frame. A
+    channel that is alone has all the turns.
 
     `on_data` is called, from any thread, when a channel joins the queue. There is no lock: a channel is taken off the
     queue *before* its data are looked at, so data that come after that look put it back, and a channel that two

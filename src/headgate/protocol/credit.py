@@ -2,8 +2,8 @@
 
 1. The consumer reserves exclusive buffers and announces them with its request: the initial credit.
 2. The producer spends one credit per data buffer and sends none at 0. Events are free.
-3. Each buffer carries the backlog, the data buffers still queued behind it. The consumer then wants `backlog + initial`
-buffers and takes floating ones from its gate's pool, one at a time; each is a new credit.
+3. Each frame carries the backlog, the data buffers still queued behind it. The consumer then wants `backlog + initial`
+buffers and takes floating ones from its gate's pool, as far as there are any; each is a new credit.
 4. Credit comes back when the task has *consumed* a buffer and recycled it, never when it was received.
 5. New credit gathers until the connection can write, and goes out as one AddCredit.
 6. A channel without exclusive buffers begins at credit 0; its producer announces a backlog that no buffer can tell of.

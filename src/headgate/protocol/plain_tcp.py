@@ -1,7 +1,7 @@
 """Plain TCP: the data plane without credit, as Flink's was before 1.5 (FLINK-7282).
 
 1. The producer sends whatever its subpartitions have, until the socket is above its high mark (`outgoing.py`).
-2. The consumer takes a buffer of the gate's shared pool for each data frame that arrives. When there is none the frame
+2. The consumer takes buffers of the gate's shared pool for each data frame that arrives. When there is none the frame
    waits for the next one that comes back, and until then nothing more is read from that socket: every channel of the
    connection stands still behind that frame (head-of-line blocking). The kernel's buffers fill up, and so the producer
    stops.
@@ -22,6 +22,9 @@ from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.decoders import LATER, Later
 from headgate.protocol.receiver import Receiver
+
+#: Buffers that a frame takes before any of its bytes have come: they stand idle until the peer has sent them.
+_MOST_AT_ONCE: Final = 8
 
 
 class NoCredit:
@@ -71,7 +74,7 @@ class SharedBuffers:
                 return None
             segments, self._offered = self._offered, []
             while not segments and not self._waiting:
-                segments = self._pool.request_many(count)
+                segments = self._pool.request_many(min(count, _MOST_AT_ONCE))
                 if not segments:  # and if one comes back before the next line, ask again
                     self._waiting = self._pool.add_listener(self._offer)
             return segments or LATER

@@ -224,7 +224,7 @@ class Sender:
             if self._readers.get(reader.receiver) is not reader:
                 continue
             # A reader that is alone has all the turns that its credit pays for.
-            turn = _TURN if ready else MAX_RUN
+            turn = _TURN if ready else min(MAX_RUN, max(_TURN, room))
             polls = reader.view.poll(max(1, min(turn, reader.credit.available)))
             room -= self._frame(reader, polls, pieces)
             buffers += [polled.buffer for polled in polls]

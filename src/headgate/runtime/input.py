@@ -18,7 +18,7 @@ from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer
 from headgate.runtime.barriers import TaskBarriers
 
-#: Bytes of one channel that are read, and whose segments are given back, in one step.
+#: About as many bytes of one channel are read, and their segments given back, in one step.
 _RUN_BYTES: Final = 32 << 10
 
 

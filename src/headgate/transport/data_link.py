@@ -26,7 +26,8 @@ from headgate.protocol.sender import OpenView
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
 
-#: The kernel is not asked to gather more than this before it wakes the thread: a quarter of its buffer.
+#: The kernel is asked to gather no more than this before it wakes the thread, nor more than a quarter of its buffer: by
+#: then it must not be about to stop the sender.
 _MOST_ASKED_FOR = 256 << 10
 #: Reads or writes of one link before the others have their turn.
 _TURNS = 8
@@ -205,11 +206,11 @@ class ConsumerEnd:
         self._outgoing = b""
         self._watched = 0
         self._asked_for = 1
+        self._most_asked_for = _MOST_ASKED_FOR
 
     def request(self, channel: ReceivingChannel) -> int:
         """Ask for a channel's data; before or after the connection is made, on the network thread or before it runs."""
-        receiver = self._receiver.request(channel)
-        return receiver
+        return self._receiver.request(channel)
 
     def credit_available(self, receiver: int) -> None:
         """Any thread: a channel has new credit, or the buffer that a frame of its waited for."""
@@ -229,6 +230,8 @@ class ConsumerEnd:
     def established(self, sock: socket.socket) -> None:
         self._socket = sock
         self._watched = selectors.EVENT_READ
+        buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # Linux says twice what it holds
+        self._most_asked_for = max(1, min(_MOST_ASKED_FOR, buffer // 4))
         self._network.register(sock, self._watched, self)
         self.on_marked()
 
@@ -263,12 +266,13 @@ class ConsumerEnd:
                 places = receiver.buffers()
                 if self._socket is None or not places:
                     break
+                room = sum(map(len, places))
                 count = self._socket.recvmsg_into(places)[0]
                 if not count:
                     self._fail("the connection was closed")
                     return
                 receiver.received(count)
-                if count < sum(map(len, places)):
+                if count < room:
                     break
         except BlockingIOError:
             pass
@@ -303,7 +307,7 @@ class ConsumerEnd:
 
     def _ask_for(self, sock: socket.socket, missing: int) -> None:
         """Be woken only when so many bytes are there, since with fewer nothing can be done."""
-        wanted = min(missing, _MOST_ASKED_FOR)
+        wanted = min(missing, self._most_asked_for)
         if wanted != self._asked_for:
             self._asked_for = wanted
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
