@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from headgate.exchange.channels import InputChannel
 from headgate.memory.buffer import Buffer
 from headgate.records.events import Event
 from headgate.records.task_event import TaskEvent
+
+#: Segments of a channel, or of a gate, before others that have data have their turn: as many as the sender sends.
+TURN: Final = 8
 
 
 def _tell_nobody() -> None: ...
@@ -16,8 +20,8 @@ def _tell_nobody() -> None: ...
 
 class InputGate:
     """Channels with data stand in one queue, once each; a poll takes a turn of the first and, if it has more, puts it
-    at the end, so none starves (Flink: SingleInputGate). A turn is one buffer, or a run that came in one frame. A
-    channel that is alone has all the turns.
+    at the end, so none starves (Flink: SingleInputGate). A turn is `TURN` segments, or all that came in one
+    frame. A channel that is alone has all the turns.
 
     `on_data` is called, from any thread, when a channel joins the queue. There is no lock: a channel is taken off the
     queue *before* its data are looked at, so data that come after that look put it back, and a channel that two
@@ -78,7 +82,7 @@ class InputGate:
         while ready:
             channel = ready.popleft()
             self._queued.discard(channel)
-            polled, more = self.channels[channel].poll(1 if ready else limit)
+            polled, more = self.channels[channel].poll(min(limit, TURN) if ready else limit)
             if more and channel not in self._queued:
                 self._queued.add(channel)
                 ready.append(channel)

@@ -6,7 +6,7 @@ import functools
 from collections import deque
 from collections.abc import Sequence
 
-from headgate.exchange.gate import InputGate
+from headgate.exchange.gate import TURN, InputGate
 from headgate.memory.buffer import Buffer
 from headgate.records.events import Event
 
@@ -46,7 +46,7 @@ class UnionGate:
             self._queued.discard(number)
             gate = self._gates[number]
             try:
-                polled = gate.poll(1 if ready else limit)
+                polled = gate.poll(min(limit, TURN) if ready else limit)
             finally:  # also when one of its channels has failed
                 if gate.has_data:
                     self._notify(number)
