@@ -21,7 +21,13 @@ NONCE = bytes(handshake.NONCE_BYTES)
 
 
 @pytest.fixture
-def job() -> Iterator[hg.JobHandle]:
+def others() -> frozenset[int]:
+    """Ports on which this process listens before the job starts, such as those of a Spark session."""
+    return frozenset(listening_ports())
+
+
+@pytest.fixture
+def job(others: frozenset[int]) -> Iterator[hg.JobHandle]:
     env = environment(heartbeat_timeout=30)
     keyed(endless(env, rate=1000)).sink_to(hg.sinks.null())
     job = env.execute_async()
@@ -30,6 +36,12 @@ def job() -> Iterator[hg.JobHandle]:
     rows = job.metrics()["rows_in"]
     wait_until_running(job, rows + 100)
     job.cancel()
+
+
+@pytest.fixture
+def ports(job: hg.JobHandle, others: frozenset[int]) -> list[int]:
+    """Those of the job."""
+    return [port for port in listening_ports() if port not in others]
 
 
 def credentials(handle: hg.JobHandle, **other: Any) -> Credentials:
@@ -70,10 +82,10 @@ def listening_ports() -> list[int]:
     return [c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN]
 
 
-def test_a_wrong_secret(job: hg.JobHandle) -> None:
+def test_a_wrong_secret(job: hg.JobHandle, ports: list[int]) -> None:
     """It is not told until it has failed to prove itself, and can check that the other end knows the secret."""
     wrong = credentials(job, secret=bytes(32))
-    for port in listening_ports():
+    for port in ports:
         kind = kind_of(port, credentials(job))
         with connected(port) as sock:
             dialler = handshake.Dialler(wrong, kind, 1, NONCE)
@@ -88,8 +100,10 @@ def test_a_wrong_secret(job: hg.JobHandle) -> None:
 @pytest.mark.parametrize(
     ("other", "reason"), [({"attempt": 7}, b"attempt 7, here 0"), ({"job": bytes(16)}, b"another job")]
 )
-def test_a_survivor_of_another_attempt_or_job(job: hg.JobHandle, other: dict[str, Any], reason: bytes) -> None:
-    for port in listening_ports():
+def test_a_survivor_of_another_attempt_or_job(
+    job: hg.JobHandle, ports: list[int], other: dict[str, Any], reason: bytes
+) -> None:
+    for port in ports:
         kind = kind_of(port, credentials(job))
         with connected(port) as sock:
             sock.sendall(handshake.Dialler(credentials(job, **other), kind, 1, NONCE).hello)
@@ -99,8 +113,8 @@ def test_a_survivor_of_another_attempt_or_job(job: hg.JobHandle, other: dict[str
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 8, bytes(1000), b"\xff" * 100_000])
-def test_garbage(job: hg.JobHandle, garbage: bytes) -> None:
-    for port in listening_ports():
+def test_garbage(job: hg.JobHandle, ports: list[int], garbage: bytes) -> None:
+    for port in ports:
         with connected(port) as sock:
             try:
                 sock.sendall(garbage)
@@ -110,10 +124,10 @@ def test_garbage(job: hg.JobHandle, garbage: bytes) -> None:
                 pass
 
 
-def test_a_number_that_no_taskmanager_has(job: hg.JobHandle) -> None:
+def test_a_number_that_no_taskmanager_has(job: hg.JobHandle, ports: list[int]) -> None:
     """It knows the secret, and is still no part of the job; a second TaskManager 0 is neither."""
     right = credentials(job)
-    control = next(port for port in listening_ports() if kind_of(port, right) == CONTROL_LINK)
+    control = next(port for port in ports if kind_of(port, right) == CONTROL_LINK)
     for number in (0, 99):
         with connected(control) as sock:
             dialler = handshake.Dialler(right, CONTROL_LINK, number, NONCE)
@@ -122,7 +136,7 @@ def test_a_number_that_no_taskmanager_has(job: hg.JobHandle) -> None:
             assert is_closed(sock)
 
 
-def test_silence_and_drips_end_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_and_drips_end_at_the_deadline(monkeypatch: pytest.MonkeyPatch, others: frozenset[int]) -> None:
     """The deadline is for the whole handshake: a byte now and then does not put it off."""
     monkeypatch.setattr(sockets, "HANDSHAKE_TIMEOUT", 1.0)
     env = environment()
@@ -130,7 +144,7 @@ def test_silence_and_drips_end_at_the_deadline(monkeypatch: pytest.MonkeyPatch) 
     job = env.execute_async()
     wait_until_running(job)
     hello = handshake.Dialler(credentials(job), DATA_LINK, 1, NONCE).hello
-    for port in listening_ports():
+    for port in set(listening_ports()) - others:
         with connected(port) as silent, connected(port) as dripping:
             ended = threading.Event()
             dripper = threading.Thread(target=_drip, args=(dripping, hello, ended))
