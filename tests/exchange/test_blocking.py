@@ -211,3 +211,13 @@ def test_compression_is_kept_only_where_it_makes_a_buffer_smaller() -> None:
 def test_damage_in_a_compressed_buffer_is_an_error(damaged: bytes) -> None:
     with pytest.raises(ExchangeError, match="stream corrupted: a compressed buffer"):
         decompressed(Buffer.of_bytes(damaged))
+
+
+def test_a_file_takes_more_pieces_than_the_kernel_does_at_once(tmp_path: Path) -> None:
+    file = PartitionFile(str(tmp_path), OneAtATime())
+    pieces = [number.to_bytes(2, "big") for number in range(2500)]
+    assert file.append(pieces) == 0 and file.size == 5000
+    buffer = file.buffer(0, 5000, False)
+    assert bytes(buffer.view) == b"".join(pieces)
+    buffer.recycle()
+    file.release()
