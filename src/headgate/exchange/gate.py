@@ -76,7 +76,7 @@ class InputGate:
         return bool(self._ready)
 
     def poll(self, limit: int = 1) -> tuple[int, list[Buffer] | Event] | None:
-        """A channel's index, and its next buffers (one, or up to `limit` while no other has any) or its next event;
+        """A channel's index, and its next buffers (`TURN` segments at most while others have any) or its next event;
         None when there is nothing."""
         ready = self._ready
         while ready:
