@@ -9,8 +9,9 @@ BIN := .venv/bin
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
 
+# Tests that only compute run on all cores, then the others one by one (tests/conftest.py).
 test: check
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses logical --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .
