@@ -1,5 +1,7 @@
-"""Which tests may run beside others; and after every test nothing of ours is left running: one that leaks fails, and the
-leak has a name."""
+"""Which tests may run beside others; and after every test nothing of ours is left running.
+
+A test that leaks fails, and the leak has a name.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -31,9 +33,6 @@ START_TIMEOUT = 180.0
 #: Folders whose tests only compute: `make test` runs them on all cores, and what is in other folders one by one.
 COMPUTING = {"exchange", "memory", "operators", "plan", "protocol", "records", "state"}
 
-#: What makes a test depend on what else the machine does, as Python's audit events.
-NOT_COMPUTING = {"time.sleep", "socket.bind", "socket.connect"}
-
 _ME = psutil.Process()
 
 # The same examples on every run, and no verdict from a busy machine's clock.
@@ -51,18 +50,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: What the running test must not do.
-_refused: Set[str] = frozenset()
-
-
-def _refuse(event: str, arguments: tuple[object, ...]) -> None:
-    if event in _refused:
-        raise RuntimeError(f"{event} in a folder whose tests only compute (tests/conftest.py): move the test elsewhere")
-
-
-sys.addaudithook(_refuse)
-
-
 def _computes(item: pytest.Item) -> bool:
     return item.path.parent.name in COMPUTING
 
@@ -74,15 +61,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not _computes(item):
             item.add_marker(pytest.mark.xdist_group("one by one"))
-
-
-@pytest.fixture(autouse=True)
-def only_computes_where_it_should(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that sleeps or opens a socket among those that only compute fails, also when it runs alone."""
-    global _refused
-    _refused = NOT_COMPUTING if _computes(request.node) else frozenset()
-    yield
-    _refused = frozenset()
 
 
 class WatchedPool(NetworkBufferPool):
