@@ -9,9 +9,9 @@ BIN := .venv/bin
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
 
-# Tests that only compute run on all cores, then the others one by one (tests/conftest.py).
+# Several tests at once, then one by one those that look at the clock (tests/scheduling.py).
 test: check
-	$(BIN)/pytest --numprocesses logical --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest --numprocesses logical $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

@@ -1,7 +1,4 @@
-"""Which tests may run beside others; and after every test nothing of ours is left running.
-
-A test that leaks fails, and the leak has a name.
-"""
+"""After every test: nothing of ours is left running. A test that leaks fails, and the leak has a name."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from hypothesis import settings
 
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.runtime import jobmaster, taskmanager
+from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.spark_session import SharedSpark
@@ -30,17 +28,18 @@ GRACE = 30.0
 #: How long processes may take to start on a machine with too much to do, seconds.
 START_TIMEOUT = 180.0
 
-#: Folders whose tests only compute: `make test` runs them on all cores, and what is in other folders one by one.
-COMPUTING = {"exchange", "memory", "operators", "plan", "protocol", "records", "state"}
-
 _ME = psutil.Process()
 
 # The same examples on every run, and no verdict from a busy machine's clock.
 settings.register_profile("headgate", deadline=None, derandomize=True)
 settings.load_profile("headgate")
 
-# Java programs that tests start live for seconds: it does not pay to compile them well, nor to collect in parallel.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Java programs that tests start live for seconds: it does not pay to compile them well, to collect in parallel, or to
+# verify the code of Spark.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 # Processes that tests start need not compile the package anew each time, whatever this one was told.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
@@ -48,19 +47,6 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 # A shell that runs this in the background has it ignore interrupts, and some tests send them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _computes(item: pytest.Item) -> bool:
-    return item.path.parent.name in COMPUTING
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that only compute come first. All others are one group: they run in one process, one by one."""
-    items.sort(key=lambda item: not _computes(item))
-    for item in items:
-        if not _computes(item):
-            item.add_marker(pytest.mark.xdist_group("one by one"))
 
 
 class WatchedPool(NetworkBufferPool):

@@ -1,0 +1,45 @@
+"""Which tests may run beside others when there are several processes for them, as `make test` has it."""
+
+from __future__ import annotations
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+#: Folders whose tests give the same verdict however busy the machine is, as far as they know no clock and no socket:
+#: they run beside others. Whatever is new and not named here has the machine for itself.
+BESIDE_OTHERS = {
+    *("exchange", "memory", "operators", "plan", "protocol", "records", "state"),  # only compute
+    *("api", "connectors", "pipelines"),  # run jobs, and look at the answer
+}
+
+#: Modules in these folders that do look at a clock or a socket.
+ALONE = {"connectors/test_socket_source.py", "pipelines/test_flow_control.py", "pipelines/test_idle_sources.py"}
+
+ORDER = ["spark", "beside others", "alone"]
+
+
+def kind_of(nodeid: str) -> str:
+    """One of `ORDER`."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    folder = path.partition("/")[0]
+    if folder in {"demo", "spark"} or "spark" in nodeid:
+        return "spark"
+    return "beside others" if folder in BESIDE_OTHERS and path not in ALONE else "alone"
+
+
+class Scheduling(LoadScopeScheduling):
+    """A scope runs in one process, test by test. Tests on Spark are one, for they share a session; those that have
+    to be alone are the last; and each of the others is one of its own."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        kind = kind_of(nodeid)
+        return nodeid if kind == "beside others" else kind
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling:
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: ORDER.index(kind_of(item.nodeid)))
