@@ -159,14 +159,14 @@ def test_stop_comes_after_the_work_posted_so_far(network_of: MakeNetwork) -> Non
     for number in range(10):
         network.post(lambda number=number: ran.append(number))  # type: ignore[misc]
     network.stop(PATIENCE)
-    assert ran == list(range(10)) and not network._thread.is_alive()
+    assert ran == list(range(10)) and not network._runner.is_alive()
 
 
 def test_stop_on_the_thread_itself_does_not_wait_for_itself(network_of: MakeNetwork) -> None:
     network = network_of("stopping")
     network.post(lambda: network.stop(PATIENCE))
-    network._thread.join(PATIENCE)
-    assert not network._thread.is_alive()
+    network._runner.join(PATIENCE)
+    assert not network._runner.is_alive()
 
 
 def test_stop_closes_what_is_registered_and_leaves_no_descriptor() -> None:

@@ -12,7 +12,6 @@ one returns the segment. One reference too many finds the list empty, which is h
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.errors import ExchangeError
@@ -25,13 +24,15 @@ class Recycler(Protocol):
     def __call__(self, *segments: MemorySegment) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
 class FileRegion:
     """Bytes of a file that the kernel can send without anyone reading them."""
 
-    descriptor: int
-    offset: int
-    size: int
+    __slots__ = ("descriptor", "offset", "size")
+
+    def __init__(self, descriptor: int, offset: int, size: int) -> None:
+        self.descriptor = descriptor
+        self.offset = offset
+        self.size = size
 
     def __len__(self) -> int:
         return self.size

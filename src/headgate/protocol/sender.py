@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Protocol
 
@@ -43,16 +42,18 @@ _MAX_CHANNELS: Final = 1 << 16
 _TURN: Final = 8
 
 
-@dataclass(slots=True)
 class Polled:
     """One buffer out of a subpartition, its backlog that behind it. `sequence` is the number of its first segment.
     `next_is_event` is None when nothing can be polled behind it."""
 
-    buffer: Buffer
-    is_event: bool
-    backlog: int
-    sequence: int
-    next_is_event: bool | None
+    __slots__ = ("backlog", "buffer", "is_event", "next_is_event", "sequence")
+
+    def __init__(self, buffer: Buffer, is_event: bool, backlog: int, sequence: int, next_is_event: bool | None) -> None:
+        self.buffer = buffer
+        self.is_event = is_event
+        self.backlog = backlog
+        self.sequence = sequence
+        self.next_is_event = next_is_event
 
 
 class SubpartitionView(Protocol):
@@ -106,12 +107,14 @@ class Credit(Protocol):
         """The consumer grants none until it is told of a backlog, and no buffer can tell it."""
 
 
-@dataclass(slots=True)
 class _Reader:
-    receiver: int
-    view: SubpartitionView
-    credit: Credit
-    queued: bool = False
+    __slots__ = ("credit", "queued", "receiver", "view")
+
+    def __init__(self, receiver: int, view: SubpartitionView, credit: Credit) -> None:
+        self.receiver = receiver
+        self.view = view
+        self.credit = credit
+        self.queued = False
 
 
 #: Opens the reading end of what a request asks for; the callable it is given is to be called when data become

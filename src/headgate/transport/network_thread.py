@@ -50,16 +50,16 @@ class NetworkThread:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
+        self._runner = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self._runner.start()
 
     def stop(self, timeout: float) -> None:
         """End the thread after the work posted so far, and close what is still registered. Waits up to `timeout` s."""
         self.post(self._stop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+        if threading.current_thread() is not self._runner:
+            self._runner.join(timeout)
 
     def _stop(self) -> None:
         self._stopping = True
