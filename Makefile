@@ -1,6 +1,7 @@
 # make demo    the main job on real data, on Spark
 # make test    every check and every test
 # make bench   the measurements; make lab: the proofs of the exchange; make soak: the long, seeded runs
+# Bench and lab run the compiled package, see hatch_build.py; the tests run the sources, and some of them both.
 # Each does its own set-up on first use. ARGS are passed on: make demo ARGS="--json -"
 BIN := .venv/bin
 
@@ -20,10 +21,10 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 
 bench: setup
-	@$(BIN)/headgate bench $(ARGS)
+	@scripts/compiled $(BIN)/headgate bench $(ARGS)
 
 lab: setup
-	@$(BIN)/headgate lab $(ARGS)
+	@scripts/compiled $(BIN)/headgate lab $(ARGS)
 
 soak: setup
 	$(BIN)/pytest -m soak --timeout 1800 $(ARGS)

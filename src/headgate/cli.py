@@ -45,7 +45,10 @@ def _version(argv: Sequence[str]) -> int:
     if argv:
         print("usage: headgate version", file=sys.stderr)
         return 0 if argv[0] in ("-h", "--help") else 2
-    for package in ("headgate", "pyspark", "pyarrow", "numpy"):
+    from headgate.runtime.compiled import IS_COMPILED
+
+    print(f"headgate {version('headgate')}, {'compiled' if IS_COMPILED else 'not compiled'}")
+    for package in ("pyspark", "pyarrow", "numpy"):
         print(f"{package} {version(package)}")
     print(f"python {sys.version.split()[0]}")
     return 0

@@ -32,6 +32,7 @@ def main(argv: Sequence[str]) -> int:
     console = Console(stderr=arguments.json == "-")
     options = Options(quick=arguments.quick, say=lambda text: console.print(f"[dim]{text}[/]", highlight=False))
     report = {"run": run_description(shlex.join(["headgate", "bench", *argv]))}
+    options.say(f"package: {report['run']['package']}")
     results = []
     for name in names:
         options.say(f"{name} ...")

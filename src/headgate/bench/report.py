@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headgate.runtime.compiled import IS_COMPILED
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -78,6 +80,7 @@ def run_description(command: str) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "package": "compiled" if IS_COMPILED else "sources",
     }
 
 

@@ -1,0 +1,7 @@
+"""Whether the modules that every batch passes through are compiled here; see hatch_build.py."""
+
+from typing import Final
+
+from headgate.exchange import writer
+
+IS_COMPILED: Final = not (writer.__file__ or "").endswith(".py")
