@@ -20,10 +20,17 @@ MANY_BUFFERS = {"buffers_per_channel": 2, "floating_buffers_per_gate": 62, "max_
 DEFAULT_BUFFERS: dict[str, int] = {}
 #: Fewer and larger ones: what each costs in Python is paid less often.
 LARGE_BUFFERS = {
-    "segment_size": 256 << 10,
+    "segment_size": 1 << 20,
     "buffers_per_channel": 2,
-    "floating_buffers_per_gate": 14,
-    "max_buffers_per_channel": 16,
+    "floating_buffers_per_gate": 2,
+    "max_buffers_per_channel": 4,
+}
+#: For many channels: a message of the case takes two.
+MIDDLE_BUFFERS = {
+    "segment_size": 128 << 10,
+    "buffers_per_channel": 2,
+    "floating_buffers_per_gate": 32,
+    "max_buffers_per_channel": 32,
 }
 HUNDRED = 100
 
@@ -41,10 +48,10 @@ def run(options: Options) -> CaseResult:
         ways: dict[str, Callable[[], float]] = {
             "raw loopback, best of 3": lambda: max(payload_rate(volume) for _ in range(3)),
             "64 buffers": lambda: through(MANY_BUFFERS),
-            "16 buffers of 256 KiB": lambda: through(LARGE_BUFFERS),
+            "4 buffers of 1 MiB": lambda: through(LARGE_BUFFERS),
             "2 + 8 buffers": lambda: through(DEFAULT_BUFFERS),
             f"{HUNDRED} channels": lambda: through(MANY_BUFFERS, channels=HUNDRED),
-            f"{HUNDRED} channels, buffers of 256 KiB": lambda: through(LARGE_BUFFERS, channels=HUNDRED),
+            f"{HUNDRED} channels, buffers of 128 KiB": lambda: through(MIDDLE_BUFFERS, channels=HUNDRED),
             "64 buffers, a Python function on each row": lambda: through(MANY_BUFFERS, 64, row_function=True),
         }
         rates: dict[str, list[float]] = {name: [] for name in ways}
@@ -52,13 +59,13 @@ def run(options: Options) -> CaseResult:
             options.say(f"exchange: round {number + 1}")
             for name, measure in ways.items():
                 rates[name].append(measure())
-    raw, small, large, default, hundred, hundred_large, _ = rates.values()
+    raw, small, large, default, hundred, hundred_middle, _ = rates.values()
     of_raw = (
         Figure("64 buffers / raw", "", ratios(small, raw)),
-        Figure("16 buffers of 256 KiB / raw", "", ratios(large, raw)),
+        Figure("4 buffers of 1 MiB / raw", "", ratios(large, raw)),
         Figure("2 + 8 buffers / raw", "", ratios(default, raw)),
         Figure(f"{HUNDRED} channels / raw", "", ratios(hundred, raw)),
-        Figure(f"{HUNDRED} channels, buffers of 256 KiB / raw", "", ratios(hundred_large, raw)),
+        Figure(f"{HUNDRED} channels, buffers of 128 KiB / raw", "", ratios(hundred_middle, raw)),
     )
     one = max(figure.median for figure in of_raw[:2])
     many = max(figure.median for figure in of_raw[3:])

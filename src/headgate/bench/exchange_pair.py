@@ -266,7 +266,8 @@ class _Process:
             with listener:
                 listener.settimeout(TIMEOUT)
                 sock, _ = listener.accept()
-            produce(config, sock, batches, channels)
+            with sock:  # whatever happens, the consumer must not wait for more
+                produce(config, sock, batches, channels)
         except Exception as error:
             self._error = error
 
