@@ -13,6 +13,7 @@ demo: setup
 # Several tests at once, then one by one those that look at the clock (tests/scheduling.py).
 test: check
 	$(BIN)/pytest --numprocesses logical $(ARGS)
+	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
 
 check: setup
 	$(BIN)/ruff check .
