@@ -9,7 +9,7 @@ from xdist.scheduler import LoadScopeScheduling
 #: they run beside others. Whatever is new and not named here has the machine for itself.
 BESIDE_OTHERS = {
     *("exchange", "memory", "operators", "plan", "protocol", "records", "state"),  # only compute
-    *("api", "connectors", "pipelines"),  # run jobs, and look at the answer
+    *("api", "connectors", "demo", "pipelines"),  # run jobs, and look at the answer
 }
 
 #: Modules in these folders that do look at a clock or a socket.
@@ -22,9 +22,9 @@ def kind_of(nodeid: str) -> str:
     """One of `ORDER`."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
     folder = path.partition("/")[0]
-    if folder in {"demo", "spark"} or "spark" in nodeid:
-        return "spark"
-    return "beside others" if folder in BESIDE_OTHERS and path not in ALONE else "alone"
+    if folder not in BESIDE_OTHERS or path in ALONE:
+        return "alone"
+    return "spark" if folder == "demo" or "spark" in nodeid else "beside others"
 
 
 class Scheduling(LoadScopeScheduling):

@@ -14,7 +14,7 @@ from headgate.connectors.base import SourceReader
 
 Read = Callable[..., list[pa.Table]]
 SCHEMA = pa.schema({"a": pa.int64()})
-WAIT = 10.0
+WAIT = 60.0
 
 
 def batch(*values: int) -> pa.RecordBatch:

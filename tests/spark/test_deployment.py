@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headgate as hg
+from headgate.runtime import jobmaster
 from tests.spark.conftest import MASTERS
 
 pytestmark = pytest.mark.timeout(300)
@@ -37,6 +38,12 @@ def numbers() -> Callable[[int, int], pa.RecordBatch]:
         return pa.RecordBatch.from_pydict({"key": value % 10, "value": value})
 
     return rows
+
+
+@pytest.fixture(autouse=True)
+def a_slow_spark_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark says of a loss comes late on a busy machine, and the tests look at the words."""
+    monkeypatch.setattr(jobmaster, "LAST_WORDS", 3.0)
 
 
 @pytest.fixture
