@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from headgate.exchange.channels import InputChannel
 from headgate.memory.buffer import Buffer
+from headgate.protocol.messages import TURN
 from headgate.records.events import Event
 from headgate.records.task_event import TaskEvent
-
-#: Segments of a channel, or of a gate, before others that have data have their turn: as many as the sender sends.
-TURN: Final = 8
 
 
 def _tell_nobody() -> None: ...

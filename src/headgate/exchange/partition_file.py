@@ -6,16 +6,12 @@ import contextlib
 import mmap
 import os
 from collections.abc import Sequence
-from typing import Final
 
 from headgate.errors import SpillError
 from headgate.exchange.files import nameless_file, spill_error
-from headgate.memory.buffer import Buffer, FileRegion
+from headgate.memory.buffer import MAX_PIECES, Buffer, FileRegion
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
-
-#: What the kernel takes in one gathered write.
-_MOST_PIECES: Final = 1024
 
 
 class FileBuffer(Buffer):
@@ -60,7 +56,7 @@ class PartitionFile:
         left = [memoryview(piece) for piece in pieces]
         while left:
             try:
-                count = os.pwritev(self._descriptor, left[:_MOST_PIECES], self.size)
+                count = os.pwritev(self._descriptor, left[:MAX_PIECES], self.size)
             except OSError as error:
                 raise spill_error(self._folder, error) from error
             self.size += count

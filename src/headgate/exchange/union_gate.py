@@ -6,8 +6,9 @@ import functools
 from collections import deque
 from collections.abc import Sequence
 
-from headgate.exchange.gate import TURN, InputGate
+from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
+from headgate.protocol.messages import TURN
 from headgate.records.events import Event
 
 

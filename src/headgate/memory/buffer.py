@@ -12,7 +12,7 @@ one returns the segment. One reference too many finds the list empty, which is h
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from headgate.errors import ExchangeError
 from headgate.memory.segment import MemorySegment
@@ -44,6 +44,8 @@ class FileRegion:
 
 #: What goes to a socket.
 Piece = bytes | memoryview | FileRegion
+#: How many the kernel takes in one gathered write, to a socket or a file.
+MAX_PIECES: Final = 1024
 
 
 class Buffer:

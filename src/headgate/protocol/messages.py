@@ -35,6 +35,8 @@ EVENT_BUFFER: Final = 2
 COMPRESSED_BUFFER: Final = 3
 #: The most segments that one BufferResponse brings, a run of which all but the last are full.
 MAX_RUN: Final = 64
+#: Segments of one channel before the next has its turn, at either end.
+TURN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)

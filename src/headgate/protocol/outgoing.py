@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import Final, cast
 
-from headgate.memory.buffer import Buffer, FileRegion, Piece, recycle_all
+from headgate.memory.buffer import MAX_PIECES, Buffer, FileRegion, Piece, recycle_all
 
 #: Two segments of the default size, and one.
 HIGH_MARK: Final = 64 << 10
 LOW_MARK: Final = (32 << 10) + 1
-#: What the kernel takes in one gathered write.
-_MAX_PIECES: Final = 1024
 
 
 class Outgoing:
@@ -47,8 +45,8 @@ class Outgoing:
         """What one gathered write may try; empty when it is the turn of a region of a file."""
         pieces = cast(list[bytes | memoryview], self._pieces)
         if self.has_file:
-            return list(takewhile(_in_memory, islice(pieces, _MAX_PIECES)))
-        return pieces if len(pieces) <= _MAX_PIECES else pieces[:_MAX_PIECES]
+            return list(takewhile(_in_memory, islice(pieces, MAX_PIECES)))
+        return pieces if len(pieces) <= MAX_PIECES else pieces[:MAX_PIECES]
 
     @property
     def next_region(self) -> FileRegion | None:

@@ -21,6 +21,7 @@ from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
     MAX_RUN,
+    TURN,
     AckAllUserRecordsProcessed,
     AddCredit,
     BacklogAnnouncement,
@@ -38,8 +39,6 @@ from headgate.protocol.messages import (
 from headgate.records.task_event import TaskEvent
 
 _MAX_CHANNELS: Final = 1 << 16
-#: Segments of one reader before the next has its turn.
-_TURN: Final = 8
 
 
 class Polled:
@@ -227,7 +226,7 @@ class Sender:
             if self._readers.get(reader.receiver) is not reader:
                 continue
             # A reader that is alone has all the turns that its credit pays for.
-            turn = _TURN if ready else min(MAX_RUN, max(_TURN, room))
+            turn = TURN if ready else min(MAX_RUN, max(TURN, room))
             polls = reader.view.poll(max(1, min(turn, reader.credit.available)))
             room -= self._frame(reader, polls, pieces)
             buffers += [polled.buffer for polled in polls]
