@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -42,15 +44,14 @@ def _lab(argv: Sequence[str]) -> int:
 
 
 def _version(argv: Sequence[str]) -> int:
-    if argv:
-        print("usage: headgate version", file=sys.stderr)
+    if argv and list(argv) != ["--json"]:
+        print("usage: headgate version [--json]", file=sys.stderr)
         return 0 if argv[0] in ("-h", "--help") else 2
     from headgate.runtime.compiled import IS_COMPILED
 
-    print(f"headgate {version('headgate')}, {'compiled' if IS_COMPILED else 'not compiled'}")
-    for package in ("pyspark", "pyarrow", "numpy"):
-        print(f"{package} {version(package)}")
-    print(f"python {sys.version.split()[0]}")
+    versions = {package: version(package) for package in ("headgate", "pyspark", "pyarrow", "numpy")}
+    versions |= {"python": platform.python_version(), "package": "compiled" if IS_COMPILED else "sources"}
+    print(json.dumps(versions) if argv else "\n".join(f"{name} {each}" for name, each in versions.items()))
     return 0
 
 

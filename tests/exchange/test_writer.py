@@ -53,6 +53,14 @@ def test_slices_wait_until_they_are_a_message(make: MakeRig) -> None:
     assert rig.read() == (numbers(0, 10),)
 
 
+@pytest.mark.parametrize("selector", [Forward(), KeyGroups(("n",), 2, 128), Broadcast(2)])
+def test_no_rows_are_nothing(make: MakeRig, selector: Forward | KeyGroups | Broadcast) -> None:
+    rig = make(selector, channels=1 if isinstance(selector, Forward) else 2)
+    rig.writer.emit(rows(0, 0))
+    rig.writer.flush()
+    assert rig.writer.pending_bytes == rig.partition.bytes_out == rig.writer.rows_out == 0
+
+
 def test_a_large_batch_is_cut_into_even_messages(make: MakeRig) -> None:
     rig = make(Forward())
     rig.writer.emit(rows(0, 35))

@@ -27,12 +27,15 @@ def test_rows_and_bytes_of_each_edge(processes: bool) -> None:
     sorted_rows = rows.map_batches(sort, schema=NUMBERS, side_outputs={"odd": ODD})
     sorted_rows.broadcast().sink_to(hg.sinks.null()).name("all")
     sorted_rows.side_output("odd").key_by("odd").aggregate(rows=hg.count()).sink_to(hg.sinks.null())
-    edges = env.execute().metrics["edges"]
+    metrics = env.execute().metrics
+    edges = metrics["edges"]
     assert {name: edge["rows_out"] for name, edge in edges.items()} == {
         "map_batches -> all": 400, "map_batches (odd) -> aggregate": 200,
     }  # fmt: skip
     assert edges["map_batches -> all"]["bytes_out"] > 2 * 400 * 8, "each of two channels got all of them"
     assert edges["map_batches (odd) -> aggregate"]["bytes_out"] > 200 * 8
+    aggregate = metrics["operators"]["aggregate"]
+    assert aggregate["state_keys"] == 50 and aggregate["state_bytes"] > 50 * 8
 
 
 def test_watermarks_of_operators(processes: bool) -> None:

@@ -52,6 +52,9 @@ class DueTimes(Operator):
     def close(self) -> None:
         self._inner.close()
 
+    def state_keys(self) -> int:
+        return self._inner.state_keys()
+
     def state_bytes(self) -> int:
         return self._inner.state_bytes()
 

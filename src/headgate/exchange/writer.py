@@ -79,6 +79,8 @@ class RecordWriter:
 
     def emit(self, batch: pa.RecordBatch) -> None:
         """Take a batch; it leaves as soon as a message is full, `buffer_timeout` at the latest."""
+        if not batch.num_rows:
+            return
         if self._due_channels:  # a second batch out of one input
             self.drain(overdraft=True)
             if self._due_channels and self._budget.is_exceeded:

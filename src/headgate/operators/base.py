@@ -91,6 +91,10 @@ class Operator:
     def close(self) -> None:
         """Free what `open` took; also called after a failure or a cancel, perhaps without `open`."""
 
+    def state_keys(self) -> int:
+        """Keys held now."""
+        return 0
+
     def state_bytes(self) -> int:
         """Bytes of keyed state held now."""
         return 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from headgate.exchange.pool_usage import exclusive_usage, floating_usage, output_usage
 from headgate.memory.network_pool import NetworkBufferPool
@@ -19,6 +19,8 @@ from headgate.runtime.task import SourceHead
 from headgate.runtime.time_account import Wait
 
 Metrics = dict[str, Any]
+#: Counters of an operator that are the sum of those of its subtasks.
+_ADDED_UP: Final = ("rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def _operator(built: BuiltTask, node_id: int) -> Metrics:
         "rows_out": instance.rows_out,
         "late_rows": instance.late_rows,
         "state_bytes": instance.state_bytes(),
+        "state_keys": instance.state_keys(),
         "watermark": _watermark(instance),
         "latency": [[source, histogram.points()] for source, histogram in _latency(built, instance).items()],
     }
@@ -146,10 +149,10 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
     for row in rows:
         total = operators.setdefault(
             row["name"],
-            {"kind": row["kind"], "subtasks": 0, "rows_in": 0, "rows_out": 0, "late_rows": 0, "state_bytes": 0},
+            {"kind": row["kind"], "subtasks": 0, **dict.fromkeys(_ADDED_UP, 0)},
         )
         total["subtasks"] += 1
-        for counter in ("rows_in", "rows_out", "late_rows", "state_bytes"):
+        for counter in _ADDED_UP:
             total[counter] += row.get(counter, 0)
     for name, total in operators.items():
         total["watermark"] = _least_watermark([row["watermark"] for row in rows if row["name"] == name])
