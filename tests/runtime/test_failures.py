@@ -57,6 +57,20 @@ def test_a_function_that_raises(kind: str, processes: bool) -> None:
     assert "headgate/operators" not in error.message, "only the user's frames"
 
 
+def test_an_error_whose_message_cannot_be_made(processes: bool) -> None:
+    def fail(*_: Any) -> Any:
+        class Unsayable(Exception):
+            def __str__(self) -> str:
+                raise ZeroDivisionError
+
+        raise Unsayable
+
+    env = environment(processes)
+    error = failure(env, endless(env).map_batches(fail, schema=NUMBERS).name("half"))
+    assert type(error) is hg.UserFunctionError and error.operator == "half"
+    assert "fail raised Unsayable: (its message cannot be shown: ZeroDivisionError)" in error.message
+
+
 def test_a_function_of_a_sink_that_raises(processes: bool) -> None:
     env = environment(processes)
     keyed(endless(env)).sink_to(hg.sinks.for_each_batch(raise_here()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import socket
 
@@ -201,6 +202,40 @@ def test_the_deadline_does_not_hit_a_link_that_was_made(
     ours.close()
     theirs.close()
     door.close()
+
+
+class FullTable(socket.socket):
+    """A listening socket of a process that has no descriptor left, until `full` is cleared."""
+
+    full = True
+    asked = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.asked += 1
+        if self.full:
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_no_descriptor_left_does_not_burn_the_core(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    later: list[object] = []
+    monkeypatch.setattr(network, "call_later", lambda delay, work: later.append(work))
+    table = FullTable(fileno=listen("127.0.0.1", None).detach())
+    server = Server(network, table, OURS, DATA_LINK, lambda sock, peer: None)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE):
+        while not later:
+            on(network, bool)
+        for _ in range(20):
+            on(network, bool)  # a turn of the thread, which looks at all that is ready
+        assert table.asked == 1
+        table.full = False
+        on(network, later.pop())  # type: ignore[arg-type]
+        while not later:  # the deadline of the handshake
+            on(network, bool)
+    on(network, server.close)
+    on(network, server._listen)  # the pause ends after the close
+    on(network, later.pop())  # type: ignore[arg-type]
 
 
 def test_a_server_that_was_never_started_can_be_closed(network: NetworkThread) -> None:

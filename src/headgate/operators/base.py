@@ -138,8 +138,16 @@ class UserCode:
         ours = isinstance(error, HeadgateError) and not isinstance(error, JobCancelled)
         if error is not None and not ours and not isinstance(error, KeyboardInterrupt):
             text = "".join(traceback.format_exception(type(error), error, _without_us(error))).rstrip()
-            what = f"{function_name(self._function)} raised {type(error).__name__}: {error}"
+            what = f"{function_name(self._function)} raised {type(error).__name__}: {_said(error)}"
             raise UserFunctionError(f"{what}\n{text}") from None
+
+
+def _said(error: BaseException) -> str:
+    """Its message; making it is the user's code too."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its message cannot be shown: {type(failure).__name__})"
 
 
 def function_name(function: Callable[..., Any]) -> str:

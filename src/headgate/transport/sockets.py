@@ -20,6 +20,8 @@ from headgate.transport.network_thread import NetworkThread
 #: Kernel buffers are set, not left to the kernel's guess: what is in them is data in flight.
 SOCKET_BUFFER = 1 << 20
 HANDSHAKE_TIMEOUT = 10.0
+#: How long nobody is let in after the process or the kernel could not take one more, seconds.
+ACCEPT_PAUSE = 0.1
 
 
 def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
@@ -162,12 +164,21 @@ class Server:
         self.port: int = sock.getsockname()[1]
 
     def start(self) -> None:
-        self._network.post(lambda: self._network.register(self._socket, selectors.EVENT_READ, self))
+        self._network.post(self._listen)
+
+    def _listen(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._network.register(self._socket, selectors.EVENT_READ, self)
 
     def on_ready(self, mask: int) -> None:
         try:
             sock, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionError):  # who knocked has gone
+            return
         except OSError:
+            # No descriptor or memory is left. The next look would find the same, and the next: the core would burn.
+            self._network.unregister(self._socket)
+            self._network.call_later(ACCEPT_PAUSE, self._listen)
             return
         tune(sock)
         _Accept(self._network, sock, self._credentials, self._kind, self._established).start()
