@@ -233,8 +233,9 @@ class JobMaster:
             self._decide(self._suspect)
         elif self._start_by is not None and now >= self._start_by:
             missing = ", ".join(str(member) for member in self._members if member.address is None)
-            on = self._deployment.name
-            self._decide(TaskManagerLost(f"{missing} did not register within {START_TIMEOUT:g} s on {on}"))
+            what = f"{missing} did not register within {START_TIMEOUT:g} s on {self._deployment.name}"
+            why = "not started in that time, or unable to connect to the driver"
+            self._decide(TaskManagerLost(f"{what}: {why}; see whether it has processor time and memory left there"))
 
     def _on_message(self, member: _Member, message: Message, payload: bytes) -> None:
         match message["type"]:
