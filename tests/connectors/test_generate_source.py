@@ -70,16 +70,16 @@ def test_a_block_is_a_millisecond_at_most(rate: float | None, block: int) -> Non
     assert [reader.read().num_rows for _ in range(3)] == [block] * 3
 
 
-def test_rows_are_due_at_their_time_and_never_before() -> None:
+def test_a_block_comes_when_its_last_row_is_due_and_never_before() -> None:
     clock = Clock(999.0)
     reader = clock.reader(hg.sources.generate(squares, rate=4000, rows=10, time="ts"))  # blocks of 4: 1 ms
     assert reader.read() is None
     assert reader.next_read() == 1000 + 3 / 4000
     clock.now = 1000.0006  # rows 0, 1, 2 are due
-    assert reader.read().column("i").to_pylist() == [0, 1, 2]
     assert reader.read() is None
     clock.now = reader.next_read()
-    assert reader.read().column("i").to_pylist() == [3]
+    assert reader.read().column("i").to_pylist() == [0, 1, 2, 3]
+    assert reader.read() is None
     assert reader.next_read() == 1000 + 7 / 4000
     clock.now = 5000.0
     assert [reader.read().column("i").to_pylist() for _ in range(2)] == [[4, 5, 6, 7], [8, 9]]

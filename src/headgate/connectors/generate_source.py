@@ -60,7 +60,11 @@ class GenerateSource(Source):
 
 
 class _GenerateReader(SourceReader):
-    """Gives out what is due of one block; a reader that is late finds whole blocks due until it has caught up."""
+    """Gives out a block when its last row is due, so a row waits a millisecond at most; a reader that is late finds
+    whole blocks due until it has caught up.
+
+    Not what is due of a block already: a reader that is asked again at once would cut it into single rows.
+    """
 
     def __init__(self, source: GenerateSource, context: ReaderContext) -> None:
         self._source = source
@@ -72,13 +76,11 @@ class _GenerateReader(SourceReader):
         if self.finished:
             return None
         now = self._context.clock()
-        first, n = self._row, self._due(now)
-        if not n:
+        if self._source.rate is not None and now < self._due_time(self._end - 1):
             return None
+        first, n = self._first, self._end - self._first
         batch = self._source.make(first, n)
-        self._row += n
-        if self._row == self._end:
-            self._enter(self._block + self._context.parallelism)
+        self._enter(self._block + self._context.parallelism)
         columns = batch.columns if self._source.time is None else [*batch.columns, self._times(first, n, now)]
         return pa.RecordBatch.from_arrays(columns, schema=self._source.schema)
 
@@ -88,18 +90,9 @@ class _GenerateReader(SourceReader):
 
     def _enter(self, block: int) -> None:
         self._block = block
-        self._row = self._source.rows_before(block)
+        self._first = self._source.rows_before(block)
         self._end = self._source.rows_before(block + 1)
-        self.finished = self._row == self._end
-
-    def _due(self, now: float) -> int:
-        """How many of the block's rows that are left are due."""
-        left = self._end - self._row
-        rate = self._source.rate
-        if rate is None or now >= self._due_time(self._end - 1):
-            return left
-        due = int((now - self._context.started_at) * rate) + 1 - self._row
-        return max(0, min(due, left - 1)) if now >= self._context.started_at else 0
+        self.finished = self._first == self._end
 
     def _due_time(self, row: int) -> float:
         assert self._source.rate is not None
