@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.bench import slow_sink
+from headgate.bench import keys, slow_sink
 from headgate.bench.due_times import DueTimes, read_histogram
 from headgate.bench.keyed_job import keyed_sum_seconds, run_paced, source_seconds
 from headgate.bench.keyed_sum import Sizes, _figures, _Rates
+from headgate.bench.keys_job import KINDS, KeyedRun, KeyKind, run_keyed
+from headgate.bench.options import Options
 from headgate.operators.base import Operator, OperatorContext
 
 
@@ -30,6 +32,29 @@ def test_ratio_net_of_sources() -> None:
 def test_keyed_sum_and_its_source_run_in_processes() -> None:
     assert keyed_sum_seconds(100_000) > 0  # raises if fewer than half of the rows crossed a socket
     assert source_seconds(100_000) > 0
+
+
+def test_keys_of_an_integer_and_a_string_are_held_and_counted() -> None:
+    run = run_keyed(KINDS[-1], 300, 20_000)
+    assert run.seconds > 0 and run.state_keys == 300 and run.bytes_per_key > 8
+
+
+@pytest.mark.parametrize(("slow", "met"), [("", True), ("string", False)])
+def test_every_kind_of_key_must_keep_a_quarter_of_the_rate(
+    slow: str, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(kind: KeyKind, keys: int, rows: int) -> KeyedRun:
+        per_row = 1e-6 if keys == 1_000 else 5e-6 if kind.name == slow else 2e-6
+        return KeyedRun(3.0 + rows * per_row, rows * 50, rows)
+
+    monkeypatch.setattr(keys, "run_keyed", run)
+    result = keys.run(Options(quick=False, say=lambda text: None))
+    figures = {figure.name: figure for figure in result.figures}
+    assert result.met is met and "at least 0.25 of the rate with 1,000" in result.target
+    assert figures["int: ratio"].values == pytest.approx([0.5] * keys.ROUNDS)
+    assert figures["string: ratio"].median == pytest.approx(0.5 if met else 0.2)
+    assert figures["two columns: 1,000 keys"].median == pytest.approx(1e6)
+    assert figures["int: bytes per key then"].median == 50
 
 
 def test_every_row_has_a_latency(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from headgate.bench.report import run_description
 CASES = {
     "exchange": "headgate.bench.exchange",
     "keyed-sum": "headgate.bench.keyed_sum",
+    "keys": "headgate.bench.keys",
     "latency": "headgate.bench.latency",
     "slow-sink": "headgate.bench.slow_sink",
 }

@@ -1,36 +1,91 @@
-"""The rows of `keyed-sum`: row i depends on i alone, so they can be made anywhere and in any cut."""
+"""The rows of the keyed cases: row i depends on i alone, so they can be made anywhere and in any cut."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
+from headgate.records.canonical import UInt64s
+
 KEYS = 1000
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.float64())])
+STRING_SCHEMA = pa.schema([("key", pa.string()), ("value", pa.float64())])
+PAIR_SCHEMA = pa.schema([("area", pa.int64()), ("key", pa.string()), ("value", pa.float64())])
 
 # SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 _LAST_SHIFT = np.uint64(31)
 
-#: The upper 20 bits of a row's random word choose its key, the lower 44 are its value.
-_VALUE_BITS = np.uint64(44)
-_VALUE_MASK = np.uint64((1 << 44) - 1)
-_KEY_BITS = np.uint64(20)
+#: The upper 32 bits of a row's random word choose its key, the lower 32 are its value.
+_HALF = np.uint64(32)
+_LOW_HALF = np.uint64((1 << 32) - 1)
+
+#: A key as a string: this, and its number in hexadecimal.
+_PREFIX = b"key-"
+_STRING = np.dtype([("prefix", f"S{len(_PREFIX)}"), ("digits", ">u8")])
+#: Of a key of two columns the first has so many values.
+_AREAS = 32
+
+#: Moves the eight half bytes of a 32-bit number into eight bytes: how far, and what is kept then.
+_SPREAD = (
+    (np.uint64(16), np.uint64(0x0000FFFF0000FFFF)),
+    (np.uint64(8), np.uint64(0x00FF00FF00FF00FF)),
+    (np.uint64(4), np.uint64(0x0F0F0F0F0F0F0F0F)),
+)
+_EVERY_BYTE = np.uint64(0x0101010101010101)
+_NIBBLE = np.uint64(4)
+_TO_CARRY = np.uint64(6)
+_ZERO, _TO_LETTER = np.uint64(ord("0")), np.uint64(ord("a") - ord("9") - 1)
 
 
-def keyed_rows(start: int, n: int) -> pa.RecordBatch:
-    """Rows `start` to `start + n`: `key` is uniform on 0 to 999, `value` uniform on [0, 1)."""
+def keyed_rows(start: int, n: int, keys: int = KEYS) -> pa.RecordBatch:
+    """Rows `start` to `start + n`: `key` is uniform on 0 to `keys - 1`, `value` uniform on [0, 1)."""
+    key, value = _keys_and_values(start, n, keys)
+    return pa.RecordBatch.from_arrays([pa.array(key.view(np.int64)), value], schema=SCHEMA)
+
+
+def string_keyed_rows(start: int, n: int, keys: int = KEYS) -> pa.RecordBatch:
+    """The same, with the keys as strings of 12 characters; making them costs the same however many there are."""
+    key, value = _keys_and_values(start, n, keys)
+    return pa.RecordBatch.from_arrays([_strings(key), value], schema=STRING_SCHEMA)
+
+
+def pair_keyed_rows(start: int, n: int, keys: int = KEYS) -> pa.RecordBatch:
+    """The same, with keys of two columns, an integer of 32 values and a string."""
+    key, value = _keys_and_values(start, n, keys)
+    area, rest = key % _AREAS, key // _AREAS
+    return pa.RecordBatch.from_arrays([pa.array(area.view(np.int64)), _strings(rest), value], schema=PAIR_SCHEMA)
+
+
+def _keys_and_values(start: int, n: int, keys: int) -> tuple[UInt64s, pa.Array]:
     word = _random_words(start, n)
-    value = (word & _VALUE_MASK).view(np.int64).astype(np.float64)
-    value *= 2.0**-44
-    word >>= _VALUE_BITS
-    word *= np.uint64(KEYS)
-    word >>= _KEY_BITS
-    return pa.RecordBatch.from_arrays([pa.array(word.view(np.int64)), pa.array(value)], schema=SCHEMA)
+    value = (word & _LOW_HALF).view(np.int64).astype(np.float64)
+    value *= 2.0**-32
+    word >>= _HALF
+    word *= np.uint64(keys)
+    word >>= _HALF
+    return word, pa.array(value)
 
 
-def _random_words(start: int, n: int) -> np.ndarray:
+def _strings(numbers: UInt64s) -> pa.Array:
+    strings = np.empty(len(numbers), _STRING)
+    strings["prefix"] = _PREFIX
+    strings["digits"] = _hexadecimal(numbers)
+    ends = np.arange(0, strings.nbytes + 1, _STRING.itemsize, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(strings))
+
+
+def _hexadecimal(numbers: UInt64s) -> UInt64s:
+    """Eight ASCII digits of each number below 2^32, the first in the highest byte."""
+    digits = numbers
+    for shift, kept in _SPREAD:
+        digits = (digits | digits << shift) & kept
+    letters = (digits + _EVERY_BYTE * _TO_CARRY) >> _NIBBLE & _EVERY_BYTE
+    return digits + _EVERY_BYTE * _ZERO + letters * _TO_LETTER
+
+
+def _random_words(start: int, n: int) -> UInt64s:
     """SplitMix64's numbers `start` to `start + n`, in place as far as possible: this is on the measured path."""
     word = np.arange(start, start + n, dtype=np.uint64)
     word *= _GAMMA

@@ -1,0 +1,80 @@
+"""The job of `keys`: that of `keyed-sum`, with keys of several kinds, and as many of them as are asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+import headgate as hg
+from headgate.bench.keyed_job import BUFFER_TIMEOUT, PARALLELISM
+from headgate.bench.rows import keyed_rows, pair_keyed_rows, string_keyed_rows
+from headgate.errors import HeadgateError
+
+#: How often the running job is asked for its state, seconds: as often as its TaskManagers report.
+_LOOK = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class KeyKind:
+    """What keys are made of: `rows(start, n, keys)` makes rows with so many different ones in `columns`."""
+
+    name: str
+    rows: Callable[..., pa.RecordBatch]
+    columns: tuple[str, ...]
+
+
+KINDS = (
+    KeyKind("int", keyed_rows, ("key",)),
+    KeyKind("string", string_keyed_rows, ("key",)),
+    KeyKind("two columns", pair_keyed_rows, ("area", "key")),
+)
+
+
+@dataclass(slots=True)
+class KeyedRun:
+    """A run: how long it took, start-up included, and the state it held when that was largest."""
+
+    seconds: float = 0.0
+    state_bytes: int = 0
+    state_keys: int = 0
+
+    @property
+    def bytes_per_key(self) -> float:
+        return self.state_bytes / max(self.state_keys, 1)
+
+
+def run_keyed(kind: KeyKind, keys: int, rows: int) -> KeyedRun:
+    """One-second sums and counts of so many keys over so many rows at full speed. Raises the job's error."""
+    environment = hg.StreamEnvironment(
+        parallelism=PARALLELISM,
+        config=hg.Config(buffer_timeout=BUFFER_TIMEOUT),
+        deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True),
+    )
+    source = hg.sources.generate(partial(kind.rows, keys=keys), rows=rows, time="ts")
+    stream = environment.from_source(source, watermark=hg.Watermark("ts")).key_by(*kind.columns)
+    sums = stream.window(hg.tumble("1 s")).aggregate(total=hg.sum("value"), rows=hg.count())
+    sums.sink_to(hg.sinks.null())
+    run, began = KeyedRun(), time.perf_counter()
+    job = environment.execute_async("keys")
+    result = None
+    while result is None:
+        try:
+            result = job.wait(_LOOK)
+        except TimeoutError:
+            _look(job.metrics(), run)
+    run.seconds = time.perf_counter() - began
+    _look(result.metrics, run)
+    if result.rows_in != rows or not result.metrics["remote_bytes"]:
+        raise HeadgateError(f"keys read {result.rows_in:,} rows of {rows:,}, or none of them crossed a socket")
+    return run
+
+
+def _look(metrics: dict[str, Any], run: KeyedRun) -> None:
+    for operator in metrics["operators"].values():
+        if operator["state_bytes"] > run.state_bytes:
+            run.state_bytes, run.state_keys = operator["state_bytes"], operator["state_keys"]
