@@ -293,6 +293,15 @@ def test_a_buffer_twice_is_an_error(remote: Remote) -> None:
         remote.arrive(frame)
 
 
+def test_events_without_end_are_refused_since_no_credit_holds_them_back(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.exchange.channels._MAX_WAITING", 3)
+    remote.arrive(b"".join(remote.frame(EndOfData()) for _ in range(3)))
+    with pytest.raises(ExchangeError, match="events without end: 3 wait for the task"):
+        remote.arrive(remote.frame(EndOfData()))
+
+
 def test_an_event_counts_in_the_sequence(remote: Remote) -> None:
     remote.arrive(remote.frame(EndOfData()))
     remote.sequence = 0

@@ -539,6 +539,18 @@ def test_what_may_be_there_later_is_answered_so(producer: Producer) -> None:
     assert producer.said() == [encode(ErrorResponse("not yet", 10, not_found=True))]
 
 
+def test_a_consumer_that_asks_without_end_and_reads_nothing_is_refused(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.protocol.sender._MAX_ANSWERS", 3)
+    for _ in range(3):
+        producer.hear(PartitionRequest(0, 0, 99, 7, 1))
+    with pytest.raises(ExchangeError, match="has not read 3 answers and goes on asking"):
+        producer.hear(PartitionRequest(0, 0, 99, 7, 1))
+    assert len(producer.said()) == 3
+    producer.hear(PartitionRequest(0, 0, 99, 7, 1))
+
+
 def test_the_consumers_last_word_closes(producer: Producer) -> None:
     assert not producer.sender.closed
     producer.hear(CloseRequest())

@@ -204,6 +204,40 @@ def test_the_deadline_does_not_hit_a_link_that_was_made(
     door.close()
 
 
+def test_who_only_connects_is_dropped_when_too_many_do_and_others_come_in(
+    network: NetworkThread, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "MAX_HANDSHAKES", 3)
+    silent = [stranger(door) for _ in range(5)]
+    assert [sock.recv(1) for sock in silent[:2]] == [b"", b""], "the oldest are closed"
+    ours = dial(network, ("127.0.0.1", door.server.port))
+    assert isinstance(ours, socket.socket)
+    door.came.get(timeout=PATIENCE)[0].close()
+    assert silent[2].recv(1) == b""
+    for sock in silent[3:]:
+        sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            sock.recv(1)
+    for sock in [ours, *silent]:
+        sock.close()
+
+
+def test_those_who_come_and_go_leave_nothing_behind(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    later: list[object] = []
+    monkeypatch.setattr(network, "call_later", lambda delay, work: later.append(work))
+    door = Door(network)
+    for _ in range(5):
+        with stranger(door) as sock:
+            sock.sendall(bytes(HELLO_BYTES))
+            assert len(sock.recv(ANSWER_BYTES, socket.MSG_WAITALL)) == ANSWER_BYTES and sock.recv(1) == b""
+    assert len(later) == 1 and on(network, lambda: not door.server._open)
+    with stranger(door) as sock:
+        while not on(network, lambda: door.server._open):
+            pass
+        on(network, door.server.close)
+        assert sock.recv(1) == b"", "a server that closes drops those it is talking to"
+
+
 class FullTable(socket.socket):
     """A listening socket of a process that has no descriptor left, until `full` is cleared."""
 

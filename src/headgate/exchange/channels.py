@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from headgate.errors import ExchangeError, HeadgateError
 from headgate.exchange.blocking import Subpartition
@@ -29,6 +29,10 @@ from headgate.protocol.messages import (
 )
 from headgate.records.events import Announcement, CheckpointBarrier, Event, blocks, decode_event, is_priority
 from headgate.records.task_event import TaskEvent
+
+#: Buffers and events that wait for the task. Buffers are bounded by their memory, but events need no credit: more than
+#: this come from no producer that waits for its consumer's word behind a barrier.
+_MAX_WAITING: Final = 1 << 16
 
 #: Told, from any thread, when a channel without data has some again.
 NotifyGate = Callable[[int], None]
@@ -271,6 +275,8 @@ class RemoteInputChannel(InputChannel):
         self._buffers.on_backlog(backlog)
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
+        if len(self._received) + len(self._priority) >= _MAX_WAITING:
+            raise ExchangeError(f"a producer sent events without end: {_MAX_WAITING} wait for the task")
         event = decode_event(body)
         if isinstance(event, CheckpointBarrier):
             self._on_barrier(event, response)

@@ -39,6 +39,9 @@ from headgate.protocol.messages import (
 from headgate.records.task_event import TaskEvent
 
 _MAX_CHANNELS: Final = 1 << 16
+#: Answers that wait for the socket. A consumer has one question open for each channel at most; more come from one that
+#: goes on asking and does not read.
+_MAX_ANSWERS: Final = 1 << 16
 
 
 class Polled:
@@ -181,6 +184,8 @@ class Sender:
             view = self._open_view(request, lambda: self._on_data(receiver))
         except ExchangeError as error:
             not_found = isinstance(error, PartitionNotFound)
+            if len(self._control) >= _MAX_ANSWERS:
+                raise ExchangeError(f"a consumer has not read {_MAX_ANSWERS} answers and goes on asking") from error
             self._control.append(encode(ErrorResponse(error.message, receiver, not_found)))
             return
         self.closed = False

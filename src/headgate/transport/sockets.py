@@ -9,6 +9,7 @@ import selectors
 import socket
 import sys
 import termios
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -20,6 +21,9 @@ from headgate.transport.network_thread import NetworkThread
 #: Kernel buffers are set, not left to the kernel's guess: what is in them is data in flight.
 SOCKET_BUFFER = 1 << 20
 HANDSHAKE_TIMEOUT = 10.0
+#: Handshakes that one server has under way; with one more the oldest is dropped. So who only connects and says nothing
+#: costs a bounded number of descriptors, and those who go on come in.
+MAX_HANDSHAKES = 512
 #: How long nobody is let in after the process or the kernel could not take one more, seconds.
 ACCEPT_PAUSE = 0.1
 
@@ -151,7 +155,8 @@ class Dial:
 
 
 class Server:
-    """Accepts links of one kind; each is handed over once it has proved that it knows the job's secret."""
+    """Accepts links of one kind; each is handed over once it has proved that it knows the job's secret. Handshakes have
+    a deadline, and there are `MAX_HANDSHAKES` at most."""
 
     def __init__(
         self, network: NetworkThread, sock: socket.socket, credentials: Credentials, kind: int, established: Established
@@ -161,6 +166,8 @@ class Server:
         self._credentials = credentials
         self._kind = kind
         self._established = established
+        self._open: dict[_Accept, float] = {}  # handshakes under way and their deadlines, the earliest first
+        self._watches = False
         self.port: int = sock.getsockname()[1]
 
     def start(self) -> None:
@@ -181,25 +188,53 @@ class Server:
             self._network.call_later(ACCEPT_PAUSE, self._listen)
             return
         tune(sock)
-        _Accept(self._network, sock, self._credentials, self._kind, self._established).start()
+        if len(self._open) >= MAX_HANDSHAKES:
+            next(iter(self._open)).end()
+        accept = _Accept(self._network, sock, self._credentials, self._kind, self._established, self._open.pop)
+        self._open[accept] = time.monotonic() + HANDSHAKE_TIMEOUT
+        accept.start()
+        self._watch()
+
+    def _watch(self) -> None:
+        """One timer for all of them, or those who come and go would leave one each."""
+        if self._open and not self._watches:
+            self._watches = True
+            self._network.call_later(next(iter(self._open.values())) - time.monotonic(), self._end_late)
+
+    def _end_late(self) -> None:
+        self._watches = False
+        now = time.monotonic()
+        for accept in [accept for accept, deadline in self._open.items() if deadline <= now]:
+            accept.end()
+        self._watch()
 
     def on_marked(self) -> None: ...
 
     def close(self) -> None:
         """On the network thread; also if it was never started."""
+        for accept in list(self._open):
+            accept.end()
         _drop(self._network, self._socket)
 
 
 class _Accept:
-    """The listening side of one handshake. Who fails it is told the reason, where there is one, and forgotten."""
+    """The listening side of one handshake. Who fails it is told the reason, where there is one, and forgotten. `over`
+    is told of the end, good or bad."""
 
     def __init__(
-        self, network: NetworkThread, sock: socket.socket, credentials: Credentials, kind: int, established: Established
+        self,
+        network: NetworkThread,
+        sock: socket.socket,
+        credentials: Credentials,
+        kind: int,
+        established: Established,
+        over: Callable[[_Accept], object],
     ) -> None:
         self._network = network
         self._socket = sock
         self._listener = handshake.Listener(credentials, kind, os.urandom(handshake.NONCE_BYTES))
         self._established = established
+        self._over = over
         self._data = b""
         self._wanted = handshake.HELLO_BYTES
         self._answered = False
@@ -207,7 +242,6 @@ class _Accept:
 
     def start(self) -> None:
         self._network.register(self._socket, selectors.EVENT_READ, self)
-        self._network.call_later(HANDSHAKE_TIMEOUT, self._end)
 
     def on_ready(self, mask: int) -> None:
         try:
@@ -218,7 +252,7 @@ class _Accept:
             if len(self._data) == self._wanted:
                 self._on_part()
         except (OSError, ExchangeError):
-            self._end()
+            self.end()
 
     def _on_part(self) -> None:
         part, self._data = self._data, b""
@@ -227,16 +261,19 @@ class _Accept:
             self._wanted = handshake.PROOF_BYTES
             self._socket.send(self._listener.answer(part))
             if self._listener.refused is not None:
-                self._end()
+                self.end()
             return
         peer = self._listener.check(part)
         self._done = True
+        self._over(self)
         self._network.unregister(self._socket)
         self._established(self._socket, peer)
 
     def on_marked(self) -> None: ...
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Close it, if it is still under way."""
         if not self._done:
             self._done = True
+            self._over(self)
             _drop(self._network, self._socket)
