@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing.resource_tracker
 import os
 import signal
@@ -15,8 +16,12 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from headgate.config import Config
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.runtime import jobmaster, taskmanager
+from headgate.plan.execution import ExecutionPlan
+from headgate.runtime import job, taskmanager
+from headgate.runtime.deployment import Deployment
+from headgate.runtime.jobmaster import JobMaster
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
 GRACE = 30.0
 
 #: How long processes may take to start on a machine with too much to do, seconds.
-START_TIMEOUT = 180.0
+REGISTRATION_TIMEOUT = 180.0
 
 _ME = psutil.Process()
 
@@ -65,6 +70,15 @@ class WatchedPool(NetworkBufferPool):
             WatchedPool.alive.remove(self)
 
 
+class PatientJobMaster(JobMaster):
+    """Of a job that says nothing itself about how long its processes may take to start."""
+
+    def __init__(self, name: str, run: str, plan: ExecutionPlan, config: Config, deployment: Deployment) -> None:
+        if config.registration_timeout == Config().registration_timeout:
+            config = dataclasses.replace(config, registration_timeout=REGISTRATION_TIMEOUT)
+        super().__init__(name, run, plan, config, deployment)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads named `headgate-*`, child processes, sockets and network memory that a test took are gone after it.
@@ -73,7 +87,7 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     of the process: the helper process of multiprocessing, PySpark's JVM and the sockets between it and us.
     """
     monkeypatch.setattr(taskmanager, "NetworkBufferPool", WatchedPool)
-    monkeypatch.setattr(jobmaster, "START_TIMEOUT", START_TIMEOUT)
+    monkeypatch.setattr(job, "JobMaster", PatientJobMaster)
     WatchedPool.alive.clear()
     threads, children, sockets = _threads(), _children(), _sockets()
     yield

@@ -92,6 +92,7 @@ class Config:
     max_parallelism: int | None = None
     slots_per_task: int = 1
     slots_timeout: float = 10.0
+    registration_timeout: float = 60.0
     heartbeat_timeout: float = 50.0
     bind_host: str | None = None
     port_range: tuple[int, int] | None = None
@@ -135,7 +136,13 @@ class Config:
                 'buffer_timeout must be a duration, 0 (flush every batch), -1 (only when full) or "adaptive" (when the '
                 "reader has nothing left)"
             )
-        for name in ("heartbeat_timeout", "debloat_target", "debloat_period", "request_backoff_initial"):
+        for name in (
+            "registration_timeout",
+            "heartbeat_timeout",
+            "debloat_target",
+            "debloat_period",
+            "request_backoff_initial",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0")
         if self.request_backoff_max < self.request_backoff_initial:
@@ -212,8 +219,9 @@ def _ports(value: object) -> tuple[int, int] | None:
 
 _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("segment_size", "message_size", "network_memory", "min_segment_size"), size),
-    **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "heartbeat_timeout",
-                     "debloat_target", "debloat_period", "request_backoff_initial", "request_backoff_max"), seconds),
+    **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "registration_timeout",
+                     "heartbeat_timeout", "debloat_target", "debloat_period", "request_backoff_initial",
+                     "request_backoff_max"), seconds),
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
                      "max_overdraft_buffers_per_gate", "connections_per_pair", "slots_per_task", "debloat_samples",
                      "debloat_threshold_percentages"), _whole),

@@ -13,35 +13,34 @@ import threading
 import pytest
 
 import headgate as hg
-from headgate.runtime import jobmaster
 from tests.runtime.jobs import END, endless, environment, error_of, keyed, pids, within
 
 #: A process that is stopped before it registers is given up after this, one that is stopped later after the heartbeat.
-START_TIMEOUT, HEARTBEAT = 10.0, 5.0
+REGISTRATION, HEARTBEAT = 10.0, 5.0
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_at_a_random_moment(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    strike(random.Random(seed), monkeypatch)
+def test_at_a_random_moment(seed: int) -> None:
+    strike(random.Random(seed))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 300))
-def test_two_hundred_times(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    strike(random.Random(seed), monkeypatch)
+def test_two_hundred_times(seed: int) -> None:
+    strike(random.Random(seed))
 
 
-def strike(chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobmaster, "START_TIMEOUT", START_TIMEOUT)
+def strike(chance: random.Random) -> None:
     count = chance.choice([1, 2, 3])
-    env = environment(True, count, 3, heartbeat_timeout=HEARTBEAT, segment_size=chance.choice([512, 32 << 10]))
+    patience = {"registration_timeout": REGISTRATION, "heartbeat_timeout": HEARTBEAT}
+    env = environment(True, count, 3, segment_size=chance.choice([512, 32 << 10]), **patience)
     keyed(endless(env)).sink_to(hg.sinks.null())
     job = env.execute_async()
     threading.Event().wait(chance.random() * chance.choice([0.3, 2.5]))
     how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, None])
     alive = list(pids().values())
     victims = [] if how is None else chance.sample(alive, chance.randint(1, len(alive)))
-    with within(END + (START_TIMEOUT if how is signal.SIGSTOP else 0)):
+    with within(END + (REGISTRATION if how is signal.SIGSTOP else 0)):
         for pid in victims:
             os.kill(pid, how or 0)
         if not victims:

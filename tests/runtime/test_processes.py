@@ -108,6 +108,14 @@ def test_a_process_killed_before_it_registers(number: signal.Signals) -> None:
     assert error.message == f"TaskManager 1 was lost: process {pid} was killed by {number.name}"
 
 
+def test_processes_that_start_too_late() -> None:
+    """None of them can have loaded its modules by then."""
+    error = error_of(start(registration_timeout="1 ms"))
+    assert type(error) is hg.TaskManagerLost
+    late = "TaskManager 0, TaskManager 1 did not register within 0.001 s (registration_timeout) on "
+    assert error.message.startswith(late)
+
+
 def test_a_large_plan_for_a_process_that_dies_at_once() -> None:
     """The pipe breaks while the plan is being written to it."""
     ballast = os.urandom(4 << 20)

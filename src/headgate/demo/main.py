@@ -20,8 +20,8 @@ from headgate.spark.session import build_session
 
 MASTER = "local-cluster[2,1,1024]"
 PARALLELISM = 2
-#: Executors of the cluster that the demo makes register late on a busy machine, seconds.
-SLOTS_TIMEOUT = 60.0
+#: Executors of the cluster that the demo makes, and the Python processes in them, start late on a busy machine.
+PATIENT = hg.Config(slots_timeout="60 s", registration_timeout="180 s")
 
 #: How often the display is refreshed, seconds.
 _REFRESH = 0.5
@@ -57,7 +57,7 @@ def run(user_copy: Path | None, speedup: float | None, console: Console) -> dict
 def _run_on(
     spark: SparkSession, flights: data.FlightData, speedup: float | None, output: Path, console: Console
 ) -> dict[str, Any]:
-    env = hg.StreamEnvironment(spark, parallelism=PARALLELISM, config=hg.Config(slots_timeout=SLOTS_TIMEOUT))
+    env = hg.StreamEnvironment(spark, parallelism=PARALLELISM, config=PATIENT)
     pipeline.build(env, flights, output, speedup)
     console.print(f"Running {flights.rows:,} flights through two keyed exchanges and two windows ...")
     result = _watch(env.execute_async("demo"), flights.rows, console)

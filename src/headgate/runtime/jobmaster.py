@@ -34,8 +34,6 @@ from headgate.transport.sockets import Server, listen, reached_at
 
 log = logging.getLogger(__name__)
 
-#: From launch to the last registration. Slots were counted before, so this covers starting Python processes only.
-START_TIMEOUT = 60.0
 #: From the order to end to the moment when the platform is asked to use force. TaskManagers themselves give up at 2 s.
 END_TIMEOUT = 3.0
 #: How long TaskManagers of a failed job that have said goodbye may take to be gone.
@@ -146,7 +144,8 @@ class JobMaster:
         server = Server(self._network, sock, self._credentials, CONTROL_LINK, self._accepted)
         server.start()
         spec = TaskManagerSpec(self._name, Plan(self._plan), self._config, self._credentials, (host, server.port))
-        self._start_by = time.monotonic() + START_TIMEOUT
+        # Slots were counted before, so this covers starting Python processes only.
+        self._start_by = time.monotonic() + self._config.registration_timeout
         self._gang = self._deployment.launch(spec, len(self._members), self._on_exit)
         self.thread.start()
 
@@ -233,7 +232,8 @@ class JobMaster:
             self._decide(self._suspect)
         elif self._start_by is not None and now >= self._start_by:
             missing = ", ".join(str(member) for member in self._members if member.address is None)
-            what = f"{missing} did not register within {START_TIMEOUT:g} s on {self._deployment.name}"
+            limit = f"{self._config.registration_timeout:g} s (registration_timeout)"
+            what = f"{missing} did not register within {limit} on {self._deployment.name}"
             why = "not started in that time, or unable to connect to the driver"
             self._decide(TaskManagerLost(f"{what}: {why}; see whether it has processor time and memory left there"))
 
