@@ -19,8 +19,6 @@ workers: dict[int, list[int]] = {0: [], 1: []}
 orders.partition_by(by_parity).sink_to(
     hg.sinks.for_each_batch(lambda batch, info: workers[info.subtask].extend(batch["order"].to_pylist()))
 )
-# Others: rebalance() deals batches in turn, rebalance(load_aware=True) gives a slow subtask fewer, rescale() stays
-# among neighbours, shuffle() leaves it to chance, broadcast() gives everything to all, to_one() to a single subtask.
 env.explain()
 env.execute("orders")
 for worker, numbers in workers.items():

@@ -1,0 +1,41 @@
+"""A job without end beside the program that started it: lines of a TCP server, watched for a while, then cancelled."""
+
+import socket
+import threading
+
+import headgate as hg
+
+
+def serve(listener: socket.socket) -> None:
+    """Two lines to whoever dials; then the line stays open."""
+    connection, _ = listener.accept()
+    with connection:
+        connection.sendall(b"the gate is open\nthe canal is full\n")
+        connection.recv(1)  # until the other end closes
+
+
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=serve, args=(server,)).start()
+
+env = hg.StreamEnvironment()
+lines = env.from_source(hg.sources.socket_lines("127.0.0.1", server.getsockname()[1]))
+both = threading.Event()
+seen: list[str] = []
+
+
+def take(batch, info) -> None:
+    seen.extend(batch["value"].to_pylist())
+    if len(seen) == 2:
+        both.set()
+
+
+lines.sink_to(hg.sinks.for_each_batch(take))
+job = env.execute_async("lines")  # returns at once; env.execute would wait for an end that never comes
+both.wait()
+print(job.status(), seen)
+job.cancel()  # returns when all tasks have ended
+try:
+    job.wait()
+except hg.JobCancelled as cancelled:
+    print(f"{job.status()}: {cancelled}")
+server.close()

@@ -1,0 +1,38 @@
+"""Which operators share a task, how many subtasks each has, and where they run; and what a job cost that keeps nothing.
+
+An exchange costs more than a call, so operators are chained where they can be. One that is slow by itself gains from
+a task of its own, or from more of them.
+"""
+
+import pyarrow as pa
+
+import headgate as hg
+
+
+def numbers(start: int, n: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(range(start, start + n), pa.int64())})
+
+
+def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch  # imagine that it takes long
+
+
+# Two TaskManagers, so that rows cross a socket; with processes=True each is a process, as on a cluster.
+env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmanagers=2))
+(
+    env.from_source(hg.sources.generate(numbers, rows=100_000))
+    .name("numbers")
+    .uid("numbers-1")  # stays when the pipeline around it changes
+    .filter("n % 2 = 0")
+    .rebalance()
+    .map_batches(slow, schema=pa.schema({"n": pa.int64()}))
+    .name("slow")
+    .set_parallelism(4)
+    .select(half="n / 2")
+    .name("half")
+    .disable_chaining()
+    .sink_to(hg.sinks.null())  # drops its rows: what remains is the cost of getting there
+)
+env.explain()
+result = env.execute("cost")
+print(f"{result.rows_out} rows in {result.duration_s:.1f} s; through sockets: {result.metrics['remote_bytes'] > 0}")
