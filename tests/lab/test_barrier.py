@@ -26,7 +26,7 @@ def test_barriers_on_a_slow_channel(mode: str) -> None:
 
 @pytest.mark.parametrize(
     ("sibling", "overtaking", "tcp", "met"),
-    [(0.01, 0.01, 3.1, True), (0.2, 0.01, 3.1, False), (0.01, 0.2, 3.1, False), (0.01, 0.01, 2.9, False)],
+    [(0.099, 0.099, 3.0, True), (0.1, 0.01, 3.1, False), (0.01, 0.1, 3.1, False), (0.01, 0.01, 2.99, False)],
 )
 def test_verdict_needs_all_three(sibling: float, overtaking: float, tcp: float, met: bool) -> None:
     credit = Rounds([sibling], [3.0], [0.4], [0.4], [overtaking])

@@ -21,7 +21,7 @@ def test_a_thousand_channels_at_full_speed() -> None:
         assert took["rows"] > 0 and took["buffers"] > 0
 
 
-def _outcomes(ours: Outcome, best: Outcome) -> buffer_timeout.Outcomes:
+def outcomes(ours: Outcome, best: Outcome) -> buffer_timeout.Outcomes:
     slow = Outcome([1e6], [1.0], [50.0], [90.0], [10.0])
     overrun = Outcome([2e6], [0.3], [0.1], [0.1], [1e5])
     names = dict.fromkeys(TIMEOUTS, slow) | {"0": overrun, "1 ms": best, ADAPTIVE: ours}
@@ -29,15 +29,21 @@ def _outcomes(ours: Outcome, best: Outcome) -> buffer_timeout.Outcomes:
 
 
 @pytest.mark.parametrize(
-    ("rate", "p99", "carried", "met"),
-    [(9.5e6, 3.8, 1.0, True), (8.5e6, 3.8, 1.0, False), (9.5e6, 4.2, 1.0, False), (9.5e6, 1.0, 0.8, False)],
+    ("rate", "p50", "p99", "carried", "met"),
+    [
+        (9e6, 2.0, 4.0, 1.0, True),
+        (8.9e6, 1.0, 2.0, 1.0, False),
+        (10e6, 2.1, 2.0, 1.0, False),
+        (10e6, 1.0, 4.1, 1.0, False),
+        (10e6, 1.0, 2.0, 0.8, False),
+    ],
 )
 def test_verdict_compares_adaptive_with_the_best_that_carries_the_load(
-    rate: float, p99: float, carried: float, met: bool
+    rate: float, p50: float, p99: float, carried: float, met: bool
 ) -> None:
     best = Outcome([10e6], [1.0], [1.0], [2.0], [100.0])
-    ours = Outcome([rate], [carried], [1.5], [p99], [100.0])
-    result = buffer_timeout.report(_outcomes(ours, best), [100])
+    ours = Outcome([rate], [carried], [p50], [p99], [100.0])
+    result = buffer_timeout.report(outcomes(ours, best), [100])
     figures = {figure.name: figure.median for figure in result.figures}
     assert result.met is met
     assert "100 channels, 0: p99 at 10%" not in figures and figures["100 channels, 0: carried of 10%"] == 0.3

@@ -53,7 +53,7 @@ def test_a_channel_runs_over_the_line() -> None:
 
 @pytest.mark.parametrize(
     ("fits", "exceeds", "many", "met"),
-    [(0.95, 0.5, 0.95, True), (0.8, 0.5, 0.95, False), (0.95, 0.8, 0.95, False), (0.95, 0.5, 0.6, False)],
+    [(0.9, 0.7, 0.9, True), (0.89, 0.5, 1.0, False), (1.0, 0.71, 1.0, False), (1.0, 0.5, 0.89, False)],
 )
 def test_verdict_needs_all_three(fits: float, exceeds: float, many: float, met: bool) -> None:
     shares = {("10 buffers", 5.0): [fits], ("10 buffers", 20.0): [exceeds]}

@@ -1,0 +1,77 @@
+"""Every proof that misses one of its numbers says so: exit code 1, and `"met": false` in its JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.config import Config
+from headgate.lab import barrier, buffer_timeout, cost, isolation, reach, sizing
+from headgate.lab.main import EXPERIMENTS, main
+from headgate.lab.report import Experiment
+from tests.lab.test_buffer_timeout import outcomes
+from tests.lab.test_isolation import rounds_of_b3
+
+
+def _cost(met: bool) -> Experiment:
+    rates = {(size, mode): [1e9] for size in cost.SIZES for mode in (cost.CREDIT, cost.TCP)}
+    return cost.report(rates | {(cost.MANY, cost.CREDIT): [1e9 if met else 0.9e9]}, 1)
+
+
+def _isolation(met: bool) -> Experiment:
+    rounds = {("processes", "credit"): rounds_of_b3(1.0 if met else 0.5, 1.0)}
+    return isolation.report(rounds, rounds_of_b3(1.0, 1.0), {}, isolation.QUICK, ())
+
+
+def _barrier(met: bool) -> Experiment:
+    credit = barrier.Rounds([0.01 if met else 0.5], [3.0], [0.4], [0.4], [0.01])
+    return barrier.report({"credit": credit, "tcp": barrier.Rounds([3.1], [3.0], [2.0], [2.0])})
+
+
+def _reach(met: bool) -> Experiment:
+    most = reach.ONE.bound(Config()) + (0 if met else 1)
+    standing = reach.Standing(0.001, 5000, dict.fromkeys(reach.PLACES, 1000), most)
+    return reach.report({("credit", reach.ONE): [standing]})
+
+
+def _sizing(met: bool) -> Experiment:
+    carried = {sizing.FITS: 1.0, sizing.EXCEEDS: 0.5 if met else 0.8}
+    few, many = sizing.SIZES
+    return sizing.report(
+        {(few, point): [share] for point, share in carried.items()} | {(many, point): [1.0] for point in carried}
+    )
+
+
+def _buffer_timeout(met: bool) -> Experiment:
+    best = buffer_timeout.Outcome([10e6], [1.0], [1.0], [2.0], [100.0])
+    ours = buffer_timeout.Outcome([10e6], [1.0], [1.0 if met else 3.0], [2.0], [100.0])
+    return buffer_timeout.report(outcomes(ours, best), [100])
+
+
+REPORTS: dict[str, Callable[[bool], Experiment]] = {
+    "cost": _cost,
+    "isolation": _isolation,
+    "barrier": _barrier,
+    "reach": _reach,
+    "sizing": _sizing,
+    "buffer-timeout": _buffer_timeout,
+}
+
+
+def test_every_experiment_is_here() -> None:
+    assert list(REPORTS) == list(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("met", [True, False])
+@pytest.mark.parametrize("name", REPORTS)
+def test_exit_code_and_json(name: str, met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The experiment's own verdict on given figures, told by the real command."""
+    monkeypatch.setattr(importlib.import_module(EXPERIMENTS[name]), "run", lambda options: REPORTS[name](met))
+    monkeypatch.setattr("headgate.lab.main.draw", lambda plots, path: False)
+    assert main([name, "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]) == (0 if met else 1)
+    assert json.loads((tmp_path / f"{name}.json").read_text())["met"] is met
+    assert json.loads((tmp_path / "all.json").read_text())["experiments"][0]["met"] is met
