@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,48 @@ import headgate as hg
 from headgate.bench.rows import keyed_rows
 from tests.spark_session import SETTINGS
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
-
-ROWS = 7_000_000
+#: Key, value and time.
 ROW_BYTES = 24
+MB = 1 << 20
+#: What either process of the driver may grow by while a GiB goes past it.
+DRIVER_GROWTH = 256 * MB
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_ten_times_what_the_driver_may_collect_becomes_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
-    assert SETTINGS["spark.driver.maxResultSize"] == "16m" and ROWS * ROW_BYTES > 10 * (16 << 20)
-    env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(spill_dir=str(tmp_path)))
-    dataframe = env.from_source(hg.sources.generate(keyed_rows, rows=ROWS, time="at")).to_dataframe()
-    assert dataframe.count() == ROWS
+    becomes_a_dataframe(spark, tmp_path, 10 * 16 * MB // ROW_BYTES + 1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]"], indirect=True)
+def test_a_gigabyte_becomes_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
+    """On executors of their own, so that the driver's memory is the driver's."""
+    before, began = peak_memory(spark), time.monotonic()
+    becomes_a_dataframe(spark, tmp_path, 1024 * MB // ROW_BYTES + 1)
+    after, seconds = peak_memory(spark), time.monotonic() - began
+    for process, peak in after.items():
+        print(
+            f"1 GiB in {seconds:.0f} s: the driver's {process} held {peak // MB} MiB, {before[process] // MB} at first"
+        )
+        assert peak - before[process] < DRIVER_GROWTH
+
+
+def becomes_a_dataframe(spark: SparkSession, folder: Path, rows: int) -> None:
+    assert SETTINGS["spark.driver.maxResultSize"] == "16m" and rows * ROW_BYTES > 10 * 16 * MB
+    env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(spill_dir=str(folder)))
+    dataframe = env.from_source(hg.sources.generate(keyed_rows, rows=rows, time="at")).to_dataframe()
+    assert dataframe.count() == rows
     assert dataframe.limit(5).count() == 5
     assert dataframe.selectExpr("count(distinct key)").first()[0] == 1000
+
+
+def peak_memory(spark: SparkSession) -> dict[str, int]:
+    """The most bytes that were ever resident, of this process and of the JVM that it drives."""
+    return {"Python": _peak("self"), "JVM": _peak(str(spark.sparkContext._gateway.proc.pid))}
+
+
+def _peak(process: str) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
