@@ -11,9 +11,12 @@ from hdrh.histogram import HdrHistogram
 
 from headgate.bench.idle_timer import LONGEST, new_histogram
 from headgate.operators.base import Operator, OperatorContext, OperatorFactory
+from headgate.records.canonical import raw_values
 
-#: Latencies are counted by the microsecond up to here, and all beyond it as this much.
-_COUNTED = 4_000_000
+#: Latencies are counted in steps of 8 us up to four seconds, and all beyond it as that. In steps of one the counting
+#: took as long as the operator that is measured.
+_STEP_BITS = 3
+_STEPS = 4_000_000 >> _STEP_BITS
 
 
 class DueTimes(Operator):
@@ -24,7 +27,7 @@ class DueTimes(Operator):
         self._inner = factory()
         self._column = column
         self._folder = Path(folder)
-        self._counts = np.zeros(_COUNTED + 1, dtype=np.int64)
+        self._counts = np.zeros(_STEPS + 1, dtype=np.int64)
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -32,11 +35,10 @@ class DueTimes(Operator):
         self._inner.open(context)
 
     def process(self, batch: pa.RecordBatch) -> None:
-        now = round(time.time() * 1e6)
-        late = np.clip(now - batch.column(self._column).cast(pa.int64()).to_numpy(), 0, _COUNTED)
-        least = int(late.min())
-        counts = np.bincount(late - least)
-        self._counts[least : least + len(counts)] += counts
+        late = round(time.time() * 1e6) - raw_values(batch.column(self._column)).view(np.int64)
+        late >>= _STEP_BITS
+        counts = np.bincount(np.clip(late, 0, _STEPS, out=late))
+        self._counts[: len(counts)] += counts
         self._inner.process(batch)
 
     def process_watermark(self, time: int) -> None:
@@ -60,9 +62,9 @@ class DueTimes(Operator):
 
 
 def read_histogram(folder: Path) -> HdrHistogram:
-    """What all subtasks wrote, in microseconds."""
+    """What all subtasks wrote, in microseconds; each as the upper end of its step."""
     histogram = new_histogram()
     counts = sum(np.load(path) for path in sorted(folder.glob("*.npy")))
-    for latency in np.flatnonzero(counts):
-        histogram.record_value(min(int(latency), LONGEST), int(counts[latency]))
+    for step in np.flatnonzero(counts):
+        histogram.record_value(min((int(step) + 1) << _STEP_BITS, LONGEST), int(counts[step]))
     return histogram

@@ -11,6 +11,7 @@ from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.schemas import shown
 from headgate.errors import ConfigError, UserFunctionError
 from headgate.operators.base import call_user
+from headgate.records.canonical import from_raw_values
 
 #: `fn(start, n)` makes rows `start` to `start + n`; pure, and row i depends on i alone.
 RowFunction = Callable[[int, int], pa.RecordBatch]
@@ -101,10 +102,10 @@ class _GenerateReader(SourceReader):
     def _times(self, first: int, n: int, now: float) -> pa.Array:
         rate = self._source.rate
         if rate is None:
-            times = np.full(n, round(now * _US))
+            times = np.full(n, round(now * _US), np.int64)
         else:
             times = self._start_us + (np.arange(first, first + n) * float(_US) / rate).astype(np.int64)
-        return pa.array(times, pa.int64()).cast(_TIME_TYPE)
+        return from_raw_values(times, None, _TIME_TYPE)
 
 
 def _called(fn: RowFunction, start: int, n: int) -> pa.RecordBatch:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headgate.connectors.schemas import shown
 from headgate.errors import DataError, PlanError
 from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.records.canonical import raw_values
 
 #: From a unit to microseconds: multiply by the first, divide by the second.
 _TO_US = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
@@ -60,8 +61,9 @@ class WatermarkGenerator:
             )
         if split != self._split:
             self._split, self._largest = split, MIN_TIME
-        largest = pc.max(times).value
-        if largest is not None:
+        if len(times) > times.null_count:
+            # NumPy's maximum takes a tenth of the time that Arrow takes to be called.
+            largest = pc.max(times).value if times.null_count else int(raw_values(times).max())
             self._largest = max(self._largest, largest * self._times // self._by)
             self.watermark = max(self.watermark, min(self._largest - self._out_of_orderness, MAX_TIME - 1))
         return self.watermark

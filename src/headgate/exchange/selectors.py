@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
+
+#: `RecordBatch.take` looks whether every row is there, which takes as long as the taking.
+_TAKE: Final = pc.get_function("take")
+_UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
 
 
 class ChannelSelector(Protocol):
@@ -110,7 +115,7 @@ class KeyGroups:
         if not self.splits:  # no key columns: one global key, and one channel for it
             return [(0, batch)]
         hashes = key_hash([batch.column(key) for key in self._keys])
-        return dealt(batch, self._channel_of_group[key_groups(hashes, self._max_parallelism)], self._channels)
+        return dealt(batch, self._channel_of_group.take(key_groups(hashes, self._max_parallelism)), self._channels)
 
 
 def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:
@@ -122,11 +127,11 @@ def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:
 def dealt(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: int) -> list[tuple[int, pa.RecordBatch]]:
     """The rows by their channels, 0 to `count`, each share in the batch's order."""
     order = np.argsort(channels, kind="stable")
-    ends = channels.take(order).searchsorted(np.arange(count, dtype=channels.dtype), side="right").tolist()
+    ends = channels.searchsorted(np.arange(count, dtype=channels.dtype), side="right", sorter=order).tolist()
     first = int(channels[order[0]])
     if ends[first] == batch.num_rows:
         return [(first, batch)]
-    ordered = batch.take(pa.array(order))
+    ordered = _TAKE.call([batch, pa.array(order)], _UNCHECKED)
     selected, start = [], 0
     for channel, end in enumerate(ends):
         if end > start:

@@ -8,6 +8,7 @@ it is told apart by the null mask. Values of nested types have no words.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,40 +26,50 @@ _HEAD = 2 * _WORD
 _LOW_BYTES = np.array([(1 << (8 * n)) - 1 for n in range(_WORD + 1)], np.uint64)
 _NO_TAIL = np.zeros(0, np.uint64)
 
+# Types are told apart by their ids: one look each, where `pa.types` has a call for every question, on every batch.
+_DICTIONARY: Final = pa.lib.Type_DICTIONARY
+_BOOL: Final = pa.lib.Type_BOOL
+_VIEWS: Final = {pa.string_view().id: pa.large_string(), pa.binary_view().id: pa.large_binary()}
+_BYTES: Final = frozenset(
+    kind.id
+    for kind in (
+        *(pa.string(), pa.large_string(), pa.string_view()),
+        *(pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)),
+    )
+)
+#: How the values of fixed-width types lie in memory; other types of at most 64 bits are integers of their width.
+_DTYPES: Final[dict[int, np.dtype[np.generic]]] = {
+    kind.id: np.dtype(kind.to_pandas_dtype())
+    for kind in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float16(), pa.float32(), pa.float64()),
+    )
+} | {kind.id: np.dtype(np.int64) for kind in (pa.timestamp("us"), pa.duration("us"), pa.time64("us"), pa.date64())}
+
 
 def is_bytes(kind: pa.DataType) -> bool:
     """Whether values of this type have a length of their own: strings and binaries of every sort."""
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
+    return kind.id in _BYTES
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
     """The type of the values themselves: a dictionary's value type, and for views, which Arrow cannot take, the plain
     type; else the type."""
-    if pa.types.is_dictionary(kind):
-        return value_type(kind.value_type)
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
+    return value_type(kind.value_type) if kind.id == _DICTIONARY else _VIEWS.get(kind.id, kind)
 
 
 def decoded(column: pa.Array) -> pa.Array:
     """The column in its value type."""
-    if pa.types.is_dictionary(column.type):
+    kind = column.type.id
+    if kind == _DICTIONARY:
         return decoded(column.dictionary_decode())
-    plain = value_type(column.type)
-    return column if plain == column.type else column.cast(plain)
+    return column.cast(_VIEWS[kind]) if kind in _VIEWS else column
 
 
 def words_per_value(kind: pa.DataType) -> int:
     """How many 64-bit words a value of this fixed-width type takes. Raises PlanError for types without words."""
+    if kind.id in _DTYPES:
+        return 1
     if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
         return int(kind.byte_width) // _WORD
     if pa.types.is_null(kind) or (pa.types.is_primitive(kind) and kind.bit_width <= 64) or pa.types.is_decimal(kind):
@@ -75,7 +86,7 @@ def check_keyable(kind: pa.DataType) -> None:
 
 def null_mask(column: pa.Array) -> Bools | None:
     """True where null; None when there is no null."""
-    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+    if column.type.id == _DICTIONARY and column.dictionary.null_count:
         column = column.dictionary_decode()
     if column.null_count == 0:
         return None
@@ -89,10 +100,10 @@ def raw_values(column: pa.Array) -> npt.NDArray[np.generic]:
     Times come as their integers, booleans as uint8. A view wherever Arrow's layout allows it.
     """
     kind = column.type
-    if pa.types.is_boolean(kind):
+    if kind.id == _BOOL:
         column = column.cast(pa.uint8())
         kind = column.type
-    dtype = np.dtype(np.float16) if pa.types.is_float16(kind) else _dtype(kind)
+    dtype = _dtype(kind)
     data = column.buffers()[1]
     if data is None:
         return np.zeros(len(column), dtype)
@@ -101,16 +112,14 @@ def raw_values(column: pa.Array) -> npt.NDArray[np.generic]:
 
 
 def _dtype(kind: pa.DataType) -> np.dtype[np.generic]:
-    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
-        numeric: np.dtype[np.generic] = np.dtype(kind.to_pandas_dtype())
-        return numeric
-    return np.dtype(f"<i{kind.bit_width // 8}")
+    dtype = _DTYPES.get(kind.id)
+    return np.dtype(f"<i{kind.bit_width // 8}") if dtype is None else dtype
 
 
 def fixed_words(column: pa.Array) -> list[Int64s]:
     """The words of a fixed-width column that is not a dictionary, one array per word; zero at nulls."""
     kind, count = column.type, words_per_value(column.type)
-    if pa.types.is_null(kind):
+    if kind.id == pa.lib.Type_NA:
         return [np.zeros(len(column), np.int64)]
     if count > 1:
         flat = np.frombuffer(column.buffers()[1], np.int64, len(column) * count, column.offset * count * _WORD)
@@ -138,7 +147,7 @@ def from_fixed_words(words: list[Int64s], nulls: Bools | None, kind: pa.DataType
     if len(words) > 1:
         values: npt.NDArray[np.generic] = np.stack(words, axis=1)
     elif pa.types.is_floating(kind):
-        values = words[0].view(np.float64).astype(np.dtype(kind.to_pandas_dtype()))
+        values = words[0].view(np.float64).astype(_dtype(kind))
     else:
         values = words[0].astype(_dtype(kind), copy=False)
     return from_raw_values(values, nulls, kind)

@@ -105,7 +105,7 @@ def key_hash(columns: Sequence[pa.Array]) -> UInt64s:
 
 
 def _column_hash(column: pa.Array) -> UInt64s:
-    if pa.types.is_dictionary(column.type):
+    if column.type.id == pa.lib.Type_DICTIONARY:
         if not through_dictionary(column):
             return _column_hash(decoded(column))
         rows = dictionary_rows(column)

@@ -43,5 +43,6 @@ class TimeAccount:
         waited, current, since = self._state
         if current is None:
             return waited
-        took = self._clock() - since
-        return tuple(total + (took if why == current else 0.0) for why, total in enumerate(waited))
+        totals = list(waited)
+        totals[current] += self._clock() - since
+        return tuple(totals)

@@ -31,8 +31,8 @@ class DirectIndex:
         """Whether all words are within what an index of so many keys may span; it has grown to that then."""
         if not len(words):
             return True
-        largest = int(words.max())
-        if int(words.min()) < 0 or largest >= max(_PLACES_PER_KEY * keys, _LEAST_REACH):
+        largest = int(words.view(np.uint64).max())  # a negative word is very large
+        if largest >= max(_PLACES_PER_KEY * keys, _LEAST_REACH):
             return False
         if largest >= len(self._slots):
             grown = np.full(max(1 << largest.bit_length(), _LEAST_REACH), -1, np.int32)
