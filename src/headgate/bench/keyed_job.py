@@ -15,17 +15,27 @@ from headgate.bench.rows import keyed_rows
 from headgate.errors import HeadgateError
 
 PARALLELISM = 2
-#: The one choice of ours: small enough for the latency target, large enough for messages to fill at full rate.
+#: The choices of ours. The timeout is small enough for the latency target. A source that is not paced makes batches of
+#: so many rows, and a channel's share of one is a message: each step in Python is paid once for them.
 BUFFER_TIMEOUT = "2 ms"
+BATCH_ROWS = 32_768
+MESSAGE_SIZE = 256 << 10
 #: A row on the wire: key, value and time.
 ROW_BYTES = 24
 
-SETTINGS = {"parallelism": PARALLELISM, "processes": PARALLELISM, "buffer_timeout": BUFFER_TIMEOUT, "keys": 1000}
+SETTINGS = {
+    "parallelism": PARALLELISM,
+    "processes": PARALLELISM,
+    "buffer_timeout": BUFFER_TIMEOUT,
+    "batch_rows": BATCH_ROWS,
+    "message_size": MESSAGE_SIZE,
+    "keys": 1000,
+}
 
 
 def keyed_sum_seconds(rows: int) -> float:
     """How long the job takes for so many rows at full speed, start-up included. Raises the job's error."""
-    environment = _environment()
+    environment = keyed_environment()
     _sums(environment, rows, None)
     began = time.perf_counter()
     result = environment.execute("keyed-sum")
@@ -38,16 +48,16 @@ def keyed_sum_seconds(rows: int) -> float:
 
 def source_seconds(rows: int) -> float:
     """The same for the source alone, into the null sink."""
-    environment = _environment()
+    environment = keyed_environment()
     _rows(environment, rows, None).sink_to(hg.sinks.null())
     began = time.perf_counter()
     environment.execute("source-only")
     return time.perf_counter() - began
 
 
-def run_paced(rows: int, rate: float, folder: Path) -> None:
+def run_paced(rows: int, rate: float, folder: Path, buffer_timeout: str = BUFFER_TIMEOUT) -> None:
     """Run the job at `rate` rows/s; how late rows reach the keyed operator is written to `folder`."""
-    environment = _environment()
+    environment = keyed_environment(buffer_timeout)
     window = _sums(environment, rows, rate)
     graph = environment._graph
     operator = graph[window].operator
@@ -56,16 +66,17 @@ def run_paced(rows: int, rate: float, folder: Path) -> None:
     environment.execute("latency")
 
 
-def _environment() -> hg.StreamEnvironment:
+def keyed_environment(buffer_timeout: str = BUFFER_TIMEOUT) -> hg.StreamEnvironment:
+    """Two processes of one TaskManager each, with the configuration of these cases."""
     return hg.StreamEnvironment(
         parallelism=PARALLELISM,
-        config=hg.Config(buffer_timeout=BUFFER_TIMEOUT),
+        config=hg.Config(buffer_timeout=buffer_timeout, message_size=MESSAGE_SIZE),
         deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True),
     )
 
 
 def _rows(environment: hg.StreamEnvironment, rows: int, rate: float | None) -> hg.DataStream:
-    source = hg.sources.generate(keyed_rows, rows=rows, rate=rate, time="ts")
+    source = hg.sources.generate(keyed_rows, rows=rows, rate=rate, time="ts", batch_rows=BATCH_ROWS)
     return environment.from_source(source, watermark=hg.Watermark("ts"))
 
 

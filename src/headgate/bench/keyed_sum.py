@@ -17,7 +17,7 @@ from headgate.bench.peers.flink import Flink
 from headgate.bench.peers.spark_structured import spark_rates
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 
-TARGET = 5.0
+TARGET = 8.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ CASES = {
     "keyed-sum": "headgate.bench.keyed_sum",
     "keys": "headgate.bench.keys",
     "latency": "headgate.bench.latency",
+    "latency-adaptive": "headgate.bench.latency_adaptive",
     "slow-sink": "headgate.bench.slow_sink",
 }
 

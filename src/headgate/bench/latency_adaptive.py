@@ -1,0 +1,12 @@
+"""`latency-adaptive`: as `latency`, at half of the rate, messages leaving when their reader has nothing left."""
+
+from __future__ import annotations
+
+from headgate.bench.latency import measured
+from headgate.bench.options import Options
+from headgate.bench.report import CaseResult
+
+
+def run(options: Options) -> CaseResult:
+    """At 50 % of the rate with `buffer_timeout="adaptive"`."""
+    return measured("latency-adaptive", options, "adaptive", (0.5,), 3.0)
