@@ -7,6 +7,7 @@ import os
 import queue
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 from headgate.spark.gang import SparkGang, barrier_tasks
 from tests.spark_session import SharedSpark
 
+SOURCES = Path(__file__).parents[2] / "src"
 MASTERS = ["local[2]", "local-cluster[2,1,1024]", "standalone"]
 
 
@@ -133,3 +135,19 @@ def _stand_in(port: int) -> Callable[[bytes, int, str], None]:
                 raise ValueError("I was told to")
 
     return main
+
+
+def run_script(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of its own that has never heard of this package, and whose temporary files go to `folder`."""
+    ours = ("PYSPARK", "SPARK", "PYTHONPATH")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    preamble = f"import sys\nsys.path.insert(0, {str(SOURCES)!r})\n"
+    return subprocess.run(
+        [sys.executable, "-c", preamble + script],
+        env={**base, "TMPDIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        cwd=folder,
+    )

@@ -43,7 +43,7 @@ def numbers() -> Callable[[int, int], pa.RecordBatch]:
 @pytest.fixture(autouse=True)
 def a_slow_spark_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Spark says of a loss comes late on a busy machine, and the tests look at the words."""
-    monkeypatch.setattr(jobmaster, "LAST_WORDS", 3.0)
+    monkeypatch.setattr(jobmaster, "EXIT_WORD", 3.0)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,27 +10,10 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.spark.deployment import SparkDeployment
 from headgate.spark.session import build_session, prepare
+from tests.spark.conftest import run_script
 from tests.spark_session import SharedSpark
 
 pytestmark = pytest.mark.timeout(300)
-
-SOURCES = Path(__file__).parents[2] / "src"
-
-
-def run_script(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of its own that has never heard of this package, and whose temporary files go to `folder`."""
-    ours = ("PYSPARK", "SPARK", "PYTHONPATH")
-    base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    preamble = f"import sys\nsys.path.insert(0, {str(SOURCES)!r})\n"
-    return subprocess.run(
-        [sys.executable, "-c", preamble + script],
-        env={**base, "TMPDIR": str(folder), **environment},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-        cwd=folder,
-    )
 
 
 def test_a_session_we_build_is_silent_and_leaves_nothing(tmp_path: Path) -> None:
@@ -59,38 +40,6 @@ print(spill(spark.range(3), None)().num_rows)
     )
     assert (done.stdout, done.stderr, done.returncode) == ("ValueError: what Spark would log on many pages\n3\n", "", 0)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_session_the_user_built_gets_workers_like_the_driver(tmp_path: Path) -> None:
-    """Its workers would be the first `python3` of the path; here that one is good for finding Spark only."""
-    other = tmp_path / "bin" / "python3"
-    other.parent.mkdir()
-    other.write_text(f'#!/bin/sh\ncase "$1" in *find_spark_home*) exec {sys.executable} "$@";; esac\nexit 7\n')
-    other.chmod(0o755)
-    done = run_script(
-        tmp_path,
-        """
-from pyspark.sql import SparkSession
-from headgate.spark.gang import SparkGang, barrier_tasks
-from headgate.spark.session import prepare
-import queue
-
-spark = SparkSession.builder.master("local[1]").getOrCreate()
-prepare(spark)
-prepare(spark)
-ended = queue.Queue()
-
-def main(payload, index, host):
-    import sys
-    import headgate.config
-    assert sys.executable == payload.decode(), sys.executable
-
-SparkGang(spark, barrier_tasks(spark, main, sys.executable.encode(), 1, None), lambda *reason: ended.put(reason))
-print(ended.get())
-""",
-        PATH=f"{other.parent}{os.pathsep}{os.environ['PATH']}",
-    )
-    assert done.stdout.endswith("(None, '')\n"), done.stderr[-3000:]
 
 
 def test_a_java_that_does_not_start_is_explained(tmp_path: Path) -> None:

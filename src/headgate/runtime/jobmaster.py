@@ -40,8 +40,10 @@ END_TIMEOUT = 3.0
 LEAVE_TIMEOUT = 1.0
 #: How long the platform has to end what it was asked to end by force.
 FORCE_TIMEOUT = 2.0
-#: How long a lost TaskManager's own last words, or its exit code, are waited for: they say more than a closed
-#: connection.
+#: How long the platform's word on why a TaskManager is gone is waited for, once its connection is closed. An exit code
+#: is there at once; Spark takes up to a second for an executor.
+EXIT_WORD = 1.5
+#: How long a lost TaskManager's own last words are waited for, once the platform has spoken.
 LAST_WORDS = 0.4
 #: How often to look whether the TaskManagers have ended, once they have been told to.
 _GANG_POLL = 0.02
@@ -292,7 +294,8 @@ class JobMaster:
         """This ended the job, unless something that says more comes at once."""
         if evidence.value > self._evidence.value:
             self._suspect, self._evidence = error, evidence
-            self._decide_by = time.monotonic() + LAST_WORDS
+            patience = LAST_WORDS if evidence is _Evidence.EXIT else EXIT_WORD
+            self._decide_by = time.monotonic() + patience
 
     def _on_lost(self, member: _Member, reason: str) -> None:
         member.gone = True

@@ -11,22 +11,27 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark import InheritableThread, SparkContext
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread, SparkContext, SparkStageInfo
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.runtime.cores import own_cores
 from headgate.runtime.deployment import OnExit
 from headgate.spark.failures import explain
+from headgate.spark.quiet import Terminal
 
 #: What a task does: `(payload, index, host)`, host being the address to bind for the other TaskManagers.
 TaskMain = Callable[[bytes, int, str], None]
 
-#: How often the tasks still running are counted once the job is over, seconds.
+#: How often to ask Spark for the job's stages until it knows them, and for their tasks once it is over, seconds.
 _INTERVAL = 0.05
 
 
 class SparkGang:
-    """The running job. It starts when it is made; `on_exit` is called from its own thread."""
+    """The running job. It starts when it is made; `on_exit` is called from its own thread.
+
+    It is over when none of its tasks runs any more: after a failure Spark kills the siblings a little later.
+    """
 
     can_kill = True
 
@@ -35,26 +40,20 @@ class SparkGang:
         self._group = f"headgate-{uuid.uuid4().hex[:12]}"
         self._tasks = tasks
         self._on_exit = on_exit
-        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
-        self._thread.start()
+        self._job = InheritableThread(target=self._run, name=f"{self._group}-job", daemon=True)
+        self._job.start()
+        self._watch = InheritableThread(target=self._watch_tasks, name=self._group, daemon=True)
+        self._watch.start()
 
     def cancel(self) -> None:
         """Tell Spark to end the job, also one that it has not seen yet; returns at once."""
-        if self._thread.is_alive() and self._context._jsc is not None:
+        if self._job.is_alive() and self._context._jsc is not None:
             self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
 
     def join(self, timeout: float) -> bool:
         """Wait until the job and all its tasks have ended, `timeout` seconds at the most; tell whether they have."""
-        deadline = time.monotonic() + timeout
-        self._thread.join(timeout)
-        while not self._thread.is_alive():
-            if self._running_tasks() == 0:
-                return True
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            time.sleep(min(_INTERVAL, left))
-        return False
+        self._watch.join(timeout)
+        return not self._watch.is_alive()
 
     def _run(self) -> None:
         # Both settings are local to the JVM thread that belongs to this one.
@@ -66,14 +65,24 @@ class SparkGang:
         else:
             self._on_exit(None, "")
 
-    def _running_tasks(self) -> int:
-        """Tasks of the job that Spark has not seen the end of: after a failure siblings are killed a little later."""
-        if self._context._jsc is None:
-            return 0
-        tracker = self._context.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+    def _watch_tasks(self) -> None:
+        terminal = Terminal(self._context)
+        while self._job.is_alive() and not self._stages():
+            self._job.join(_INTERVAL)
+        with terminal.without([stage.stageId for stage in self._stages()]):
+            self._job.join()
+            while any(stage.numActiveTasks for stage in self._stages()):
+                time.sleep(_INTERVAL)
+
+    def _stages(self) -> list[SparkStageInfo]:
+        """Those that Spark knows of; none in a session that has been stopped."""
+        try:
+            tracker = self._context.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        except (Py4JError, AttributeError):
+            return []
+        return [stage for stage in stages if stage is not None]
 
 
 def barrier_tasks(spark: SparkSession, main: TaskMain, payload: bytes, count: int, host: str | None) -> DataFrame:
