@@ -38,9 +38,9 @@ class Output:
         self.folder = folder
         self.network = NetworkBufferPool(channels + 1, SIZE, CheckedLocks())
         self.pool = self.network.create_local_pool("out", channels + 1, channels + 1, subpartitions=channels)
-        file = PartitionFile(str(folder), OneAtATime())
+        self.file = PartitionFile(str(folder), OneAtATime())
         self.partition = ResultPartition(
-            "out", channels, self.pool, 1, OneAtATime(), lambda: None, lambda: None, file=file, compress=compress
+            "out", channels, self.pool, 1, OneAtATime(), lambda: None, lambda: None, file=self.file, compress=compress
         )
         self.written = [b""] * channels
 
@@ -120,6 +120,17 @@ def test_nothing_is_read_before_the_end_and_then_once(outputs: list[Output], tmp
     assert told == [1]
     with pytest.raises(ExchangeError, match="is being read already"):
         subpartition.attach(lambda: None)
+
+
+def test_only_full_buffers_and_the_end_are_written_and_no_flush_is(outputs: list[Output], tmp_path: Path) -> None:
+    outputs.append(output := Output(tmp_path, 1, False))
+    output.write(0, bytes(10))
+    output.partition.flush(0)
+    assert output.file.size == 0 and output.pool.in_use == 1
+    output.write(0, bytes(SIZE))
+    assert output.file.size == SIZE and output.pool.in_use == 1, "a segment that is in the file is free again"
+    output.finish()
+    assert output.file.size == 10 + SIZE
 
 
 def test_an_event_needs_no_credit_and_data_do(outputs: list[Output], tmp_path: Path) -> None:

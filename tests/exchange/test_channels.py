@@ -244,6 +244,13 @@ def test_buffers_and_events_come_in_order_and_are_counted(remote: Remote) -> Non
     assert (remote.channel.bytes_in, remote.channel.buffers_in) == (9, 2)
 
 
+def test_a_buffer_without_bytes_tells_its_backlog_as_any_other(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"", backlog=3))
+    assert remote.floating.in_use == 3 and remote.posted == [("credit", remote.number)]
+    assert remote.channel.take_unannounced() == 3
+    assert remote.poll() == b""
+
+
 def test_the_gate_is_told_again_after_it_has_seen_all(remote: Remote) -> None:
     for content in (b"1", b"2", EndOfData()):
         remote.told.clear()

@@ -17,6 +17,7 @@ from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer, Piece
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.messages import DATA_BUFFER, PartitionRequest, encode, encode_buffer_response
+from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
 from headgate.records.arrow import BatchCodec
@@ -66,10 +67,17 @@ def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBuffe
     places = [address_of(segment.view) for segment in run.segments]
     sender.receive(encode(PartitionRequest(0, 0, 0, 5, 10)))
     pieces, buffers = sender.next_frames(16)
-    assert len(buffers) == 2 and len(pieces) == 5, "one header for all"
-    assert [address_of(piece) for piece in pieces[1:4]] == places
-    for buffer in buffers:
-        buffer.recycle()
+    outgoing = Outgoing()
+    outgoing.add(pieces, buffers)
+    write = outgoing.next_write
+    assert len(buffers) == 2 and len(write) == 5, "one header for all"
+    assert [address_of(piece) for piece in write[1:4]] == places
+    taken = len(write[0]) + SEGMENT + 100
+    outgoing.written(taken)
+    assert [address_of(piece) for piece in outgoing.next_write[:2]] == [places[1] + 100, places[2]], (
+        "the rest is a view"
+    )
+    outgoing.written(outgoing.unwritten)
     partition.release()
     pool.destroy()
 
