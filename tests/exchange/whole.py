@@ -1,0 +1,540 @@
+"""A whole exchange on one thread: writers, partitions, channels within a TaskManager and across, gates and inputs.
+
+All parts are real but the sockets: bytes cross in cuts of any size over a wire that holds a limited number of them, and
+what threads tell each other waits until it is delivered. A task has a turn only when it was woken, so a lost word is a
+task that stands still for ever.
+
+Rows are numbered over all writers, and a row's number is its event time. A writer's watermark is the number of the last
+row so far: whatever comes behind it is later.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from headgate.config import FlowControl
+from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
+from headgate.exchange.gate import InputGate
+from headgate.exchange.gathering import Gathering
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingBudget
+from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
+from headgate.exchange.selectors import Broadcast, ChannelSelector, KeyGroups, Rebalance
+from headgate.exchange.subpartition import PipelinedSubpartition
+from headgate.exchange.writer import RecordWriter
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.protocol.credit import BufferManager
+from headgate.protocol.data_plane import new_receiver, new_sender
+from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
+from headgate.protocol.outgoing import Outgoing
+from headgate.protocol.plain_tcp import SharedBuffers
+from headgate.records.arrow import BatchCodec
+from headgate.records.elements import MAX_TIME, MIN_TIME, Watermark, WatermarkStatus
+from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition
+from headgate.runtime.barriers import Part, TaskBarriers
+from headgate.runtime.input import TaskInput
+from tests.exchange.link import OneAtATime
+from tests.memory.conftest import CheckedLocks
+
+SEGMENT = 128
+ALL = 1 << 20
+INTERVAL = 0.2
+CODEC = BatchCodec(pa.schema({"writer": pa.int32(), "n": pa.int64()}))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where the tasks are (TaskManager 0 or 1), and how much of everything there is. Sizes are bytes or segments."""
+
+    mode: FlowControl
+    writers: tuple[int, ...]
+    readers: tuple[int, ...]
+    selector: Literal["key groups", "rebalance", "broadcast"]
+    buffer_timeout: float | Literal["adaptive"]
+    message_size: int = 200
+    exclusive: int = 1
+    floating: int = 2
+    extra: int = 4
+    cap: int = 100
+    overdraft: int = 1
+    limit: int = 1 << 20
+    capacity: int = ALL
+
+
+class Host:
+    """A TaskManager's memory."""
+
+    def __init__(self, shape: Shape) -> None:
+        each = len(shape.writers) * (len(shape.readers) + 1 + shape.extra + shape.overdraft)
+        gates = len(shape.readers) * (len(shape.writers) * shape.exclusive + shape.floating)
+        self.memory = NetworkBufferPool(each + gates, SEGMENT, CheckedLocks())
+        self.budget = PendingBudget(shape.limit)
+
+
+class Wire:
+    """A connection from the writers of one TaskManager to the readers of another."""
+
+    def __init__(self, mode: FlowControl, capacity: int, partitions: list[ResultPartition]) -> None:
+        self.capacity = capacity
+        self.partitions = partitions
+        self.sender = new_sender(mode, self._open_view, lambda receiver: self.data_posts.append(receiver))
+        self.receiver = new_receiver(mode, SEGMENT)
+        self.outgoing = Outgoing()
+        self.to_consumer, self.to_producer = bytearray(), bytearray()
+        self.data_posts: deque[int] = deque()
+        self.credit_posts: deque[int] = deque()
+        self.told_posts: deque[OfChannel] = deque()
+        self.cancel_posts: deque[int] = deque()
+
+    def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
+        subpartition = self.partitions[request.producer].subpartition(request.subpartition)
+        assert isinstance(subpartition, PipelinedSubpartition)
+        subpartition.attach(notify, sends_empty=request.credit == 0)
+        return subpartition
+
+    # ---- what channels say, from their task's thread
+
+    def credit_available(self, receiver: int) -> None:
+        self.credit_posts.append(receiver)
+
+    def tell(self, message: OfChannel) -> None:
+        self.told_posts.append(message)
+
+    def cancel(self, receiver: int) -> None:
+        self.cancel_posts.append(receiver)
+
+    # ---- steps; each returns whether anything moved
+
+    def deliver(self, count: int) -> bool:
+        """The posts that are there, to both ends."""
+        there = bool(self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts)
+        while self.data_posts:
+            self.sender.data_available(self.data_posts.popleft())
+        while self.credit_posts:
+            self.receiver.credit_available(self.credit_posts.popleft())
+        while self.told_posts:
+            self.receiver.tell(self.told_posts.popleft())
+        while self.cancel_posts:
+            self.receiver.cancel(self.cancel_posts.popleft())
+        return there
+
+    def ask(self, count: int) -> bool:
+        self.to_producer += self.receiver.data_to_send()
+        return bool(self.to_producer)
+
+    def hear(self, count: int) -> bool:
+        chunk = bytes(self.to_producer[:count])
+        del self.to_producer[:count]
+        self.sender.receive(chunk)
+        return bool(chunk)
+
+    def frame(self, count: int) -> bool:
+        before = self.outgoing.unwritten
+        if self.outgoing.is_writable:
+            self.outgoing.add(*self.sender.next_frames(min(count, MAX_RUN)))
+        return self.outgoing.unwritten > before
+
+    def write(self, count: int) -> bool:
+        room = max(0, min(count, self.capacity - len(self.to_consumer)))
+        data = b"".join(self.outgoing.next_write)[:room]
+        self.to_consumer += data
+        self.outgoing.written(len(data))
+        return bool(data)
+
+    def read(self, count: int) -> bool:
+        """As one call of the socket would, unless reading is stopped."""
+        chunk, done = bytes(self.to_consumer[:count]), 0
+        places = self.receiver.buffers()
+        for place in places:
+            part = chunk[done : done + len(place)]
+            place[: len(part)] = part
+            done += len(part)
+        del self.to_consumer[:done]
+        if done:
+            self.receiver.received(done)
+            self.receiver.tell_channels()
+        return done > 0
+
+
+class Producer:
+    """A source task: emits numbered rows while its writer is available."""
+
+    def __init__(self, number: int, shape: Shape, host: Host, world: Exchange) -> None:
+        channels = len(shape.readers)
+        self.number = number
+        self.host = host
+        self.woken = True
+        self.pool = host.memory.create_local_pool(
+            f"writer {number}",
+            channels + 1,
+            channels + 1 + shape.extra,
+            subpartitions=channels,
+            max_per_subpartition=shape.cap,
+            max_overdraft=shape.overdraft,
+        )
+        self.partition = ResultPartition(
+            f"writer {number}", channels, self.pool, shape.cap, OneAtATime(), self._wake, self._wake
+        )
+        selectors: dict[str, Callable[[], ChannelSelector]] = {
+            "key groups": lambda: KeyGroups(["n"], channels, 16),
+            "rebalance": lambda: Rebalance(channels, number),
+            "broadcast": lambda: Broadcast(channels),
+        }
+        self.writer = RecordWriter(
+            self.partition,
+            selectors[shape.selector](),
+            CODEC,
+            host.budget,
+            message_size=shape.message_size,
+            buffer_timeout=shape.buffer_timeout,
+            watermark_interval=INTERVAL,
+            clock=lambda: world.now,
+            wait_hard=world.wait_hard,
+        )
+        self.barriers = TaskBarriers(f"writer {number}", [], [self.writer], lambda part: None)
+        self.rows: list[int] = []
+        self.cuts: dict[int, int] = {}  # the last row before each barrier
+        self.watermark = MIN_TIME
+        self.active = True
+        self.is_back = False  # from idleness, and perhaps still behind the others: then it does not hold them back
+        self.ended = False
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    @property
+    def may_emit(self) -> bool:
+        return not self.writer.is_finished and self.writer.is_available
+
+    def finish(self) -> None:
+        """There are no more rows."""
+        self.writer.finish()
+        self.woken = True
+
+    def turn(self, now: float) -> bool:
+        """What a task does when it was woken or its time has come; returns whether anything moved."""
+        before = self.writer.pending_bytes, len(self.writer._due_channels), self.ended
+        if self.writer.deadline is not None and now >= self.writer.deadline:
+            self.writer.on_time(now)
+        if self.woken:
+            self.woken = False
+            if self.writer.drain() and self.writer.is_finished and not self.ended and self.partition.is_settled:
+                self.writer.write_event(EndOfPartition())
+                self.ended = True
+        if self.writer.is_available:
+            self.writer.before_wait()
+        return before != (self.writer.pending_bytes, len(self.writer._due_channels), self.ended)
+
+    def close(self, order: random.Random) -> None:
+        """Cancel the task: what it holds is given back in any order."""
+        steps = [self.writer.close, self.partition.release, self.pool.destroy]
+        order.shuffle(steps)
+        for step in steps:
+            step()
+
+
+class Reader:
+    """A task that only looks, and keeps the books of what it sees."""
+
+    def __init__(self, number: int, shape: Shape, host: Host, world: Exchange) -> None:
+        self.number = number
+        self.host = host
+        self.world = world
+        self.gate = InputGate(self._wake)
+        self.woken = True
+        self.left = False
+        self.seen: list[list[int]] = [[] for _ in shape.writers]
+        self.after: list[int] = [0 for _ in shape.writers]  # rows must be later than the last checkpoint's
+        self.watermark = MIN_TIME
+        self.active = True
+        shared = shape.floating
+        if shape.mode is not FlowControl.CREDIT:
+            shared += len(shape.writers) * shape.exclusive
+        self.pool = host.memory.create_local_pool(f"gate {number}", 1, max(1, shared))
+
+    def start(self, channels: list[InputChannel], shape: Shape) -> None:
+        self.gate.channels = channels
+        self.barriers = TaskBarriers(f"reader {self.number}", [self.gate], [], self._checkpoint)
+        self.gathering = Gathering(self.host.budget, None)
+        self.input = TaskInput([self.gate], [CODEC], shape.message_size, self.barriers, self.gathering)
+
+    def _wake(self) -> None:
+        self.woken = not self.left
+
+    def turn(self, now: float) -> bool:
+        """One element, or what follows from the events that came; returns whether there was anything."""
+        if not self.woken:
+            return False
+        if self.barriers.deadline is not None and self.barriers.deadline <= now:
+            self.barriers.on_time(now)
+        element = self.input.next()
+        if isinstance(element, pa.RecordBatch):
+            self._on_rows(element)
+        elif isinstance(element, Watermark):
+            assert element.time > self.watermark, "event time goes back"
+            self.watermark = element.time
+        elif isinstance(element, WatermarkStatus):
+            assert element.active != self.active, "a status that says nothing new"
+            self.active = element.active
+        elif not self.input.catch_up():
+            self.woken = False
+            if self.input.is_finished:
+                assert self.watermark == MAX_TIME, "the end without the end of time"
+                self.leave()
+            return self.left
+        return True
+
+    def _on_rows(self, batch: pa.RecordBatch) -> None:
+        assert batch.num_rows, "an empty batch"
+        for writer, n in zip(batch["writer"].to_pylist(), batch["n"].to_pylist(), strict=True):
+            seen = self.seen[writer]
+            is_back = self.world.producers[writer].is_back
+            assert is_back or n > self.watermark, f"row {n} behind watermark {self.watermark}"
+            assert not seen or n > seen[-1], "reordered or doubled"
+            assert n > self.after[writer], "a row from before the barrier came behind the checkpoint"
+            seen.append(n)
+
+    def _checkpoint(self, part: Part) -> None:
+        if part["unaligned"] or part["aborted"]:
+            return
+        for producer in self.world.producers:
+            cut = producer.cuts.get(part["checkpoint"])
+            if cut is not None:
+                seen = self.seen[producer.number]
+                assert not seen or seen[-1] <= cut, "a row from behind the barrier came before the checkpoint"
+                self.after[producer.number] = cut
+
+    def leave(self) -> None:
+        """The task takes leave of all its channels, whatever is still to come."""
+        self.left, self.woken = True, False
+        self.gate.release()
+
+    def close(self, order: random.Random) -> None:
+        steps = [self.gate.release, self.pool.destroy]
+        order.shuffle(steps)
+        for step in steps:
+            step()
+
+
+class Exchange:
+    """The tasks of one edge on two TaskManagers, and the connections between these."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.now = 100.0
+        self.rows = 0
+        self.barrier = CheckpointBarrier(1, 0)
+        self.hosts = [Host(shape), Host(shape)]
+        self.producers = [Producer(at, shape, self.hosts[host], self) for at, host in enumerate(shape.writers)]
+        self.partitions = [producer.partition for producer in self.producers]
+        self.wires = {pair: Wire(shape.mode, shape.capacity, self.partitions) for pair in ((0, 1), (1, 0))}
+        self.readers = [Reader(at, shape, self.hosts[host], self) for at, host in enumerate(shape.readers)]
+        for reader in self.readers:
+            reader.start([self._channel(producer, reader) for producer in self.producers], shape)
+            for channel in reader.gate.channels:
+                channel.start()
+
+    def _channel(self, producer: Producer, reader: Reader) -> InputChannel:
+        is_credit = self.shape.mode is FlowControl.CREDIT
+        index, told = producer.number, (reader.gate.notify, reader.gate.notify_priority)
+        source, place = self.shape.writers[producer.number], self.shape.readers[reader.number]
+        if source == place:
+            subpartition = producer.partition.subpartition(reader.number)
+            if is_credit:
+                return LocalInputChannel(index, subpartition, *told)
+            return PlainLocalChannel(index, subpartition, *told, None)
+        wire = self.wires[source, place]
+        address = 0, producer.number, reader.number
+        buffers_of: BuffersOf = partial(SharedBuffers, reader.pool, lock_factory=OneAtATime())
+        if not is_credit:
+            channel: RemoteInputChannel = PlainInputChannel(index, address, buffers_of, *told, wire, None)
+        else:
+            owner, memory = f"channel {index} of {reader.number}", reader.host.memory
+            buffers_of = partial(
+                BufferManager,
+                memory.request_exclusive(self.shape.exclusive, owner),
+                reader.pool,
+                lambda segments: memory.recycle_exclusive(segments, owner),
+                lock_factory=OneAtATime(),
+            )
+            channel = RemoteInputChannel(index, address, buffers_of, *told, wire)
+        wire.receiver.request(channel)
+        return channel
+
+    # ---- what the producers' tasks do
+
+    def emit(self, writer: int, rows: int) -> None:
+        """A batch of so many rows; the caller has looked whether the writer may take it."""
+        producer = self.producers[writer]
+        if not producer.active:
+            self.status(writer, True)
+        numbers = range(self.rows + 1, self.rows + rows + 1)
+        self.rows += rows
+        producer.rows += numbers
+        columns = [pa.array([writer] * rows, pa.int32()), pa.array(numbers, pa.int64())]
+        producer.writer.emit(pa.record_batch(columns, schema=CODEC.schema))
+
+    def watermark(self, writer: int) -> None:
+        producer = self.producers[writer]
+        if producer.active and self.rows > producer.watermark:
+            producer.watermark = self.rows
+            producer.writer.emit_watermark(self.rows)
+
+    def status(self, writer: int, active: bool) -> None:
+        producer = self.producers[writer]
+        if producer.active != active:
+            producer.active = active
+            producer.is_back |= active
+            producer.writer.emit_status(active)
+
+    def inject(self, writer: int, alignment: Alignment) -> None:
+        """The barrier of the checkpoint under way; a new checkpoint begins when all writers have had the last."""
+        behind = [each for each in self.producers if self.barrier.id not in each.cuts and not each.writer.is_finished]
+        if not behind:
+            self.barrier = CheckpointBarrier(self.barrier.id + 1, 0, alignment)
+        producer = self.producers[writer]
+        if self.barrier.id not in producer.cuts and not producer.writer.is_finished:
+            producer.cuts[self.barrier.id] = self.rows
+            producer.barriers.inject(self.barrier)
+            producer.barriers.on_time(self.now)
+
+    def inject_everywhere(self) -> None:
+        """Let the checkpoint under way come to an end."""
+        if any(self.barrier.id in producer.cuts for producer in self.producers):
+            for producer in self.producers:
+                if self.barrier.id not in producer.cuts:
+                    self.inject(producer.number, self.barrier.alignment)
+
+    def wait_hard(self, writer: RecordWriter) -> None:
+        """One input made more output than the budget holds: that task waits, and all others go on."""
+        for producer in self.producers:
+            if producer.writer is not writer and self.barrier.id not in producer.cuts:
+                self.inject(producer.number, self.barrier.alignment)
+        for _ in range(1000):
+            self.settle(lambda producer: producer.writer is not writer)
+            if writer.drain():
+                return
+        raise AssertionError("stuck: readers that go on reading make no room")
+
+    # ---- moving
+
+    def move(self, order: random.Random, steps: int) -> None:
+        """The network threads and tasks, in the order of a seed."""
+        for _ in range(steps):
+            count = order.choice([1, 7, 40, ALL])
+            wire = order.choice(list(self.wires.values()))
+            step: Callable[[int], Any] = order.choice(
+                [wire.deliver, wire.ask, wire.hear, wire.frame, wire.write, wire.read, self._any_turn(order)]
+            )
+            step(count)
+
+    def _any_turn(self, order: random.Random) -> Callable[[int], bool]:
+        task = order.choice([*self.producers, *self.readers])
+        return lambda count: task.turn(self.now)
+
+    def settle(self, has_turns: Callable[[Producer], bool] = lambda producer: True) -> None:
+        """Move all that moves until nothing does."""
+        for _ in range(5000):
+            moved = False
+            for wire in self.wires.values():
+                for step in (wire.deliver, wire.ask, wire.hear, wire.frame, wire.write, wire.read):
+                    moved |= step(ALL)
+            tasks = [*filter(has_turns, self.producers), *(reader for reader in self.readers if not reader.left)]
+            for task in tasks:
+                moved |= task.turn(self.now)
+            if not moved and not any(task.woken for task in tasks):
+                return
+        raise AssertionError("the exchange never comes to rest")
+
+    # ---- laws
+
+    def check(self) -> None:
+        """What holds after every step."""
+        for host in self.hosts:
+            host.memory.validate()
+        for producer in self.producers:
+            producer.writer.validate()
+        for reader in self.readers:
+            reader.gate.validate()
+
+    def rest(self) -> None:
+        """With everything flushed and all barriers in, readers come to see all that was written."""
+        self.inject_everywhere()
+        for producer in self.producers:
+            if not producer.writer.is_finished:
+                if producer.is_back:
+                    self.watermark(producer.number)
+                producer.writer.flush()
+        self.settle()
+        self.now += INTERVAL
+        self.settle()
+        self.now += INTERVAL
+        self.settle()
+        self.check()
+        for producer in self.producers:
+            producer.is_back = False
+            assert not producer.writer._due_channels, "stuck: a writer has something due and nobody is behind"
+            self._check_rows(producer)
+        counting = [producer for producer in self.producers if producer.active and not producer.writer.is_finished]
+        for reader in self.readers:
+            if counting and not reader.left:
+                assert reader.watermark >= min(producer.watermark for producer in counting), "a watermark is lost"
+                assert reader.active, "idle, though a channel is not"
+
+    def _check_rows(self, producer: Producer) -> None:
+        seen = [reader.seen[producer.number] for reader in self.readers]
+        gone = [reader.left and not reader.input.is_finished for reader in self.readers]
+        if self.shape.selector == "broadcast":
+            for each, has_gone in zip(seen, gone, strict=True):
+                assert has_gone or each == producer.rows, f"of {len(producer.rows)} rows {len(each)} were seen"
+            return
+        together = sorted(n for each in seen for n in each)
+        assert len(set(together)) == len(together), "doubled"
+        assert any(gone) or together == producer.rows, f"of {len(producer.rows)} rows {len(together)} were seen"
+
+    # ---- the end
+
+    def run_to_the_end(self) -> None:
+        """Every writer finishes; readers that go on reading must come to the end, and all rows with them."""
+        self.inject_everywhere()
+        for producer in self.producers:
+            if not producer.writer.is_finished:
+                producer.finish()
+        self.settle()
+        assert all(producer.ended for producer in self.producers), "stuck: a writer waits for its readers' word"
+        assert all(reader.left for reader in self.readers), "stuck: a reader waits for the end"
+        for producer in self.producers:
+            self._check_rows(producer)
+            assert producer.partition.is_consumed and not producer.writer.pending_bytes
+        self.settle()
+        for wire in self.wires.values():
+            assert not (wire.to_consumer or wire.to_producer or wire.outgoing.unwritten or wire.sender.has_output)
+        for reader in self.readers:
+            gathered = reader.gathering.memory_bytes, reader.gathering.file_bytes
+            assert not reader.input.is_finished or gathered == (0, 0), "counts messages that are complete"
+
+    def close(self, order: random.Random) -> None:
+        """Cancel whatever runs, its parts in any order. All memory must be back."""
+        steps: list[Callable[[], Any]] = [partial(task.close, order) for task in (*self.producers, *self.readers)]
+        for wire in self.wires.values():
+            steps += [wire.sender.release, wire.outgoing.release, partial(self._cut, wire)]
+        order.shuffle(steps)
+        for step in steps:
+            step()
+        for producer in self.producers:
+            assert not producer.writer.pending_bytes
+        for host in self.hosts:
+            host.memory.validate()
+            assert host.memory.holders() == {}, f"not returned: {host.memory.holders()}"
+            host.memory.close()
+
+    @staticmethod
+    def _cut(wire: Wire) -> None:
+        wire.receiver.fail()
