@@ -49,6 +49,17 @@ def test_every_row_comes_once_whatever_the_cuts(rows: int, batch_rows: int, para
     assert sorted(seen) == list(range(rows))
 
 
+@pytest.mark.parametrize("time", [None, "ts"])
+def test_metadata_of_the_rows_stays_behind(time: str | None) -> None:
+    def noted(start: int, n: int) -> pa.RecordBatch:
+        return squares(start, n).replace_schema_metadata({"start": str(start)})
+
+    source = hg.sources.generate(noted, rows=4, time=time, batch_rows=2)
+    reader = Clock(0.0).reader(source)
+    batches = [reader.read(), reader.read()]
+    assert all(batch is not None and batch.schema.equals(source.schema, check_metadata=True) for batch in batches)
+
+
 def test_schema_and_bounds() -> None:
     source = hg.sources.generate(squares, time="ts")
     assert source.schema == pa.schema({"i": pa.int64(), "square": pa.int64(), "ts": pa.timestamp("us", "UTC")})

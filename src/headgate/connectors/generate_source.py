@@ -31,13 +31,14 @@ class GenerateSource(Source):
             raise ConfigError(f"rate={rate} must be above 0 rows per second; None means as fast as it goes")
         if batch_rows < 1:
             raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
-        self.fn, self.rows, self.rate, self.time = fn, rows, rate, time
+        self.fn, self.rows, self.rate = fn, rows, rate
         self.bounded = rows is not None
         self.block_rows = batch_rows if rate is None else min(batch_rows, max(1, int(rate / 1000)))
         self.made = (_called(fn, 0, 0).schema if schema is None else schema).remove_metadata()
         if time is not None and time in self.made.names:
             raise ConfigError(f"time={time!r}: the function's rows have a column of that name; choose another")
-        self.schema = self.made if time is None else self.made.append(pa.field(time, _TIME_TYPE))
+        self.time_field = None if time is None else pa.field(time, _TIME_TYPE)
+        self.schema = self.made if self.time_field is None else self.made.append(self.time_field)
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's blocks."""
@@ -52,7 +53,7 @@ class GenerateSource(Source):
             )
         if batch.num_rows != n:
             raise UserFunctionError(f"generate: fn({start}, {n}) returned {batch.num_rows} rows, not {n}")
-        return batch
+        return batch if batch.schema.metadata is None else batch.replace_schema_metadata()
 
     def rows_before(self, block: int) -> int:
         """The number of a block's first row."""
@@ -82,8 +83,8 @@ class _GenerateReader(SourceReader):
         first, n = self._first, self._end - self._first
         batch = self._source.make(first, n)
         self._enter(self._block + self._context.parallelism)
-        columns = batch.columns if self._source.time is None else [*batch.columns, self._times(first, n, now)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._source.schema)
+        field = self._source.time_field  # added to the batch, for to ask for its columns costs microseconds each
+        return batch if field is None else batch.append_column(field, self._times(first, n, now))
 
     def next_read(self) -> float | None:
         """When the block's last row is due: a block spans a millisecond at most, or is a single row."""

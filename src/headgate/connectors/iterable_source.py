@@ -88,6 +88,8 @@ def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBa
             return item
         if not item.schema.equals(schema):
             raise SourceError(f"iterable: item {number} has schema ({shown(item.schema)}), not ({shown(schema)})")
+        if item.schema.equals(schema, check_metadata=True):
+            return item
         return pa.RecordBatch.from_arrays(item.columns, schema=schema)
     if not isinstance(item, (list, tuple)) or not all(isinstance(row, dict) for row in item):
         hint = "; use table.to_batches()" if isinstance(item, pa.Table) else ""

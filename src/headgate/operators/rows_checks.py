@@ -46,6 +46,8 @@ def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.R
         must = "a pyarrow RecordBatch, a list of them or None"
         remedy = "; use table.to_batches()" if isinstance(result, pa.Table) else ""
         raise UserFunctionError(f"{name} must return {must}, and returned {type(result).__name__}{remedy}")
+    if result.schema.equals(schema, check_metadata=True) and all(field.nullable for field in schema):
+        return result
     if result.schema.names != schema.names or result.schema.types != schema.types:
         plain = plain_schema(result.schema)
         if plain.names != schema.names or plain.types != schema.types:
