@@ -22,6 +22,7 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.runtime import job, taskmanager
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.jobmaster import JobMaster
+from tests.ending import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:

@@ -11,21 +11,10 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from tests.ending import END, within
 from tests.exchange.test_blocking import open_files
 from tests.exchange.test_gathering import file_size_limit
-from tests.runtime.jobs import (
-    END,
-    NUMBERS,
-    counted,
-    endless,
-    environment,
-    error_of,
-    eventually,
-    files_below,
-    keyed,
-    pids,
-    within,
-)
+from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, eventually, files_below, keyed, pids
 
 
 def batch_environment(folder: Path, processes: bool = False, **options: object) -> hg.StreamEnvironment:
@@ -126,8 +115,8 @@ def test_a_killed_taskmanager_leaves_no_file(tmp_path: Path) -> None:
     keyed(counted(env, 20_000)).select("n").map_batches(wait, schema=NUMBERS).sink_to(hg.sinks.null())
     job = env.execute_async()
     eventually(lambda: job.metrics()["rows_in"] == 20_000, timeout=60)
-    psutil.Process(pids()[1]).kill()
     with within(END):
+        psutil.Process(pids()[1]).kill()
         error = error_of(job)
     assert type(error) is hg.TaskManagerLost and "TaskManager 1" in error.message
     assert os.listdir(tmp_path) == []

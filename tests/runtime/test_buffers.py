@@ -8,7 +8,8 @@ import pytest
 
 import headgate as hg
 from headgate.runtime import job
-from tests.runtime.jobs import END, counted, environment, error_of, keyed, within
+from tests.ending import END, within
+from tests.runtime.jobs import counted, environment, error_of, keyed
 
 
 def test_execute_says_how_many_buffers_are_needed_in_all() -> None:

@@ -15,7 +15,8 @@ from headgate.runtime.data_links import DataLinks
 from headgate.runtime.ends import Ends
 from headgate.runtime.taskmanager import TaskManager
 from tests.conftest import WatchedPool
-from tests.runtime.jobs import END, NUMBERS, counted, environment, error_of, keyed, within
+from tests.ending import END, within
+from tests.runtime.jobs import NUMBERS, counted, environment, error_of, keyed
 
 
 def broken(*_: Any, **__: Any) -> Any:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from tests.ending import END, within
 from tests.runtime.jobs import (
-    END,
     NUMBERS,
     counted,
     endless,
@@ -24,7 +24,6 @@ from tests.runtime.jobs import (
     keyed,
     numbers,
     wait_until_running,
-    within,
 )
 
 
@@ -125,8 +124,9 @@ def test_waiters_hear_of_it() -> None:
     wait_until_running(job)
     with ThreadPoolExecutor(2) as threads:
         waiters = [threads.submit(job.wait) for _ in range(2)]
-        job.cancel()
-        assert [type(waiter.exception(END)) for waiter in waiters] == [hg.JobCancelled, hg.JobCancelled]
+        with within(END):
+            job.cancel()
+            assert [type(waiter.exception(60)) for waiter in waiters] == [hg.JobCancelled, hg.JobCancelled]
 
 
 def test_from_a_function_of_the_job_itself() -> None:

@@ -13,7 +13,8 @@ import threading
 import pytest
 
 import headgate as hg
-from tests.runtime.jobs import END, endless, environment, error_of, keyed, pids, within
+from tests.ending import END, within
+from tests.runtime.jobs import endless, environment, error_of, keyed, pids
 
 #: A process that is stopped before it registers is given up after this, one that is stopped later after the heartbeat.
 REGISTRATION, HEARTBEAT = 10.0, 5.0

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from tests.runtime.jobs import END, NUMBERS, counted, endless, environment, error_of, keyed, within
+from tests.ending import END, within
+from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, keyed
 
 
 def failure(env: hg.StreamEnvironment, stream: hg.DataStream) -> hg.HeadgateError:

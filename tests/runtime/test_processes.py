@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from tests.ending import END, within
 from tests.runtime.jobs import (
-    END,
     NUMBERS,
     counted,
     endless,
@@ -24,7 +24,6 @@ from tests.runtime.jobs import (
     keyed,
     pids,
     wait_until_running,
-    within,
 )
 
 

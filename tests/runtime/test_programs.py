@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.runtime.jobs import END, files_below, within
+from tests.ending import END, within
+from tests.runtime.jobs import files_below
 
 ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 #: Tells when it runs, then reads rows without end.
@@ -64,7 +65,8 @@ def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> Non
     children = psutil.Process(driver.pid).children()
     assert len(children) == 2
     driver.kill()
-    _, left = psutil.wait_procs(children, timeout=END)
+    with within(END):
+        _, left = psutil.wait_procs(children, timeout=60)
     assert left == []
 
 

@@ -14,7 +14,8 @@ import pytest
 import headgate as hg
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from tests.conftest import WatchedPool
-from tests.runtime.jobs import END, NUMBERS, endless, environment, error_of, eventually, keyed, pids, within
+from tests.ending import END, within
+from tests.runtime.jobs import NUMBERS, endless, environment, error_of, eventually, keyed, pids
 
 
 class Trap:

@@ -16,13 +16,11 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 from headgate.runtime import jobmaster
+from tests.ending import END, within
 from tests.spark.conftest import MASTERS
 
 pytestmark = pytest.mark.timeout(300)
 
-#: What a job may take from a loss or a cancel until nothing of it is left, seconds: the five that are promised, and
-#: what a machine with too much to do takes besides.
-OVER_WITHIN = 20.0
 KEYS = 10
 Start = Callable[..., hg.JobHandle]
 ROWS = 100_000
@@ -80,14 +78,6 @@ def processes(folder: Path) -> list[psutil.Process]:
     return [psutil.Process(pid) for pid in found]
 
 
-@pytest.fixture
-def ends_in_time() -> Iterator[Callable[[], None]]:
-    """Call it when the end is brought about; the test must then be through within OVER_WITHIN."""
-    began: list[float] = []
-    yield lambda: began.append(time.monotonic())
-    assert time.monotonic() - began[0] < OVER_WITHIN
-
-
 def assert_gone(workers: list[psutil.Process]) -> None:
     for worker in workers:
         assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
@@ -139,38 +129,36 @@ def whereabouts() -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     return here
 
 
-def test_a_cancelled_job_is_over(endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]) -> None:
+def test_a_cancelled_job_is_over(endless: Start, tmp_path: Path) -> None:
     job = endless()
     processes(tmp_path)
-    ends_in_time()
-    job.cancel()
+    with within(END):
+        job.cancel()
     assert job.status() == "CANCELLED"
     with pytest.raises(hg.JobCancelled):
         job.wait(0)
 
 
-def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]) -> None:
+def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
-    ends_in_time()
-    workers[0].kill()
     why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Python worker process died"
-    with pytest.raises(hg.TaskManagerLost, match=why):
-        job.wait(OVER_WITHIN)
+    with within(END), pytest.raises(hg.TaskManagerLost, match=why):
+        workers[0].kill()
+        job.wait(60)
     assert_gone(workers[:1])
 
 
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
-def test_a_killed_executor_is_named(endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]) -> None:
+def test_a_killed_executor_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
     executor = workers[0].parent().parent()  # type: ignore[union-attr]  # a worker's parent is PySpark's daemon
     assert executor is not None
-    ends_in_time()
-    os.kill(executor.pid, signal.SIGKILL)
     why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Spark executor was lost"
-    with pytest.raises(hg.TaskManagerLost, match=why):
-        job.wait(OVER_WITHIN)
+    with within(END), pytest.raises(hg.TaskManagerLost, match=why):
+        os.kill(executor.pid, signal.SIGKILL)
+        job.wait(60)
     assert_gone(workers[:1])
 
 
@@ -184,9 +172,7 @@ def test_a_function_that_raises_is_named(endless: Start) -> None:
 
 
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)
-def test_the_process_of_a_function_that_hangs_is_killed(
-    endless: Start, tmp_path: Path, ends_in_time: Callable[[], None]
-) -> None:
+def test_the_process_of_a_function_that_hangs_is_killed(endless: Start, tmp_path: Path) -> None:
     def hangs(folder: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         import os
         import threading
@@ -197,8 +183,8 @@ def test_the_process_of_a_function_that_hangs_is_killed(
 
     job = endless(partial(hangs, str(tmp_path)))
     workers = processes(tmp_path)
-    ends_in_time()
-    job.cancel()
+    with within(END):
+        job.cancel()
     with pytest.raises(hg.JobCancelled, match=r"function of map_batches\[\d\].* did not return .* process was killed"):
         job.wait(0)
     assert_gone(workers)

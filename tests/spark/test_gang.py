@@ -15,8 +15,7 @@ from headgate.spark.slots import wait_for_slots
 
 pytestmark = pytest.mark.timeout(300)
 
-#: What a job may take from a loss or a cancel until nothing of it is left, seconds: the five that are promised, and
-#: what a machine with too much to do takes besides.
+#: What Spark may take to end a gang of stand-ins, seconds. They do not listen, so it has to kill each, at its own pace.
 OVER_WITHIN = 20.0
 
 
