@@ -11,7 +11,7 @@ import pytest
 
 import headgate as hg
 from tests.ending import END, within
-from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, keyed
+from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, keyed, numbers
 
 
 def failure(env: hg.StreamEnvironment, stream: hg.DataStream) -> hg.HeadgateError:
@@ -182,6 +182,10 @@ def test_wrong_columns_and_options_are_told_where_they_are_written() -> None:
         counted(env).filter("m > 1")
     with pytest.raises(hg.ConfigError, match="unknown option 'buffer_size'"):
         hg.Config(buffer_size=1)
+    with pytest.raises(TypeError, match="'schema'"):
+        counted(env).map_batches(raising)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'buffer_size'"):
+        hg.sources.generate(numbers, buffer_size=1)  # type: ignore[call-arg]
 
 
 def test_an_operator_that_fails_in_open(tmp_path: Path, processes: bool) -> None:
