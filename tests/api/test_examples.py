@@ -33,8 +33,10 @@ LAST_LINES = {
 }
 
 
-def test_every_example_is_tested() -> None:
+def test_every_example_is_tested_and_listed() -> None:
     assert sorted(LAST_LINES) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+    listed = re.findall(r"^\| \[(\S+)\]\((\S+)\) \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == [(name, name) for name in sorted(LAST_LINES)]
 
 
 def _public(kind: type) -> list[str]:
