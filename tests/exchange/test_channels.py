@@ -42,7 +42,7 @@ from headgate.records.events import (
 )
 from headgate.records.task_event import TaskEvent
 from tests.exchange.link import OneAtATime, write_bytes
-from tests.memory.conftest import CheckedLocks
+from tests.memory.conftest import CheckedLocks, request_one
 
 SIZE = 8
 
@@ -259,7 +259,7 @@ def test_the_gate_is_told_again_after_it_has_seen_all(remote: Remote) -> None:
 
 
 def test_credit_comes_back_when_a_buffer_is_consumed_not_when_it_is_received(remote: Remote) -> None:
-    held = [remote.floating.request() for _ in range(3)]
+    held = [request_one(remote.floating) for _ in range(3)]
     remote.arrive(remote.frame(b"1"))
     assert remote.posted == [] and remote.channel.take_unannounced() == 0
     remote.poll()

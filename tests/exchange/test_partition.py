@@ -16,7 +16,7 @@ from headgate.records.events import EndOfData, EndOfPartition
 from headgate.records.spanning import SpanningSerializer
 from tests.exchange.link import OneAtATime, write_bytes
 from tests.exchange.rig import poll_one
-from tests.memory.conftest import CheckedLocks
+from tests.memory.conftest import CheckedLocks, request_one
 
 SIZE = 8
 
@@ -210,7 +210,7 @@ def test_a_want_of_one_channel_outlives_the_luck_of_another(make: MakeOutput) ->
     """Channel 0 is at its cap and wants a segment; channel 1 finds one only at its second look."""
     output = make(channels=2, segments=4, cap=2)
     assert output.write(0, bytes(3 * SIZE)) == 2 * SIZE
-    with patch.object(LocalBufferPool, "request_many", autospec=True, side_effect=[[], [output.pool.request(1)]]):
+    with patch.object(LocalBufferPool, "request_many", autospec=True, side_effect=[[], [request_one(output.pool, 1)]]):
         assert output.write(1, bytes(SIZE)) == SIZE
     output.poll(0).recycle()
     assert output.wakes == 1

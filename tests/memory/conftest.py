@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.segment import MemorySegment
+
 
 class CheckedLocks:
     """Makes the locks of one NetworkBufferPool: first its factory lock, then its queue lock, then local ones.
@@ -37,6 +40,12 @@ class _CheckedLock:
 
     def __exit__(self, *_: object) -> None:
         self._locks.held.remove(self._rank)
+
+
+def request_one(pool: LocalBufferPool, subpartition: int = 0) -> MemorySegment | None:
+    """A segment, one of the overdraft if need be, or None."""
+    segments = pool.request_many(1, subpartition, overdraft=True)
+    return segments[0] if segments else None
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.redistribution import Claim, shares
 from headgate.memory.segment import MemorySegment
-from tests.memory.conftest import CheckedLocks
+from tests.memory.conftest import CheckedLocks, request_one
 
 INDEX = st.integers(0, 50)
 SMALL = st.integers(0, 4)
@@ -157,7 +157,7 @@ class PoolMachine(RuleBasedStateMachine):
         globally_free = self.network.free_segments
         subpartition %= owner.subpartitions
         owner.acted = True
-        segment = pool.request(subpartition)
+        segment = request_one(pool, subpartition)
         if segment is not None:
             owner.used.append((segment, subpartition))
         if promised:
@@ -224,7 +224,7 @@ class PoolMachine(RuleBasedStateMachine):
         owner.pool.destroy()
         assert not owner.waiting, "listeners do not know that their pool is gone"
         try:
-            owner.pool.request()
+            request_one(owner.pool)
         except ExchangeError:
             return
         raise AssertionError("a destroyed pool gave a segment")
@@ -282,7 +282,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert owner.pool.available, "stuck: everything was returned, and still nothing is available"
         for owner in self.live:
             for _ in range(owner.claim.required):
-                segment = owner.pool.request()
+                segment = request_one(owner.pool)
                 assert segment is not None and owner.pool.requested <= owner.pool.size, "a promise was not kept"
                 owner.used.append((segment, 0))
         for owner in self.live:

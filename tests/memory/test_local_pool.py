@@ -8,7 +8,7 @@ from headgate.errors import ExchangeError
 from headgate.memory.local_pool import Listener, LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
-from tests.memory.conftest import CheckedLocks
+from tests.memory.conftest import CheckedLocks, request_one
 
 
 class Owner:
@@ -25,7 +25,7 @@ class Owner:
 
 
 def take(pool: LocalBufferPool, count: int, subpartition: int = 0) -> list[MemorySegment]:
-    segments = [pool.request(subpartition) for _ in range(count)]
+    segments = [request_one(pool, subpartition) for _ in range(count)]
     assert None not in segments
     return [segment for segment in segments if segment is not None]
 
@@ -43,7 +43,7 @@ def test_the_last_segment_of_the_share_ends_availability_and_its_return_restores
     owner = Owner(pool, locks)
     segments = take(pool, 2)
     assert not pool.available
-    assert pool.request() is None
+    assert request_one(pool) is None
     pool.recycle(segments[0])
     pool.recycle(segments[1])
     assert (pool.available, owner.calls, pool.in_use, pool.free) == (True, 1, 0, 2)
@@ -55,7 +55,7 @@ def test_overdraft_is_bounded_and_goes_back_to_the_global_pool_first(locks: Chec
     pool = network.create_local_pool("out", 2, 2, max_overdraft=3)
     owner = Owner(pool, locks)
     segments = take(pool, 5)
-    assert pool.request() is None
+    assert request_one(pool) is None
     assert (pool.requested, network.free_segments, pool.available) == (5, 5, False)
     for segment in segments[:3]:
         pool.recycle(segment)
@@ -69,7 +69,7 @@ def test_overdraft_needs_a_free_segment_in_the_global_pool(locks: CheckedLocks) 
     network = NetworkBufferPool(3, 512, locks)
     pool = network.create_local_pool("out", 2, 2, max_overdraft=5)
     take(pool, 3)
-    assert pool.request() is None
+    assert request_one(pool) is None
     network.validate()
 
 
@@ -91,7 +91,7 @@ def test_a_subpartition_at_its_cap_ends_availability_but_is_still_served(locks: 
 def test_two_subpartitions_at_their_cap_must_both_come_down(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
     pool = network.create_local_pool("out", 2, 10, subpartitions=2, max_per_subpartition=1)
-    zero, one = pool.request(0), pool.request(1)
+    zero, one = request_one(pool, 0), request_one(pool, 1)
     assert zero is not None and one is not None
     pool.recycle(zero, 0)
     assert not pool.available
@@ -140,7 +140,7 @@ def test_a_share_is_filled_as_other_pools_return_segments(locks: CheckedLocks) -
     segments = take(greedy, 4)
     late = network.create_local_pool("late", 2, 2)
     owner = Owner(late, locks)
-    assert (late.available, late.request(), greedy.size) == (False, None, 2)
+    assert (late.available, request_one(late), greedy.size) == (False, None, 2)
     greedy.recycle(segments[0])
     assert (late.available, late.free, owner.calls, greedy.requested) == (True, 1, 1, 3)
     greedy.recycle(segments[1])
@@ -236,7 +236,7 @@ def test_destruction_tells_those_who_wait_and_takes_late_returns_to_the_global_p
     pool.destroy()
     assert (heard, owner.calls, pool.available) == ([None], 1, True)
     with pytest.raises(ExchangeError, match=r"gate of join\[1\] asked for a buffer after its pool was destroyed"):
-        pool.request()
+        request_one(pool)
     assert not pool.add_listener(lambda segment: True)
     assert network.holders() == {"gate of join[1]": 2}
     network.validate()

@@ -11,7 +11,7 @@ from headgate.errors import ExchangeError, InsufficientBuffers
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
-from tests.memory.conftest import CheckedLocks
+from tests.memory.conftest import CheckedLocks, request_one
 
 
 def test_too_few_buffers_fails_at_creation_and_says_what_to_change(locks: CheckedLocks) -> None:
@@ -64,7 +64,7 @@ def test_requested_usage_is_what_all_could_use(locks: CheckedLocks) -> None:
 def test_exclusive_segments_are_given_at_once_or_not_at_all(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(6, 512, locks)
     pool = network.create_local_pool("out", 1, 6)
-    borrowed = [pool.request() for _ in range(5)]
+    borrowed = [request_one(pool) for _ in range(5)]
     with pytest.raises(InsufficientBuffers, match="out': 3}; ask again when they have been recycled"):
         network.request_exclusive(4, "in")
     assert (network.holders(), pool.size) == ({"out": 6}, 6)
@@ -104,7 +104,7 @@ def test_closing_too_early_names_who_holds_what(locks: CheckedLocks) -> None:
 def test_a_pool_that_was_not_destroyed_is_named_even_if_it_holds_nothing(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(2, 512, locks)
     greedy = network.create_local_pool("greedy", 1, 2)
-    segments = [greedy.request(), greedy.request()]
+    segments = [request_one(greedy), request_one(greedy)]
     network.create_local_pool("forgotten", 1, 1)
     for segment in segments:
         assert segment is not None
@@ -132,7 +132,7 @@ class Channel:
     def on_backlog(self, backlog: int) -> None:
         self.required = backlog + 2
         while len(self.buffers) < self.required:
-            segment = self.pool.request()
+            segment = request_one(self.pool)
             if segment is None:
                 assert self.pool.add_listener(self.offered)
                 return
@@ -152,7 +152,7 @@ def test_floating_buffers_are_shared_fairly_between_channels(locks: CheckedLocks
     network = NetworkBufferPool(12, 512, locks)
     pool = network.create_local_pool("floating", 3, 3)
     channels = [Channel(network, pool, f"channel {index}") for index in range(3)]
-    used = [pool.request() for _ in range(3)]
+    used = [request_one(pool) for _ in range(3)]
     for channel in channels:
         channel.on_backlog(8)
     assert [len(channel.buffers) for channel in channels] == [2, 2, 2]
@@ -175,7 +175,7 @@ def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() 
                 segments: list[MemorySegment] = []
                 while len(segments) < 2:
                     wake.clear()
-                    segment = pool.request(subpartition)
+                    segment = request_one(pool, subpartition)
                     if segment is not None:
                         segments.append(segment)
                     elif segments:

@@ -10,7 +10,7 @@ from headgate.errors import ExchangeError
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import MAX_CREDIT, BufferManager, SenderCredit
-from tests.memory.conftest import CheckedLocks
+from tests.memory.conftest import CheckedLocks, request_one
 
 
 class NoLock:
@@ -126,7 +126,7 @@ def test_the_initial_credit_is_the_exclusive_buffers_and_is_not_announced_again(
 
 
 def test_receiving_brings_no_credit_but_for_floating_buffers(side: Side) -> None:
-    others = [side.pool.request() for _ in range(3)]
+    others = [request_one(side.pool) for _ in range(3)]
     side.receive(side.one)
     side.receive(side.one)
     assert (side.one.free, side.one.take_unannounced()) == (0, 0)

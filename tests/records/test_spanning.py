@@ -57,6 +57,12 @@ def assert_same(got: list[Element], wanted: list[Element]) -> None:
             assert one == other
 
 
+def assert_is_between_elements(deserializer: SpanningDeserializer) -> None:
+    """What comes next is read from its first byte on."""
+    assert not deserializer.gathering
+    assert feed(deserializer, bytes_of([Watermark(7)])) == [Watermark(7)]
+
+
 @settings(deadline=None)
 @given(st.lists(ELEMENT, max_size=6), st.data())
 def test_any_elements_cut_anywhere_are_the_same_elements(elements: list[Element], data: st.DataObject) -> None:
@@ -66,7 +72,7 @@ def test_any_elements_cut_anywhere_are_the_same_elements(elements: list[Element]
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         got += feed(deserializer, stream[start:end])
     assert_same(got, elements)
-    assert deserializer.is_between_elements and not deserializer.gathering
+    assert_is_between_elements(deserializer)
 
 
 MIXED: list[Element] = [
@@ -96,16 +102,16 @@ def test_runs_of_segments_of_any_one_size(size: int, run: int) -> None:
         part = stream[at : at + size * run]
         got += deserializer.feed(part[start : start + size] for start in range(0, len(part), size))
     assert_same(got, MIXED * 2)
-    assert deserializer.is_between_elements and not deserializer.gathering
+    assert_is_between_elements(deserializer)
 
 
 def test_an_element_comes_with_its_last_byte_and_not_before() -> None:
     for element in MIXED:
         stream = bytes_of([element])
         deserializer = SpanningDeserializer(CODEC)
-        assert feed(deserializer, stream[:-1]) == [] and not deserializer.is_between_elements
+        assert feed(deserializer, stream[:-1]) == []
         assert_same(feed(deserializer, stream[-1:]), [element])
-        assert deserializer.is_between_elements
+        assert_is_between_elements(deserializer)
 
 
 def test_many_elements_in_one_buffer() -> None:
@@ -172,7 +178,7 @@ def test_damage_within_a_batch_is_an_error_and_never_a_wrong_row(at: int) -> Non
     except ExchangeError:
         pass
     else:
-        assert not deserializer.is_between_elements, "a longer length waits for more; the stream ends in the middle"
+        assert deserializer.gathering, "a longer length waits for more; the stream ends in the middle"
     assert got == []
 
 

@@ -103,29 +103,12 @@ class LocalBufferPool:
         """Segments in use for this subpartition."""
         return self._counts[subpartition]
 
-    def request(self, subpartition: int = 0) -> MemorySegment | None:
-        """A segment, or None. Never waits. Raises ExchangeError once the pool is destroyed.
-
-        When all of the pool's share is in use, up to `max_overdraft` more come straight from the global pool.
-        """
-        with self._lock:
-            count = self._counts[subpartition] + 1
-            free = self._free
-            segment = free.pop() if free else self._overdraw()
-            if segment is None:
-                return None
-            self._counts[subpartition] = count
-            if count == self._cap:
-                self._capped += 1
-            if not free:
-                ahead = self._fetch()
-                if ahead is not None:
-                    free.append(ahead)
-            self.available = bool(free) and not self._capped
-            return segment
-
     def request_many(self, count: int, subpartition: int = 0, *, overdraft: bool = False) -> list[MemorySegment]:
-        """Up to `count` segments, as that many calls of `request` give; beyond the share only with `overdraft`."""
+        """Up to `count` segments. Never waits. Raises ExchangeError once the pool is destroyed.
+
+        With `overdraft`, when all of the pool's share is in use, up to `max_overdraft` more come straight from the
+        global pool.
+        """
         segments: list[MemorySegment] = []
         if count <= 0:
             return segments
@@ -247,7 +230,7 @@ class LocalBufferPool:
 
     # ---- inside
 
-    def _overdraw(self, allowed: bool = True) -> MemorySegment | None:
+    def _overdraw(self, allowed: bool) -> MemorySegment | None:
         if self._destroyed:
             raise ExchangeError(f"{self.owner} asked for a buffer after its pool was destroyed")
         if not (allowed and self.size <= self.requested < self.size + self._max_overdraft):

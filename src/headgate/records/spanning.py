@@ -165,10 +165,6 @@ class SpanningDeserializer:
         """Bytes of memory or file held by an element that is not yet complete."""
         return len(self._body) if self._body is not None else 0
 
-    @property
-    def is_between_elements(self) -> bool:
-        return self._body is None and not self._head
-
     def feed(self, views: Iterable[memoryview]) -> list[Element]:
         """Copy out all of the views, one behind the other; returns the elements they complete."""
         elements: list[Element] = []
