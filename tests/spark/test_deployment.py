@@ -191,6 +191,28 @@ def test_the_process_of_a_function_that_hangs_is_killed(endless: Start, tmp_path
 
 
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)
+def test_a_process_that_cannot_say_that_it_hangs_is_given_up(endless: Start, tmp_path: Path) -> None:
+    """Its function holds the interpreter's lock. Spark kills it in its own time, which nobody waits for."""
+
+    def holds(folder: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import ctypes
+        import os
+
+        open(f"{folder}/{os.getpid()}", "w").close()
+        ctypes.PyDLL(None).sleep(600)
+        return batch
+
+    job = endless(partial(holds, str(tmp_path)))
+    workers = processes(tmp_path)
+    with within(END):
+        job.cancel()
+    with pytest.raises(hg.JobCancelled, match=rf"TaskManager \d \(process {workers[0].pid} .* and was killed\)"):
+        job.wait(0)
+    _, left = psutil.wait_procs(workers, timeout=60)
+    assert left == []
+
+
+@pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_rows_come_from_and_go_to_dataframes(spark: SparkSession) -> None:
     names = spark.createDataFrame([(0, "none"), (7, "seven")], "key long, name string")
     env = hg.StreamEnvironment(spark, parallelism=2, config=PATIENT)

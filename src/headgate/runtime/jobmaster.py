@@ -38,8 +38,10 @@ log = logging.getLogger(__name__)
 END_TIMEOUT = 3.0
 #: How long TaskManagers of a failed job that have said goodbye may take to be gone.
 LEAVE_TIMEOUT = 1.0
-#: How long the platform has to end what it was asked to end by force.
-FORCE_TIMEOUT = 2.0
+#: From the order to end until not even the effect of force is waited for: Spark takes up to four seconds to kill.
+OVER_TIMEOUT = 4.5
+#: What force is given at the least.
+FORCE_TIMEOUT = 1.0
 #: How long the platform's word on why a TaskManager is gone is waited for, once its connection is closed. An exit code
 #: is there at once; Spark takes up to a second for an executor.
 EXIT_WORD = 1.5
@@ -346,12 +348,13 @@ class JobMaster:
         """Tell all TaskManagers, wait for them, use force where that does not help, and let go of everything."""
         self._last_word = {"type": "close" if self.error is None else "cancel"}
         self._tell(self._last_word)
-        deadline = time.monotonic() + END_TIMEOUT
+        began = time.monotonic()
+        deadline = began + END_TIMEOUT
         while (deaf := self._still_linked()) and time.monotonic() < deadline:
             self._next_event(deadline)
         if not self._await_gang(self._patience(deaf)):
             self._gang.cancel()
-            self._await_gang(FORCE_TIMEOUT)
+            self._await_gang(max(began + OVER_TIMEOUT - time.monotonic(), FORCE_TIMEOUT))
         self._network.stop(_NETWORK_TIMEOUT)
         self._handle_waiting_events()
         self._late_rows.look(self.metrics, ended=True)
