@@ -62,6 +62,19 @@ REPORTS: dict[str, Callable[[bool], Experiment]] = {
 }
 
 
+def test_what_is_measured_is_what_the_proofs_speak_of() -> None:
+    """The loads and sizes; the numbers themselves are in the tests of each verdict."""
+    for times in (isolation.FULL, isolation.QUICK):
+        assert isolation.SHARE == 0.5 and times.settling == 1.0 and times.stalled > 0
+    assert sizing.DEFAULT == 2 + 8 and sizing.FITS < sizing.DEFAULT < sizing.EXCEEDS
+    many = Config(**cost.SIZES[cost.MANY])
+    assert many.buffers_per_channel + many.floating_buffers_per_gate == 64 and cost.SIZES[cost.DEFAULT] == {}
+    assert list(buffer_timeout.TIMEOUTS.values()) == [0.0, 0.001, 0.01, 0.1, "adaptive"]
+    assert buffer_timeout.FANS == {1: (1, 1), 10: (2, 5), 100: (4, 25), 1000: (4, 250)}
+    assert all(writers * gates == channels for channels, (writers, gates) in buffer_timeout.FANS.items())
+    assert buffer_timeout.LOAD == 0.1
+
+
 def test_every_experiment_is_here() -> None:
     assert list(REPORTS) == list(EXPERIMENTS)
 
