@@ -39,7 +39,7 @@ END_TIMEOUT = 3.0
 #: How long TaskManagers of a failed job that have said goodbye may take to be gone.
 LEAVE_TIMEOUT = 1.0
 #: From the order to end until not even the effect of force is waited for: Spark takes up to four seconds to kill.
-OVER_TIMEOUT = 4.5
+OVER_TIMEOUT = 4.0
 #: What force is given at the least.
 FORCE_TIMEOUT = 1.0
 #: How long the platform's word on why a TaskManager is gone is waited for, once its connection is closed. An exit code
