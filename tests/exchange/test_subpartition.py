@@ -703,6 +703,15 @@ def test_a_writer_is_told_once_when_the_reader_has_taken_the_last() -> None:
     assert hunger.told == 1, "it did not ask again"
 
 
+def test_a_reader_is_starved_when_a_barrier_that_overtook_was_the_last_there_was() -> None:
+    queue = Queue()
+    hunger = Hunger(queue)
+    queue.subpartition.overtake(PRIORITY)
+    assert not queue.subpartition.is_starved(tell=True)
+    assert queue.subpartition.poll_priority() == PRIORITY
+    assert hunger.told == 1
+
+
 def test_a_reader_without_credit_is_not_starved_until_it_has_some() -> None:
     queue = Queue()
     hunger = Hunger(queue)

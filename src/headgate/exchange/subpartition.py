@@ -299,6 +299,9 @@ class PipelinedSubpartition:
             if not self._queue:
                 self._flush_requested = False
             self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+            starved = self._hunger()
+        if starved:
+            self.on_starved()
         assert isinstance(head.event, CheckpointBarrier)
         return head.event
 
