@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import headgate as hg
-from headgate.bench.keyed_job import BATCH_ROWS, keyed_environment
+from headgate.bench.keyed_job import keyed_environment
 from headgate.bench.rows import keyed_rows, pair_keyed_rows, string_keyed_rows
 from headgate.errors import HeadgateError
 
@@ -51,7 +51,7 @@ class KeyedRun:
 def run_keyed(kind: KeyKind, keys: int, rows: int) -> KeyedRun:
     """One-second sums and counts of so many keys over so many rows at full speed. Raises the job's error."""
     environment = keyed_environment()
-    source = hg.sources.generate(partial(kind.rows, keys=keys), rows=rows, time="ts", batch_rows=BATCH_ROWS)
+    source = hg.sources.generate(partial(kind.rows, keys=keys), rows=rows, time="ts")
     stream = environment.from_source(source, watermark=hg.Watermark("ts")).key_by(*kind.columns)
     sums = stream.window(hg.tumble("1 s")).aggregate(total=hg.sum("value"), rows=hg.count())
     sums.sink_to(hg.sinks.null())
