@@ -81,6 +81,14 @@ def test_a_block_is_a_millisecond_at_most(rate: float | None, block: int) -> Non
     assert [reader.read().num_rows for _ in range(3)] == [block] * 3
 
 
+@pytest.mark.parametrize(("batch_time", "block"), [("2 ms", 8000), (0.0005, 2000), ("1 s", 8192), ("1 us", 4)])
+def test_a_block_spans_the_time_asked_for(batch_time: str | float, block: int) -> None:
+    reader = Clock(1e6).reader(hg.sources.generate(squares, rate=4e6, batch_time=batch_time))
+    assert [reader.read().num_rows for _ in range(3)] == [block] * 3
+    whole = Clock(1e6).reader(hg.sources.generate(squares, batch_time=batch_time))  # without a rate no time is asked
+    assert whole.read().num_rows == 8192
+
+
 def test_a_block_comes_when_its_last_row_is_due_and_never_before() -> None:
     clock = Clock(999.0)
     reader = clock.reader(hg.sources.generate(squares, rate=4000, rows=10, time="ts"))  # blocks of 4: 1 ms
@@ -166,6 +174,8 @@ def test_a_function_that_breaks_the_rules(fn: Any, message: str) -> None:
         ({"rate": 0}, "rate=0 must be above 0 rows per second"),
         ({"rate": float("inf")}, "rate=inf must be above 0"),
         ({"batch_rows": 0}, "batch_rows=0 must be at least 1"),
+        ({"batch_time": 0}, "batch_time is 0 us; it must be at least 1 us"),
+        ({"batch_time": "soon"}, "'soon' is not a duration"),
         ({"time": "i"}, "time='i': the function's rows have a column of that name"),
     ],
 )

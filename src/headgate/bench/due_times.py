@@ -37,7 +37,9 @@ class DueTimes(Operator):
     def process(self, batch: pa.RecordBatch) -> None:
         late = round(time.time() * 1e6) - raw_values(batch.column(self._column)).view(np.int64)
         late >>= _STEP_BITS
-        counts = np.bincount(np.clip(late, 0, _STEPS, out=late))
+        if late.min() < 0 or late.max() > _STEPS:
+            np.clip(late, 0, _STEPS, out=late)
+        counts = np.bincount(late)
         self._counts[: len(counts)] += counts
         self._inner.process(batch)
 

@@ -15,12 +15,15 @@ from headgate.bench.rows import keyed_rows
 from headgate.errors import HeadgateError
 
 PARALLELISM = 2
-#: The one choice of ours: small enough for the latency target, large enough for messages to fill at full rate.
-BUFFER_TIMEOUT = "2 ms"
+#: Flush each batch: a batch is nearly a message at full rate, and when paced there is nothing worth waiting for.
+BUFFER_TIMEOUT = "0 ms"
+#: Of a paced source: each batch costs about the same, however small it is, so fewer leave more time.
+BATCH_TIME = "1.5 ms"
 #: A row on the wire: key, value and time.
 ROW_BYTES = 24
 
-SETTINGS = {"parallelism": PARALLELISM, "processes": PARALLELISM, "buffer_timeout": BUFFER_TIMEOUT, "keys": 1000}
+SETTINGS = {"parallelism": PARALLELISM, "processes": PARALLELISM, "buffer_timeout": BUFFER_TIMEOUT,
+            "batch_time": BATCH_TIME, "keys": 1000}  # fmt: skip
 
 
 def keyed_sum_seconds(rows: int) -> float:
@@ -66,7 +69,7 @@ def keyed_environment(buffer_timeout: str = BUFFER_TIMEOUT) -> hg.StreamEnvironm
 
 
 def _rows(environment: hg.StreamEnvironment, rows: int, rate: float | None) -> hg.DataStream:
-    source = hg.sources.generate(keyed_rows, rows=rows, rate=rate, time="ts")
+    source = hg.sources.generate(keyed_rows, rows=rows, rate=rate, time="ts", batch_time=BATCH_TIME)
     return environment.from_source(source, watermark=hg.Watermark("ts"))
 
 

@@ -1,17 +1,22 @@
 """`latency`: of `keyed-sum`, from each row's due time to the keyed operator, at fractions of the rate found.
 
-Open loop: a row's due time is fixed by its number, so a stall counts against every row that was due in it.
+Open loop: a row's due time is fixed by its number, so a stall counts against every row that was due in it. The cores
+are kept awake, see `host`; what the highest load gives without that stands beside.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hdrh.histogram import HdrHistogram
 
 from headgate.bench.due_times import read_histogram
+from headgate.bench.host import cores_awake, stolen_seconds
 from headgate.bench.idle_timer import lateness
 from headgate.bench.keyed_job import BUFFER_TIMEOUT, SETTINGS, keyed_sum_seconds, run_paced
 from headgate.bench.keyed_sum import OURS, QUICK_OURS
@@ -23,40 +28,62 @@ NOISE_FACTOR = 3.0
 ROUNDS = 3
 
 
+@dataclass(slots=True)
+class _Rounds:
+    """What was seen at one load, round by round."""
+
+    name: str
+    load: float
+    awake: bool
+    seen: list[HdrHistogram] = field(default_factory=list)
+    stolen: list[float] = field(default_factory=list)
+
+    def measure(self, rate: float, seconds: float, buffer_timeout: str) -> None:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            if self.awake:
+                stack.enter_context(cores_awake())
+            before = stolen_seconds()
+            run_paced(round(self.load * rate * seconds), self.load * rate, folder, buffer_timeout)
+            self.stolen.append(100 * (stolen_seconds() - before) / seconds / len(os.sched_getaffinity(0)))
+            self.seen.append(read_histogram(folder))
+
+    def figures(self) -> list[Figure]:
+        stolen = Figure(f"taken by the host {self.name}", "%", tuple(self.stolen))
+        return [*(self.percentile(percentile) for percentile in (50.0, 99.0, 99.9)), stolen]
+
+    def percentile(self, percentile: float) -> Figure:
+        values = tuple(_milliseconds(histogram, percentile) for histogram in self.seen)
+        return Figure(f"p{percentile:g} {self.name}", "ms", values)
+
+
 def run(options: Options) -> CaseResult:
     """At 10 % and 50 % of the rate with the buffer timeout of `keyed-sum`."""
     return measured("latency", options, BUFFER_TIMEOUT, (0.1, 0.5), 10.0)
 
 
 def measured(case: str, options: Options, buffer_timeout: str, loads: Sequence[float], target_ms: float) -> CaseResult:
-    """Find the rate; then rounds of idle timer and all these parts of that rate."""
+    """Find the rate; then rounds of idle timer and all these parts of that rate; at the last part also with cores that
+    sleep."""
     seconds, rounds = (3.0, 1) if options.quick else (20.0, ROUNDS)
-    rates = [(QUICK_OURS if options.quick else OURS).rate(keyed_sum_seconds) for _ in range(rounds)]
-    rate = Figure("rate found", "rows/s", tuple(rates))
+    sizes = QUICK_OURS if options.quick else OURS
+    rate = Figure("rate found", "rows/s", tuple(sizes.rate(keyed_sum_seconds) for _ in range(rounds)))
+    judged = [_Rounds(f"at {load:.0%}", load, awake=True) for load in loads]
+    beside = _Rounds(f"at {loads[-1]:.0%}, cores asleep when idle", loads[-1], awake=False)
     noise: list[float] = []
-    late: dict[float, list[HdrHistogram]] = {load: [] for load in loads}
     for number in range(rounds):
         options.say(f"{case}: round {number + 1}")
-        noise.append(_milliseconds(lateness(seconds / 2), 99))
-        for load, histograms in late.items():
-            histograms.append(_paced(load * rate.median, seconds, buffer_timeout))
+        with cores_awake():
+            noise.append(_milliseconds(lateness(seconds / 2), 99))
+        for load in (*judged, beside):
+            load.measure(rate.median, seconds, buffer_timeout)
     idle = Figure("idle timer p99", "ms", tuple(noise))
-    figures = [rate, idle]
-    for load, histograms in late.items():
-        for percentile in (50.0, 99.0, 99.9):
-            values = tuple(_milliseconds(histogram, percentile) for histogram in histograms)
-            figures.append(Figure(f"p{percentile:g} at {load:.0%}", "ms", values))
     bound = max(target_ms, NOISE_FACTOR * idle.median)
-    met = all(figure.median < bound for figure in figures if figure.name.startswith("p99 "))
+    met = all(load.percentile(99.0).median < bound for load in judged)
     target = f"p99 below {target_ms:g} ms, or below {NOISE_FACTOR:g} x the idle timer's where that is more"
     settings = {**SETTINGS, "buffer_timeout": buffer_timeout, "seconds": seconds}
-    return CaseResult(case, target, met, tuple(figures), settings)
-
-
-def _paced(rate: float, seconds: float, buffer_timeout: str) -> HdrHistogram:
-    with tempfile.TemporaryDirectory() as folder:
-        run_paced(round(rate * seconds), rate, Path(folder), buffer_timeout)
-        return read_histogram(Path(folder))
+    figures = (rate, idle, *(figure for load in (*judged, beside) for figure in load.figures()))
+    return CaseResult(case, target, met, figures, settings)
 
 
 def _milliseconds(histogram: HdrHistogram, percentile: float) -> float:

@@ -24,16 +24,18 @@ class GenerateSource(Source):
     """Rows 0, 1, 2 ... in blocks, block b for subtask b mod parallelism; see `headgate.connectors.sources.generate`."""
 
     def __init__(self, fn: RowFunction, *, rows: int | None, rate: float | None, schema: pa.Schema | None,
-                 time: str | None, batch_rows: int) -> None:  # fmt: skip
+                 time: str | None, batch_rows: int, batch_us: int) -> None:  # fmt: skip
         if rows is not None and rows < 0:
             raise ConfigError(f"rows={rows} must not be negative; None means without end")
         if rate is not None and not 0 < rate < float("inf"):
             raise ConfigError(f"rate={rate} must be above 0 rows per second; None means as fast as it goes")
         if batch_rows < 1:
             raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
+        if batch_us < 1:
+            raise ConfigError(f"batch_time is {batch_us} us; it must be at least 1 us")
         self.fn, self.rows, self.rate = fn, rows, rate
         self.bounded = rows is not None
-        self.block_rows = batch_rows if rate is None else min(batch_rows, max(1, int(rate / 1000)))
+        self.block_rows = batch_rows if rate is None else min(batch_rows, max(1, int(rate * batch_us / _US)))
         self.made = (_called(fn, 0, 0).schema if schema is None else schema).remove_metadata()
         if time is not None and time in self.made.names:
             raise ConfigError(f"time={time!r}: the function's rows have a column of that name; choose another")
@@ -62,7 +64,7 @@ class GenerateSource(Source):
 
 
 class _GenerateReader(SourceReader):
-    """Gives out a block when its last row is due, so a row waits a millisecond at most; a reader that is late finds
+    """Gives out a block when its last row is due, so a row waits `batch_time` at most; a reader that is late finds
     whole blocks due until it has caught up.
 
     Not what is due of a block already: a reader that is asked again at once would cut it into single rows.
@@ -87,7 +89,7 @@ class _GenerateReader(SourceReader):
         return batch if field is None else batch.append_column(field, self._times(first, n, now))
 
     def next_read(self) -> float | None:
-        """When the block's last row is due: a block spans a millisecond at most, or is a single row."""
+        """When the block's last row is due: a block spans `batch_time` at most, or is a single row."""
         return None if self.finished or self._source.rate is None else self._due_time(self._end - 1)
 
     def _enter(self, block: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from headgate.config import microseconds
 from headgate.connectors.base import Source
 from headgate.connectors.csv_parser import CsvDialect
 from headgate.connectors.csv_source import CsvSource
@@ -128,18 +129,20 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
 
 
 def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None, schema: pa.Schema | None = None,
-             time: str | None = None, batch_rows: int = 8192) -> Source:  # fmt: skip
+             time: str | None = None, batch_rows: int = 8192, batch_time: str | float = "1 ms") -> Source:  # fmt: skip
     """Rows 0 to `rows` (None: without end), computed by `fn(start, n) -> RecordBatch`.
 
     `fn` is pure, and row i depends on i alone, however the cuts fall; `fn(0, 0)` gives the schema unless `schema` does.
-    Rows are dealt in blocks, block b to subtask b mod parallelism; a block is `batch_rows`, or with `rate` one
-    millisecond's rows where that is fewer (at least 1). With `rate` (rows per second of the whole source) row i is due
-    at t0 + i / rate, t0 being the job's start: a source that is held up catches up and never slips. `time` names a
-    timestamp[us, UTC] column to add: each row's due time, or, without `rate`, when its batch was made.
+    Rows are dealt in blocks, block b to subtask b mod parallelism; a block is `batch_rows`, or with `rate` the rows of
+    `batch_time` where that is fewer (at least 1): a longer one costs a row up to so much time, and saves work. With
+    `rate` (rows per second of the whole source) row i is due at t0 + i / rate, t0 being the job's start: a source that
+    is held up catches up and never slips. `time` names a timestamp[us, UTC] column to add: each row's due time, or,
+    without `rate`, when its batch was made.
 
     Raises UserFunctionError if `fn` raises or returns something else, ConfigError for impossible arguments.
     """
-    return GenerateSource(fn, rows=rows, rate=rate, schema=schema, time=time, batch_rows=batch_rows)
+    return GenerateSource(fn, rows=rows, rate=rate, schema=schema, time=time, batch_rows=batch_rows,
+                          batch_us=microseconds(batch_time))  # fmt: skip
 
 
 _FORMATS: dict[str, Callable[..., Source]] = {"csv": csv, "json_lines": json_lines, "parquet": parquet, "text": text}
