@@ -33,6 +33,8 @@ class ReaderContext:
     started_at: float
     #: The wall clock, seconds since the epoch.
     clock: Callable[[], float]
+    #: What `position` of every reader there was returned, by its number, when the job goes on from a checkpoint.
+    positions: Sequence[Any] | None = None
     #: Takes rows for the source's side outputs, by tag: those that are read. To be called within `read`.
     sides: Mapping[str, Callable[[pa.RecordBatch], None]] = field(default_factory=dict)
 
@@ -44,6 +46,9 @@ class Source(ABC):
     #: Schemas of its side outputs, by tag.
     sides: Mapping[str, pa.Schema] = MappingProxyType({})
     bounded: bool = True
+    #: Its readers know where they stand, and can go on from there. Rows of one that is not replayable may be lost when
+    #: the job restarts.
+    replayable: bool = True
 
     def prepare(self) -> None:
         """On the driver, when a job starts: list the files, check them. Raises SourceError.
@@ -80,6 +85,11 @@ class SourceReader(ABC):
         """The next batch, or None when nothing is there now; returns within a bounded wait. An empty batch says that
         there was nothing to give so far and more is to come. Raises SourceError."""
 
+    @abstractmethod
+    def position(self) -> Any:
+        """Where it stands between two reads, as JSON has it: with the positions of all readers, those of another
+        parallelism go on from here. None if the source is not replayable."""
+
     def next_read(self) -> float | None:
         """After `read` returned None: when (context clock) to call it again; None = when `wake` is called."""
         return None
@@ -109,7 +119,11 @@ class Sink(ABC):
         """On the driver: a batch that a writer passed to `context.deliver`. Called by one thread."""
 
     def commit(self, pending: Sequence[Any]) -> None:
-        """The job has finished: make all that the writers returned from `finish` visible."""
+        """Make all that the writers returned from `flush` or `finish` visible: a checkpoint is complete, or the job has
+        finished. Repeating it, also in another process, changes nothing."""
+
+    def rollback(self, pending: Sequence[Any]) -> None:
+        """The job restarts from a checkpoint: commit what belongs to it, and remove all that was written since."""
 
     def abort(self) -> None:
         """The job has failed or was cancelled: leave nothing visible and nothing behind."""
@@ -135,8 +149,13 @@ class SinkWriter(ABC):
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch. Raises SinkError."""
 
+    def flush(self, checkpoint: int) -> Any:
+        """A checkpoint's barrier has come: what was written before it is to be kept. Returns what `Sink.commit` needs
+        for that, as plain JSON values, None for nothing."""
+        return None
+
     def finish(self) -> Any:
-        """The input has ended: returns what `Sink.commit` needs, as plain JSON values."""
+        """The input has ended: returns what `Sink.commit` needs for what came after the last `flush`."""
         return None
 
     def close(self) -> None:

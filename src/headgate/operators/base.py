@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError, JobCancelled, UserFunctionError
 from headgate.records.elements import MAX_TIME, MIN_TIME
+from headgate.state.snapshot import Snapshot
 
 __all__ = [
     "MAX_TIME",
@@ -52,6 +53,8 @@ class OperatorContext:
     operator: str
     subtask: int
     parallelism: int
+    #: Key groups of the whole operator: a key's is `key_groups(key_hash(columns), max_parallelism)`.
+    max_parallelism: int = 128
 
 
 class Operator:
@@ -87,6 +90,14 @@ class Operator:
 
     def end_input(self) -> None:
         """The bounded input has ended (after the watermark MAX_TIME); emit what is left."""
+
+    def snapshot(self) -> Snapshot | None:
+        """What it holds now, copied; None for an operator without state. Called between two batches."""
+        return None
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        """After `open` and before the first batch: go on from what the subtasks there were held. Tables have the rows
+        of this subtask's key groups only. Raises CheckpointError for what is not of this operator."""
 
     def close(self) -> None:
         """Free what `open` took; also called after a failure or a cancel, perhaps without `open`."""
