@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headgate.config import Config
     from headgate.connectors import sinks
     from headgate.errors import (
+        CheckpointError,
         ConfigError,
         DataError,
         ExchangeError,
@@ -55,8 +56,9 @@ _HOMES = {
     "headgate.api.watermark": ("Watermark",),
     "headgate.config": ("Config",),
     "headgate.errors": (
-        "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled",
-        "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError", "TaskManagerLost", "UserFunctionError",
+        "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
+        "JobCancelled", "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError", "TaskManagerLost",
+        "UserFunctionError",
     ),
     "headgate.operators.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
@@ -71,11 +73,11 @@ _MODULES = {"sinks": "headgate.connectors.sinks", "sources": "headgate.api.sourc
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Config", "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers",
-    "JobCancelled", "JobHandle", "JobResult", "KeyedStream", "LocalDeployment", "NotEnoughSlots", "PlanError",
-    "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StreamEnvironment", "StreamSink",
-    "TaskManagerLost", "UserFunctionError", "Watermark", "WindowedStream", "__version__", "collect_list", "count",
-    "count_distinct", "first", "hop", "last", "max", "mean", "min", "sinks", "sources", "sum", "tumble",
+    "CheckpointError", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError",
+    "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedStream", "LocalDeployment", "NotEnoughSlots",
+    "PlanError", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StreamEnvironment",
+    "StreamSink", "TaskManagerLost", "UserFunctionError", "Watermark", "WindowedStream", "__version__", "collect_list",
+    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "sinks", "sources", "sum", "tumble",
 ]  # fmt: skip
 
 

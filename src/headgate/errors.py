@@ -95,6 +95,10 @@ class PartitionNotFound(ExchangeError):
     """The result that a consumer asks for is not there (yet)."""
 
 
+class CheckpointError(HeadgateError):
+    """A checkpoint cannot be written or read, or is not of this job."""
+
+
 class JobCancelled(HeadgateError):
     """The job was cancelled."""
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.connectors.files import absolute, absolute_all, expand
+from headgate.connectors.files import absolute_all, expand
+from headgate.filesystems import absolute
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,10 @@ from pyarrow import fs
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import FileFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, writing
-from headgate.connectors.files import DataFile, absolute, locate
+from headgate.connectors.files import DataFile
 from headgate.connectors.partition_by import check_partitioning
 from headgate.errors import ConfigError, SinkError
+from headgate.filesystems import absolute, locate
 
 Mode = Literal["error", "append", "overwrite"]
 

@@ -12,9 +12,9 @@ from pyarrow import fs
 
 from headgate.connectors.base import SinkWriter
 from headgate.connectors.file_formats import FileFormat
-from headgate.connectors.files import brief
 from headgate.connectors.partition_by import by_folder
 from headgate.errors import SinkError
+from headgate.filesystems import brief
 
 #: A folder's rows are written together once there are so many ...
 _ROWS_HELD = 65_536

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from headgate.errors import ConfigError, SourceError
+from headgate.filesystems import absolute, brief, locate
 
 #: What a file source takes: a path, glob, folder or URI, or a list of them.
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -32,14 +33,6 @@ class DataFile:
     size: int
 
 
-def absolute(path: str | os.PathLike[str]) -> str:
-    """The path as every process understands it: relative paths are the driver's; URIs stay as they are."""
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text:
-        raise ConfigError(f"{path!r} is not a path; give a non-empty string or a pathlib.Path")
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
-
-
 def absolute_all(paths: Paths) -> tuple[str, ...]:
     """`absolute` of one path or of each in a list. Raises ConfigError for an empty list."""
     if isinstance(paths, (str, os.PathLike)):
@@ -47,17 +40,6 @@ def absolute_all(paths: Paths) -> tuple[str, ...]:
     if not paths:
         raise ConfigError("the list of paths is empty; give at least one path or glob")
     return tuple(absolute(path) for path in paths)
-
-
-def locate(path: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem of an absolute path or URI, and the path within it. Raises what `pyarrow.fs` raises."""
-    scheme, separator, rest = path.partition("://")
-    if not separator:
-        return fs.LocalFileSystem(), path
-    # Only the root goes through the URI parser: it would take the `?` of a glob for a query.
-    authority, _, inside = rest.partition("/")
-    filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
-    return filesystem, f"{root.rstrip('/')}/{inside}"
 
 
 def expand(paths: Sequence[str]) -> list[DataFile]:
@@ -134,11 +116,6 @@ def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str]) -> It
 def _visible(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     entries = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     return [entry for entry in entries if not entry.base_name.startswith(("_", "."))]
-
-
-def brief(error: Exception) -> str:
-    """The first line of what a library says: some add a page of places where they looked for theirs."""
-    return str(error).partition("\n")[0]
 
 
 @contextmanager

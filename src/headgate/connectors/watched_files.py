@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from headgate.config import seconds
 from headgate.connectors.base import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, absolute, look
+from headgate.connectors.files import DataFile, look
 from headgate.connectors.line_source import BAD, LineSource
 from headgate.connectors.parquet_source import ParquetSource
 from headgate.errors import ConfigError
+from headgate.filesystems import absolute
 
 
 class WatchedFiles(Source):

@@ -269,7 +269,7 @@ class _TaskAssembly:
                     self._mailbox.wake,
                     self._here.started_at(),
                     time.time,
-                    {tag: side.emit for tag, side in sides.items()},
+                    sides={tag: side.emit for tag, side in sides.items()},
                 )
             )
 

@@ -11,10 +11,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.config import Config
 from headgate.connectors.base import ReaderContext, Source, SourceReader
-from headgate.connectors.files import brief, expand
+from headgate.connectors.files import expand
 from headgate.connectors.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
 from headgate.connectors.splits import SplitReader
 from headgate.errors import ConfigError, HeadgateError, SourceError
+from headgate.filesystems import brief
 from headgate.spark.dataframe import remove_folder, spill_folder
 
 _BATCH_ROWS = 16_384

@@ -1,0 +1,33 @@
+"""Paths and URIs: how they are understood, and the filesystem that `pyarrow.fs` has for each."""
+
+from __future__ import annotations
+
+import os
+
+from pyarrow import fs
+
+from headgate.errors import ConfigError
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The path as every process understands it: relative paths are the driver's; URIs stay as they are."""
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"{path!r} is not a path; give a non-empty string or a pathlib.Path")
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+
+
+def locate(path: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem of an absolute path or URI, and the path within it. Raises what `pyarrow.fs` raises."""
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return fs.LocalFileSystem(), path
+    # Only the root goes through the URI parser: it would take the `?` of a glob for a query.
+    authority, _, inside = rest.partition("/")
+    filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
+    return filesystem, f"{root.rstrip('/')}/{inside}"
+
+
+def brief(error: Exception) -> str:
+    """The first line of what a library says: some add a page of places where they looked for theirs."""
+    return str(error).partition("\n")[0]
