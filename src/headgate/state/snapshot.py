@@ -1,16 +1,32 @@
-"""What a task's parts hold at one point of their input, as it goes into a checkpoint: columns, and plain values."""
+"""What a task's parts hold at one point of their input, as it goes into a checkpoint: columns, and plain values.
+
+As bytes it is a head (magic, version, CRC-32 of all that follows), the length of an index, the index in JSON (values,
+and where each table lies) and an Arrow IPC stream for each table. Nothing is pickled.
+"""
 
 from __future__ import annotations
 
+import json
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import CheckpointError
 
 #: First column (int32) of every table of keyed state: the key group of each row. A restored subtask gets the rows of
 #: its own key groups, whatever the parallelism was.
 KEY_GROUP = "key_group"
+
+#: Magic, version, CRC-32 of what follows, which begins with the length of the index.
+_HEAD = struct.Struct("<4sII")
+_LENGTH = struct.Struct("<Q")
+_MAGIC = b"HGSS"
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +39,94 @@ class Snapshot:
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+
+    def of_key_groups(self, groups: range) -> Snapshot:
+        """The same values, and of the tables the rows of these key groups."""
+        return Snapshot({name: _of_key_groups(table, groups) for name, table in self.tables.items()}, self.values)
+
+    def check_same(self, other: Snapshot) -> None:
+        """Whether `other`, of a checkpoint, is state of the operator that this one is of: tables have the same columns,
+        and values["of"] says the same. Raises CheckpointError that names what differs."""
+        differences = _differences(self.values.get("of", {}), other.values.get("of", {}))
+        for name, table in self.tables.items():
+            there = other.tables.get(name)
+            differences += _differences(_columns(table), {} if there is None else _columns(there))
+        if differences:
+            raise CheckpointError(
+                f"the state in the checkpoint is that of another operator: {'; '.join(differences)}. Give this "
+                "operator another uid, or start without the checkpoint"
+            )
+
+
+def encode(snapshots: Mapping[str, Snapshot]) -> bytes:
+    """A task's snapshots, by the key of their node, as bytes."""
+    streams: list[pa.Buffer] = []
+    index: dict[str, Any] = {}
+    end = 0
+    for node, snapshot in snapshots.items():
+        places = {}
+        for name, table in snapshot.tables.items():
+            streams.append(_stream(table))
+            places[name] = (end, end := end + streams[-1].size)
+        index[node] = {"values": dict(snapshot.values), "tables": places}
+    text = json.dumps(index).encode()
+    text += b" " * (-(_HEAD.size + _LENGTH.size + len(text)) % 8)  # Arrow likes its data aligned
+    parts = [_LENGTH.pack(len(text)), text, *streams]
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return b"".join([_HEAD.pack(_MAGIC, _VERSION, checksum), *parts])
+
+
+def decode(data: bytes) -> dict[str, Snapshot]:
+    """What `encode` was given; tables are views of `data`. Raises CheckpointError for torn and foreign bytes."""
+    if len(data) < _HEAD.size + _LENGTH.size:
+        raise CheckpointError(f"the state is torn: {len(data)} bytes are left of it")
+    magic, version, checksum = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise CheckpointError(f"these bytes are no state of a checkpoint: they begin with {magic!r}")
+    if version != _VERSION:
+        raise CheckpointError(f"the state is of version {version}, and this Headgate reads version {_VERSION}")
+    if zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:
+        raise CheckpointError(f"the state is torn or damaged: the checksum of its {len(data)} bytes is wrong")
+    begin = _HEAD.size + _LENGTH.size
+    streams = begin + _LENGTH.unpack_from(data, _HEAD.size)[0]
+    try:
+        index = json.loads(data[begin:streams])
+        return {node: _snapshot(fields, pa.py_buffer(data)[streams:]) for node, fields in index.items()}
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+        raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _stream(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _snapshot(fields: Any, streams: pa.Buffer) -> Snapshot:
+    tables = {}
+    for name, (begin, end) in fields["tables"].items():
+        with pa.ipc.open_stream(streams[begin:end]) as reader:
+            tables[name] = reader.read_all()
+    return Snapshot(tables, fields["values"])
+
+
+def _of_key_groups(table: pa.Table, groups: range) -> pa.Table:
+    column = table.column(KEY_GROUP)
+    inside = pc.and_(pc.greater_equal(column, groups.start), pc.less(column, groups.stop))
+    return table.filter(inside)
+
+
+def _columns(table: pa.Table) -> dict[str, str]:
+    return {f"column {column.name!r}": str(column.type) for column in table.schema}
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    return [
+        f"{name} is {theirs.get(name, 'missing')} there and {ours.get(name, 'missing')} here"
+        for name in names
+        if ours.get(name) != theirs.get(name)
+    ]
