@@ -1,0 +1,143 @@
+"""The files of checkpoints, by path or URI: written with a checksum, read only as they were written."""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import pyarrow as pa
+import xxhash
+from pyarrow import fs
+
+from headgate.errors import CheckpointError
+from headgate.filesystems import brief, locate
+from headgate.state.checkpoint_metadata import OTHER, StateFile
+
+#: Bytes or Arrow buffers.
+Payload = Iterable[bytes | memoryview | pa.Buffer]
+
+_CHUNK: Final = 8 << 20
+#: Where what is written appears all at once, when it is closed.
+_OBJECT_STORES: Final = ("s3", "gcs", "abfs")
+_ROOM: Final = "free some space there, or choose another folder"
+_RIGHTS: Final = "make it writable for the job's user on every machine, or choose another folder"
+_REACH: Final = "see that every machine of the job can use that folder"
+_ADVICE: Final = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _ROOM),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS),
+}
+
+
+@contextmanager
+def touching(path: str, done: str) -> Iterator[None]:
+    """Turns what a filesystem raises into a CheckpointError that names the file and says what to do."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        what = "every machine of the job must reach it by this path"
+        raise CheckpointError(f"{path}: cannot be {done}, it is not there; {what}") from error
+    except (OSError, pa.ArrowException) as error:
+        advice = _ADVICE.get(getattr(error, "errno", None) or 0, _REACH)
+        raise CheckpointError(f"{path}: cannot be {done}: {brief(error)}; {advice}") from error
+
+
+def write_file(path: str, payload: Payload) -> StateFile:
+    """Write a new file, and its folder where that is not there; nothing is left of it if that fails. Raises
+    CheckpointError."""
+    checksum, size = xxhash.xxh3_64(), 0
+    with touching(path, "written"):
+        filesystem, inside = locate(path)
+        filesystem.create_dir(inside.rpartition("/")[0], recursive=True)
+        try:
+            with filesystem.open_output_stream(inside, compression=None) as stream:
+                for buffer in payload:
+                    stream.write(buffer)
+                    checksum.update(buffer)
+                    size += memoryview(buffer).nbytes
+        except BaseException:
+            with suppress(OSError):
+                filesystem.delete_file(inside)
+            raise
+    return StateFile(path, size, checksum.hexdigest())
+
+
+def write_at_once(path: str, content: bytes) -> None:
+    """Write a file that is there as a whole or not at all. Raises CheckpointError."""
+    with touching(path, "written"):
+        filesystem, inside = locate(path)
+    if filesystem.type_name in _OBJECT_STORES:
+        write_file(path, [content])
+        return
+    folder, _, name = path.rpartition("/")
+    hidden = f".{name}-{uuid.uuid4().hex}"
+    write_file(f"{folder}/{hidden}", [content])
+    inside_folder = inside.rpartition("/")[0]
+    with touching(path, "written"):
+        filesystem.move(f"{inside_folder}/{hidden}", inside)
+
+
+def read_file(path: str) -> pa.Buffer:
+    """All of a file. Raises CheckpointError."""
+    with touching(path, "read"), _opened(path) as stream:
+        return stream.read_buffer()
+
+
+def read_state(file: StateFile) -> pa.Buffer:
+    """What a task wrote; raises CheckpointError when the file is gone or not as it was written."""
+    content = read_file(file.path)
+    _compare(file, content.size, xxhash.xxh3_64_hexdigest(content))
+    return content
+
+
+def verify_state(file: StateFile) -> None:
+    """Like `read_state`, of any size in little memory."""
+    checksum, size = xxhash.xxh3_64(), 0
+    with touching(file.path, "read"), _opened(file.path) as stream:
+        while (chunk := stream.read_buffer(_CHUNK)).size:
+            checksum.update(chunk)
+            size += chunk.size
+    _compare(file, size, checksum.hexdigest())
+
+
+def _opened(path: str) -> pa.NativeFile:
+    filesystem, inside = locate(path)
+    return filesystem.open_input_file(inside)
+
+
+def _compare(file: StateFile, size: int, checksum: str) -> None:
+    if size != file.size:
+        raise CheckpointError(f"{file.path}: has {size} bytes, and {file.size} were written: it is torn; {OTHER}")
+    if checksum != file.checksum:
+        raise CheckpointError(f"{file.path}: was changed after it was written, its checksum is another; {OTHER}")
+
+
+def listed(folder: str) -> list[fs.FileInfo]:
+    """What is in a folder now; nothing if it is not there. Raises CheckpointError."""
+    with touching(folder, "listed"):
+        filesystem, inside = locate(folder)
+        found: list[fs.FileInfo] = filesystem.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+        return found
+
+
+def is_there(path: str) -> bool:
+    """Whether there is such a file. Raises CheckpointError when nobody can tell."""
+    with touching(path, "looked for"):
+        filesystem, inside = locate(path)
+        return bool(filesystem.get_file_info(inside).type == fs.FileType.File)
+
+
+def remove_file(path: str) -> None:
+    """Also when it is not there. Raises CheckpointError."""
+    with touching(path, "removed"), suppress(FileNotFoundError):
+        filesystem, inside = locate(path)
+        filesystem.delete_file(inside)
+
+
+def remove_folder(path: str) -> None:
+    """With all that is in it, also when it is not there. Raises CheckpointError."""
+    with touching(path, "removed"), suppress(FileNotFoundError):
+        filesystem, inside = locate(path)
+        filesystem.delete_dir(inside)

@@ -1,0 +1,154 @@
+"""What a completed checkpoint consists of, and how its file `_metadata` says so.
+
+The file is JSON: the format's name and version, a checksum of the rest, and the rest. Tasks' bytes are in files beside
+it, which it names without their folder, so that a checkpoint can be moved or copied as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import xxhash
+
+from headgate.errors import CheckpointError
+
+#: The file whose presence makes a checkpoint complete.
+METADATA_FILE: Final = "_metadata"
+_FORMAT: Final = "headgate checkpoint"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """What one task wrote: where (a path or URI), how many bytes, and their xxh3 (64 bits, hexadecimal)."""
+
+    path: str
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A task that had ended by then holds no state. `positions` are those its source readers ended at, by node key."""
+
+    positions: Mapping[str, Any] = field(default_factory=dict)
+
+
+TaskState = StateFile | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class VertexState:
+    """The tasks of one vertex, in the order of subtasks. `key` is the node key of its head."""
+
+    key: str
+    name: str
+    max_parallelism: int
+    tasks: tuple[TaskState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """A node that has something in the checkpoint. `kind` is source, sink or the operator's; `schema` that of its rows,
+    as text."""
+
+    key: str
+    name: str
+    kind: str
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetadata:
+    """A completed checkpoint, or a savepoint, which is the same."""
+
+    id: int
+    #: When it was triggered, seconds since the epoch, and how many seconds it took.
+    timestamp: float
+    duration: float
+    job: str
+    attempt: int
+    vertices: tuple[VertexState, ...]
+    nodes: tuple[NodeDescription, ...]
+    #: What `Sink.commit` is to be given, by node key.
+    pending: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    #: What sources found out on the driver when the job started, by node key; JSON values.
+    prepared: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def files(self) -> Iterator[StateFile]:
+        """Of all tasks that had something to write."""
+        return (task for vertex in self.vertices for task in vertex.tasks if isinstance(task, StateFile))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all tasks' state."""
+        return sum(file.size for file in self.files)
+
+    def to_bytes(self) -> bytes:
+        """The content of its `_metadata`. Raises CheckpointError for what JSON does not have."""
+        try:
+            made = {**asdict(self), "vertices": [_vertex_to_json(vertex) for vertex in self.vertices]}
+            body = json.loads(json.dumps(made))  # JSON makes strings of other keys, and lists of tuples
+            checksum = _checksum(body)
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"checkpoint {self.id}: what a source or sink keeps is not plain: {error}") from error
+        content = {"format": _FORMAT, "version": _VERSION, "checksum": checksum, "checkpoint": body}
+        return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+
+    @staticmethod
+    def from_bytes(content: bytes, folder: str) -> CheckpointMetadata:
+        """The inverse; `folder` is where the files are. Raises CheckpointError, which names the file."""
+        place = f"{folder}/{METADATA_FILE}"
+        try:
+            whole = json.loads(content)
+        except ValueError:
+            raise CheckpointError(f"{place}: is torn, or no metadata of a checkpoint; {OTHER}") from None
+        if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
+            raise CheckpointError(f"{place}: is no metadata of a checkpoint; {OTHER}")
+        if whole.get("version") != _VERSION:
+            version = whole.get("version")
+            raise CheckpointError(
+                f"{place}: has version {version}, this Headgate reads {_VERSION}; use that which wrote it"
+            )
+        body: Any = whole.get("checkpoint")
+        if whole.get("checksum") != _checksum(body):
+            raise CheckpointError(f"{place}: was changed after it was written; {OTHER}")
+        try:
+            vertices = tuple(_vertex_from_json(vertex, folder) for vertex in body["vertices"])
+            nodes = tuple(NodeDescription(**node) for node in body["nodes"])
+            return CheckpointMetadata(**{**body, "vertices": vertices, "nodes": nodes})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{place}: lacks a part, or has one too many: {error}; {OTHER}") from error
+
+
+#: What to do when a checkpoint is of no use.
+OTHER: Final = "start from another checkpoint"
+
+
+def _checksum(body: Any) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return xxhash.xxh3_64_hexdigest(text.encode())
+
+
+def _vertex_to_json(vertex: VertexState) -> dict[str, Any]:
+    return {**asdict(vertex), "tasks": [_task_to_json(task) for task in vertex.tasks]}
+
+
+def _task_to_json(task: TaskState) -> dict[str, Any]:
+    if isinstance(task, Finished):
+        return {"finished": task.positions}
+    return {"file": task.path.rpartition("/")[2], "size": task.size, "checksum": task.checksum}
+
+
+def _vertex_from_json(vertex: dict[str, Any], folder: str) -> VertexState:
+    return VertexState(**{**vertex, "tasks": tuple(_task_from_json(task, folder) for task in vertex["tasks"])})
+
+
+def _task_from_json(task: dict[str, Any], folder: str) -> TaskState:
+    if "finished" in task:
+        return Finished(task["finished"])
+    return StateFile(f"{folder}/{task['file'].rpartition('/')[2]}", task["size"], task["checksum"])

@@ -1,0 +1,179 @@
+"""Where the checkpoints of a job are: a folder by path or URI, `<uri>/<job>/chk-<id>` for each.
+
+Tasks write files into a checkpoint's folder; each has a name of its own, so nobody writes over what somebody else wrote
+- not a task of an older attempt, nor another run of the job. The driver writes `_metadata`, which names those that
+count, last and at once: a checkpoint is complete when it is there, and nothing without it is one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import uuid
+from typing import Final
+
+import pyarrow as pa
+import xxhash
+from pyarrow import fs
+
+from headgate.errors import CheckpointError
+from headgate.filesystems import absolute
+from headgate.state.checkpoint_files import (
+    Payload,
+    is_there,
+    listed,
+    read_file,
+    read_state,
+    remove_file,
+    remove_folder,
+    verify_state,
+    write_at_once,
+    write_file,
+)
+from headgate.state.checkpoint_metadata import METADATA_FILE, CheckpointMetadata, StateFile
+
+log = logging.getLogger(__name__)
+
+#: How many completed checkpoints are kept.
+KEEP: Final = 3
+_FOLDER: Final = re.compile(r"chk-([1-9][0-9]*)")
+_LONGEST_NAME: Final = 80
+
+
+class CheckpointStorage:
+    """The checkpoints of one job, from any process. It holds no connection and no state. Everything that it does raises
+    CheckpointError, which names the file and says what to do."""
+
+    def __init__(self, uri: str | os.PathLike[str], job: str) -> None:
+        self.job = job
+        self.folder = f"{absolute(uri).rstrip('/')}/{_folder_name(job)}"
+
+    def folder_of(self, checkpoint: int) -> str:
+        """The path or URI of a checkpoint, which `load_checkpoint` understands."""
+        return f"{self.folder}/chk-{checkpoint}"
+
+    def check(self) -> None:
+        """Before a job starts: it can be written to, and what is written can be read and removed."""
+        probe = write_file(f"{self.folder}/.probe-{uuid.uuid4().hex}", [b"headgate"])
+        verify_state(probe)
+        remove_file(probe.path)
+
+    # --- writing
+
+    def next_id(self) -> int:
+        """For the first checkpoint of a run: above those of all runs before."""
+        return 1 + max(self._begun(), default=0)
+
+    def write_task(self, checkpoint: int, attempt: int, task: str, payload: Payload) -> StateFile:
+        """Called where the task runs."""
+        name = f"{attempt}-{_safe(task)[:_LONGEST_NAME]}-{uuid.uuid4().hex[:12]}.state"
+        return write_file(f"{self.folder_of(checkpoint)}/{name}", payload)
+
+    def read_task(self, file: StateFile) -> pa.Buffer:
+        """What `write_task` was given, in one piece; verified."""
+        return read_state(file)
+
+    def complete(self, metadata: CheckpointMetadata) -> str:
+        """All tasks have written: from now on the checkpoint counts. Returns its path or URI."""
+        folder = self.folder_of(metadata.id)
+        path = f"{folder}/{METADATA_FILE}"
+        if is_there(path):
+            raise CheckpointError(
+                f"{path}: somebody else completed this checkpoint: another job named {self.job!r} runs with this "
+                "folder; give each a name or a folder of its own"
+            )
+        write_at_once(path, metadata.to_bytes())
+        return folder
+
+    def discard(self, checkpoint: int) -> None:
+        """Remove a checkpoint, also one that is not complete. It stops to count first."""
+        remove_file(f"{self.folder_of(checkpoint)}/{METADATA_FILE}")
+        remove_folder(self.folder_of(checkpoint))
+
+    def retain(self, keep: int = KEEP) -> None:
+        """Remove the completed checkpoints but the newest `keep`, and what is left of aborted ones before the newest.
+        What cannot be removed is named in a warning, and tried again the next time."""
+        completed = self.completed()
+        kept = set(completed[:keep])
+        for checkpoint in self._begun():
+            if completed and checkpoint < completed[0] and checkpoint not in kept:
+                try:
+                    self.discard(checkpoint)
+                except CheckpointError as error:
+                    log.warning("job %r: an old checkpoint is left: %s", self.job, error)
+
+    # --- reading
+
+    def completed(self) -> list[int]:
+        """The newest first."""
+        begun = sorted(self._begun(), reverse=True)
+        return [each for each in begun if is_there(f"{self.folder_of(each)}/{METADATA_FILE}")]
+
+    def load(self, checkpoint: int) -> CheckpointMetadata:
+        """What a completed checkpoint consists of; its files are not looked at."""
+        return load_checkpoint(self.folder_of(checkpoint))
+
+    def latest_usable(self) -> CheckpointMetadata | None:
+        """The newest completed checkpoint whose files are all as they were written; None if there is none. Those that
+        are passed over are named in a warning."""
+        for checkpoint in self.completed():
+            try:
+                metadata = self.load(checkpoint)
+                verify_checkpoint(metadata)
+                return metadata
+            except CheckpointError as error:
+                log.warning("job %r: checkpoint %d cannot be used: %s", self.job, checkpoint, error)
+        return None
+
+    def _begun(self) -> list[int]:
+        """All there are, complete or not."""
+        return [int(found[1]) for found in map(_FOLDER.fullmatch, _folders(self.folder)) if found]
+
+
+def load_checkpoint(uri: str | os.PathLike[str]) -> CheckpointMetadata:
+    """The checkpoint or savepoint in a folder, by path or URI; its files are not looked at. Raises CheckpointError."""
+    folder = absolute(uri).rstrip("/").removesuffix(f"/{METADATA_FILE}")
+    path = f"{folder}/{METADATA_FILE}"
+    if not is_there(path):
+        raise CheckpointError(
+            f"{folder}: is no completed checkpoint, it has no {METADATA_FILE}; `headgate checkpoints list` with the "
+            "folder that checkpoints are written to shows those there are"
+        )
+    return CheckpointMetadata.from_bytes(read_file(path).to_pybytes(), folder)
+
+
+def verify_checkpoint(metadata: CheckpointMetadata) -> None:
+    """Read all files of a checkpoint. Raises CheckpointError for the first that is not as it was written."""
+    for file in metadata.files:
+        verify_state(file)
+
+
+def find_checkpoints(uri: str | os.PathLike[str]) -> list[str]:
+    """The folders of all checkpoints, complete or not, that a path or URI stands for: one, those of a job, or those of
+    all jobs in a folder; the newest of each job first. Raises CheckpointError."""
+    folder = absolute(uri).rstrip("/").removesuffix(f"/{METADATA_FILE}")
+    if _FOLDER.fullmatch(folder.rpartition("/")[2]) or is_there(f"{folder}/{METADATA_FILE}"):
+        return [folder]
+    names = _folders(folder)
+    own = [int(found[1]) for found in map(_FOLDER.fullmatch, names) if found]
+    if own:
+        return [f"{folder}/chk-{checkpoint}" for checkpoint in sorted(own, reverse=True)]
+    jobs = [f"{folder}/{name}" for name in sorted(names)]
+    return [each for job in jobs if any(map(_FOLDER.fullmatch, _folders(job))) for each in find_checkpoints(job)]
+
+
+def _folders(folder: str) -> list[str]:
+    return [entry.base_name for entry in listed(folder) if entry.type == fs.FileType.Directory]
+
+
+def _folder_name(job: str) -> str:
+    """A job's name, as any filesystem takes it; different names stay different."""
+    safe = _safe(job)[:_LONGEST_NAME]
+    if safe == job and not _FOLDER.fullmatch(job):
+        return safe
+    return f"{safe}-{xxhash.xxh3_64_hexdigest(job.encode())[:8]}"
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("._-") or "job"

@@ -1,0 +1,99 @@
+"""A checkpoint in a folder, and a disk that is full."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, NodeDescription, TaskState, VertexState
+from headgate.state.checkpoint_storage import CheckpointStorage
+
+NODES = (NodeDescription("read#0", "read", "source", "a: int64"), NodeDescription("out", "write", "sink", "a: int64"))
+
+
+def make_checkpoint(storage: CheckpointStorage, checkpoint: int, payload: bytes = b"state") -> CheckpointMetadata:
+    """Of two tasks, one of which has finished; complete."""
+    file = storage.write_task(checkpoint, 0, "read -> write[0]", [payload, pa.py_buffer(b"!")])
+    metadata = metadata_of(storage, checkpoint, (file, Finished({"read#0": 7})))
+    storage.complete(metadata)
+    return metadata
+
+
+def metadata_of(storage: CheckpointStorage, checkpoint: int, tasks: tuple[TaskState, ...]) -> CheckpointMetadata:
+    vertices = (VertexState("read#0", "read -> write", 128, tasks),)
+    return CheckpointMetadata(checkpoint, 1700000000.5, 0.25, storage.job, 0, vertices, NODES,
+                              {"out": [["_a", "_b"], ["_c"]]}, {"read#0": {"files": ["x"]}})  # fmt: skip
+
+
+class FullDisk(fs.FileSystemHandler):  # type: ignore[misc]
+    """The local filesystem, with room for `room` bytes more."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._local = fs.LocalFileSystem()
+
+    def get_type_name(self) -> str:
+        return "full"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> Any:
+        return self._local.get_file_info(paths)
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> Any:
+        return self._local.get_file_info(selector)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._local.create_dir(path, recursive=recursive)
+
+    def delete_dir(self, path: str) -> None:
+        self._local.delete_dir(path)
+
+    def delete_file(self, path: str) -> None:
+        self._local.delete_file(path)
+
+    def move(self, source: str, target: str) -> None:
+        self._local.move(source, target)
+
+    def open_input_file(self, path: str) -> Any:
+        return self._local.open_input_file(path)
+
+    def open_output_stream(self, path: str, metadata: object) -> Any:
+        return pa.PythonFile(_FullFile(self, path), mode="w")
+
+    def _none(self, *_: object) -> Any:
+        raise NotImplementedError
+
+    delete_dir_contents = delete_root_dir_contents = copy_file = open_input_stream = open_append_stream = _none
+
+
+class _FullFile:
+    """A file that takes what fits, and then no more."""
+
+    def __init__(self, disk: FullDisk, path: str) -> None:
+        self._disk = disk
+        self._file = Path(path).open("wb")  # noqa: SIM115
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        fits = bytes(data)[: self._disk.room]
+        self._disk.room -= len(fits)
+        self._file.write(fits)
+        if len(fits) < len(data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return len(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+        self.closed = True

@@ -1,0 +1,218 @@
+"""Checkpoint storage in real folders: complete or not there, verified, and unhurt by what goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import pickle
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from headgate.errors import CheckpointError
+from headgate.state import checkpoint_files
+from headgate.state.checkpoint_metadata import Finished, StateFile
+from headgate.state.checkpoint_storage import (
+    CheckpointStorage,
+    find_checkpoints,
+    load_checkpoint,
+    verify_checkpoint,
+)
+from tests.state.checkpoints import FullDisk, make_checkpoint, metadata_of
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    return CheckpointStorage(tmp_path / "checkpoints", "delays")
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_what_is_written_is_read(tmp_path: Path, scheme: str) -> None:
+    storage = pickle.loads(pickle.dumps(CheckpointStorage(f"{scheme}{tmp_path}/a b", "delays")))
+    storage.check()
+    assert storage.completed() == [] and storage.latest_usable() is None and storage.next_id() == 1
+    metadata = make_checkpoint(storage, 1)
+    assert storage.load(1) == storage.latest_usable() == load_checkpoint(storage.folder_of(1)) == metadata
+    file, finished = metadata.vertices[0].tasks
+    assert isinstance(file, StateFile) and storage.read_task(file).to_pybytes() == b"state!"
+    assert finished == Finished({"read#0": 7}) and metadata.size == 6
+    assert (storage.completed(), storage.next_id()) == ([1], 2)
+    names = sorted(os.listdir(tmp_path / "a b" / "delays" / "chk-1"))
+    assert len(names) == 2 and names[1] == "_metadata" and re.fullmatch(r"0-read-write-0-\w{12}\.state", names[0])
+
+
+def test_a_checkpoint_can_be_moved(storage: CheckpointStorage, tmp_path: Path) -> None:
+    make_checkpoint(storage, 4)
+    shutil.move(storage.folder_of(4), tmp_path / "kept")
+    moved = load_checkpoint(tmp_path / "kept")
+    verify_checkpoint(moved)
+    assert [file.path.rpartition("/")[0] for file in moved.files] == [str(tmp_path / "kept")]
+    assert load_checkpoint(tmp_path / "kept" / "_metadata") == moved
+
+
+def test_the_newest_are_kept_and_what_others_left_is_not(storage: CheckpointStorage) -> None:
+    for checkpoint in range(1, 12):
+        if checkpoint % 2:
+            make_checkpoint(storage, checkpoint)
+        else:
+            storage.write_task(checkpoint, 0, "t", [b"aborted"])
+    storage.write_task(12, 0, "t", [b"in the making"])
+    storage.retain(2)
+    assert storage.completed() == [11, 9] and storage.next_id() == 13
+    assert sorted(os.listdir(storage.folder)) == ["chk-11", "chk-12", "chk-9"]
+    storage.discard(11)
+    storage.discard(11)
+    assert storage.completed() == [9]
+
+
+def test_without_a_completed_one_nothing_is_removed(storage: CheckpointStorage) -> None:
+    storage.write_task(1, 0, "t", [b"in the making"])
+    storage.retain()
+    assert os.listdir(storage.folder) == ["chk-1"]
+
+
+def test_an_old_attempt_that_writes_the_same_checkpoint_changes_nothing(storage: CheckpointStorage) -> None:
+    old = storage.write_task(5, 0, "t[0]", [b"of the old attempt"])
+    new = storage.write_task(5, 1, "t[0]", [b"of the new one"])
+    storage.complete(metadata_of(storage, 5, (new,)))
+    storage.write_task(5, 0, "t[0]", [b"late"])
+    assert storage.write_task(5, 1, "t[0]", [b"another run"]).path != new.path != old.path
+    usable = storage.latest_usable()
+    assert usable is not None and [storage.read_task(file).to_pybytes() for file in usable.files] == [b"of the new one"]
+    with pytest.raises(CheckpointError, match="another job named 'delays' runs with this folder"):
+        storage.complete(metadata_of(storage, 5, (old,)))
+    assert storage.load(5) == usable
+
+
+def test_jobs_do_not_see_each_other(tmp_path: Path) -> None:
+    names = ["a b", "a-b", "a/b", "..", "", "chk-3", "x" * 300, "x" * 301, "ä"]
+    storages = [CheckpointStorage(tmp_path, name) for name in names]
+    for checkpoint, storage in enumerate(storages, 1):
+        make_checkpoint(storage, checkpoint)
+    assert [storage.completed() for storage in storages] == [[each] for each in range(1, 10)]
+    assert len(os.listdir(tmp_path)) == 9
+    assert sorted(find_checkpoints(tmp_path)) == sorted(each.folder_of(n) for n, each in enumerate(storages, 1))
+
+
+def test_checkpoints_are_found_from_above(storage: CheckpointStorage, tmp_path: Path) -> None:
+    for checkpoint in (2, 10):
+        make_checkpoint(storage, checkpoint)
+    storage.write_task(11, 0, "t", [b""])
+    expected = [storage.folder_of(checkpoint) for checkpoint in (11, 10, 2)]
+    assert find_checkpoints(tmp_path / "checkpoints") == find_checkpoints(storage.folder) == expected
+    assert find_checkpoints(storage.folder_of(10)) == [storage.folder_of(10)]
+    assert find_checkpoints(tmp_path / "nowhere") == []
+
+
+def cuts(size: int) -> list[int]:
+    return sorted({*range(0, size, max(1, size // 40)), size - 1, size - 2})
+
+
+@pytest.mark.parametrize("which", ["_metadata", ".state"])
+def test_a_torn_file_is_named_and_the_checkpoint_before_is_used(
+    storage: CheckpointStorage, caplog: pytest.LogCaptureFixture, which: str
+) -> None:
+    before = make_checkpoint(storage, 1)
+    make_checkpoint(storage, 2, bytes(range(50)))
+    path = next(each for each in Path(storage.folder_of(2)).iterdir() if each.name.endswith(which))
+    content = path.read_bytes()
+    for cut in cuts(len(content.rstrip())):
+        path.write_bytes(content[:cut])
+        with caplog.at_level(logging.WARNING):
+            assert storage.latest_usable() == before
+        assert str(path) in caplog.messages[-1] and "checkpoint 2 cannot be used" in caplog.messages[-1]
+    for at in range(0, len(content), 7):
+        flipped = bytes([content[at] ^ 1])
+        path.write_bytes(content[:at] + flipped + content[at + 1 :])
+        assert storage.latest_usable() == before or json.loads(path.read_bytes()) == json.loads(content)
+    path.unlink()
+    assert storage.latest_usable() == before
+
+
+def test_a_file_that_is_gone_is_named(storage: CheckpointStorage) -> None:
+    [file] = make_checkpoint(storage, 1).files
+    os.remove(file.path)
+    with pytest.raises(CheckpointError, match=re.escape(f"{file.path}: cannot be read, it is not there")):
+        storage.read_task(file)
+    with pytest.raises(CheckpointError, match="is no completed checkpoint, it has no _metadata"):
+        storage.load(2)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[]", "is no metadata of a checkpoint"),
+        ('{"format": "parquet"}', "is no metadata of a checkpoint"),
+        ('{"format": "headgate checkpoint", "version": 2}', "has version 2, this Headgate reads 1"),
+    ],
+)
+def test_what_somebody_else_wrote_is_told_apart(storage: CheckpointStorage, content: str, says: str) -> None:
+    make_checkpoint(storage, 1)
+    Path(storage.folder_of(1), "_metadata").write_text(content)
+    with pytest.raises(CheckpointError, match=f"chk-1/_metadata: {says}"):
+        storage.load(1)
+
+
+def test_what_json_does_not_have_is_refused(storage: CheckpointStorage) -> None:
+    for value in (b"bytes", float("nan"), {1, 2}):
+        metadata = metadata_of(storage, 1, (Finished({"read#0": value}),))
+        with pytest.raises(CheckpointError, match="checkpoint 1: what a source or sink keeps is not plain"):
+            storage.complete(metadata)
+    assert storage.completed() == []
+    storage.complete(metadata_of(storage, 1, (Finished({"read#0": {10: "ten", 9: "nine"}}),)))
+    assert storage.load(1).vertices[0].tasks == (Finished({"read#0": {"10": "ten", "9": "nine"}}),)
+
+
+def test_a_disk_that_is_full_leaves_the_checkpoint_before(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = make_checkpoint(storage, 1)
+    needed = sum(each.stat().st_size for each in Path(storage.folder_of(1)).iterdir())
+    locate = checkpoint_files.locate
+    for room in (0, 3, 6, 7, 100, needed - 1, needed):
+        disk = fs.PyFileSystem(FullDisk(room))
+        monkeypatch.setattr(checkpoint_files, "locate", lambda path, disk=disk: (disk, locate(path)[1]))
+        if room < needed:
+            with pytest.raises(CheckpointError, match=r"cannot be written: .*No space left.*; free some space there"):
+                make_checkpoint(storage, 2)
+            assert storage.latest_usable() == before
+            assert not [each for each in Path(storage.folder_of(2)).iterdir() if not each.name.endswith(".state")]
+            storage.discard(2)
+        else:
+            make_checkpoint(storage, 2)
+            assert storage.completed() == [2, 1]
+    assert sorted(os.listdir(storage.folder)) == ["chk-1", "chk-2"]
+
+
+class ReadOnly(FullDisk):
+    def create_dir(self, path: str, recursive: bool) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_a_folder_that_cannot_be_written_is_known_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"file/job/.*: cannot be written: .*; see that every machine"):
+        CheckpointStorage(tmp_path / "file", "job").check()
+    with pytest.raises(CheckpointError, match=r"^nowhere://x/job/.*: cannot be written: .*nowhere"):
+        CheckpointStorage("nowhere://x", "job").check()
+    disk = fs.PyFileSystem(ReadOnly(1000))
+    monkeypatch.setattr(checkpoint_files, "locate", lambda path: (disk, path))
+    with pytest.raises(CheckpointError, match=r"Read-only file system; make it writable for the job's user"):
+        CheckpointStorage(tmp_path / "dir", "job").check()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc here")
+def test_a_folder_that_is_really_read_only_is_known_at_once() -> None:
+    with pytest.raises(CheckpointError, match=r"^/proc/self/job/.*: cannot be written"):
+        CheckpointStorage("/proc/self", "job").check()
+
+
+def test_check_leaves_nothing(storage: CheckpointStorage) -> None:
+    storage.check()
+    assert os.listdir(storage.folder) == []
