@@ -1,0 +1,65 @@
+"""Whether a checkpoint fits a job: what is missing or has changed is named."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.errors import CheckpointError
+from headgate.plan.job_graph import JobGraph, build_job_graph
+from headgate.plan.node_keys import check_fits, describe, node_key, vertex_key
+from headgate.state.checkpoint_metadata import CheckpointMetadata, VertexState
+
+
+def job(*, uid: str = "per-n", **aggregates: object) -> JobGraph:
+    env = hg.StreamEnvironment(parallelism=2)
+    rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).name("numbers")
+    counted = rows.key_by("n").aggregate(**(aggregates or {"rows": hg.count()})).uid(uid)
+    counted.filter("rows > 1").sink_to(hg.sinks.null())
+    return build_job_graph(env._graph.graph(env._pending))
+
+
+def checkpoint(of: JobGraph, groups: int = 128) -> CheckpointMetadata:
+    kept = [node for vertex in of.vertices for node in vertex.nodes if "filter" not in node.name]
+    vertices = tuple(VertexState(vertex_key(vertex), vertex.name, groups, ()) for vertex in of.vertices)
+    return CheckpointMetadata(3, 0.0, 0.0, "delays", 0, vertices, tuple(map(describe, kept)))
+
+
+def groups(of: JobGraph) -> dict[int, int]:
+    return {vertex.id: 128 for vertex in of.vertices}
+
+
+def test_the_same_job_fits_and_so_does_one_with_more() -> None:
+    check_fits(checkpoint(job()), job(), groups(job()))
+    fewer = dataclasses.replace(checkpoint(job()), nodes=(), vertices=())
+    check_fits(fewer, job(), groups(job()))
+
+
+def test_a_node_without_uid_has_its_name_and_number() -> None:
+    source, counted = job().vertices[0].head, job().vertices[1].head
+    assert (node_key(source), node_key(counted)) == (f"numbers#{source.id}", "per-n")
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(CheckpointError, match=r"holds what the .* kept under the key 'per-n', which this job does not"):
+        check_fits(checkpoint(job()), job(uid="other"), groups(job()))
+
+
+def test_what_has_changed_is_named() -> None:
+    changed = job(rows=hg.count(), most=hg.max("n"))
+    with pytest.raises(
+        CheckpointError, match=r"of rows \(n: int64, rows: int64\), which now are \(n: int64, rows: .*most"
+    ):
+        check_fits(checkpoint(job()), changed, groups(changed))
+    metadata = checkpoint(job())
+    nodes = tuple(dataclasses.replace(node, kind="window") for node in metadata.nodes)
+    with pytest.raises(CheckpointError, match="the window 'numbers' kept; in this job 'numbers#0' is a source"):
+        check_fits(dataclasses.replace(metadata, nodes=nodes), job(), groups(job()))
+
+
+def test_other_key_groups_are_refused() -> None:
+    with pytest.raises(CheckpointError, match="into 64 groups, and this job into 128: set the option"):
+        check_fits(checkpoint(job(), 64), job(), groups(job()))
