@@ -41,8 +41,8 @@ def read_source(source: Source, parallelism: int = 1) -> list[pa.Table]:
 
 
 def writer_context(schema: pa.Schema, subtask: int = 0, deliver: Callable[[pa.RecordBatch], None] = print,
-                   parallelism: int = 1, job: str = "job-1") -> WriterContext:  # fmt: skip
-    return WriterContext(job, "sink", subtask, parallelism, schema, deliver)
+                   parallelism: int = 1, attempt: int = 0, checkpoint: int = 0) -> WriterContext:  # fmt: skip
+    return WriterContext("job-1", "sink", subtask, parallelism, schema, deliver, attempt, checkpoint)
 
 
 def write_sink(sink: Sink, parts: Sequence[Sequence[pa.RecordBatch]], schema: pa.Schema) -> list[Any]:

@@ -97,9 +97,10 @@ def test_partitions_of_several_columns_and_types(tmp_path: Path, write_sink: Wri
 def test_a_job_without_rows_leaves_the_schema(tmp_path: Path, write_sink: Write) -> None:
     sink = hg.sinks.parquet(tmp_path, partition_by="k")
     sink.prepare("job", SCHEMA)
-    pending = write_sink(sink, [[], []], SCHEMA)
-    sink.commit(pending)
-    sink.commit(pending)
+    sink.commit(write_sink(sink, [[], []], SCHEMA))
+    assert files(tmp_path) == []
+    sink.finish()
+    sink.finish()
     (name,) = files(tmp_path)
     assert not name.startswith("_")
     assert pq.read_table(tmp_path / name).schema == SCHEMA
@@ -218,7 +219,7 @@ def test_what_is_held_and_open_is_bounded(tmp_path: Path, writer_context: Any, m
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_writer.Target, "hidden_name", lambda self, subtask, number: "full")
+    monkeypatch.setattr(file_writer.Target, "hidden_name", lambda *_: "full")
     (tmp_path / "full").symlink_to("/dev/full")
     sink = hg.sinks.csv(tmp_path, mode="append")
     sink.prepare("job", SCHEMA)
@@ -251,7 +252,7 @@ def test_what_cannot_be_a_file_sink(tmp_path: Path) -> None:
     with pytest.raises(hg.ConfigError, match="mode='replace' is unknown; it must be one of 'error', 'append', 'over"):
         hg.sinks.csv(tmp_path, mode="replace")  # type: ignore[arg-type]
     with pytest.raises(hg.SinkError, match="the sink was not prepared"):
-        hg.sinks.csv(tmp_path).commit([])
+        hg.sinks.csv(tmp_path).finish()
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,14 @@ class Ledger(Sink):
     def writer(self, context: WriterContext) -> SinkWriter:
         return LedgerWriter(self.fails, self.error, context)
 
-    def deliver(self, batch: pa.RecordBatch) -> None:
+    def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
         if self.fails == "deliver":
             raise self.error
 
     def commit(self, pending: Sequence[Any]) -> None:
         self._note("commit")
 
-    def abort(self) -> None:
+    def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
         self._note("abort")
 
 

@@ -29,11 +29,12 @@ class ReaderContext:
     parallelism: int
     #: Makes the task thread call `read` again soon; may be called from any thread.
     wake: Callable[[], None]
-    #: `time.time()` at which the job as a whole started: t0 of paced sources.
+    #: `time.time()` at which the job as a whole started: t0 of paced sources that do not go on from a position.
     started_at: float
     #: The wall clock, seconds since the epoch.
     clock: Callable[[], float]
-    #: What `position` of every reader there was returned, by its number, when the job goes on from a checkpoint.
+    #: What `position` of every reader there was returned, by its subtask, also of those that had finished, when the job
+    #: goes on from a checkpoint.
     positions: Sequence[Any] | None = None
     #: Takes rows for the source's side outputs, by tag: those that are read. To be called within `read`.
     sides: Mapping[str, Callable[[pa.RecordBatch], None]] = field(default_factory=dict)
@@ -55,6 +56,16 @@ class Source(ABC):
 
         What it finds out is kept in the source, which then travels to the subtasks.
         """
+
+    def prepared(self) -> Any:
+        """On the driver, after `prepare`: what `restore` needs to read the same in another program, as JSON has it;
+        None for nothing."""
+        return None
+
+    def restore(self, prepared: Any) -> None:
+        """In place of `prepare`, when a job goes on from a checkpoint of another program. Raises SourceError if what is
+        still to be read is gone or has changed."""
+        self.prepare()
 
     def configure(self, config: Config) -> None:
         """On the driver, when it joins an environment: take note of the options that matter to it."""
@@ -86,8 +97,8 @@ class SourceReader(ABC):
         there was nothing to give so far and more is to come. Raises SourceError."""
 
     def position(self) -> Any:
-        """Where it stands between two reads, as JSON has it: with the positions of all readers, those of another
-        parallelism go on from here. None if the source is not replayable."""
+        """Where it stands between two reads, as JSON has it, also once it has finished: with the positions of all
+        readers, those of another parallelism go on from here. None if the source is not replayable."""
         return None
 
     def next_read(self) -> float | None:
@@ -103,7 +114,11 @@ class SourceReader(ABC):
 
 
 class Sink(ABC):
-    """Where results go. `prepare`, `commit` and `abort` run on the driver."""
+    """Where results go. All but `writer` runs on the driver.
+
+    `prepare` (or `resume`), then `commit` for each checkpoint that is complete and for the job's end, then `finish`;
+    when the job starts again, `rollback`; when it has failed or was cancelled, `abort`.
+    """
 
     #: `prepare` removes what is there. Such a sink is prepared last, when all else of the job is known to be well.
     replaces: bool = False
@@ -111,22 +126,38 @@ class Sink(ABC):
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Before the job starts: check and make the target ready. Raises SinkError. `job` is unique per run."""
 
+    def prepared(self) -> Any:
+        """After `prepare`: what `resume` needs to go on with the same results in another program, as JSON has it; None
+        for nothing."""
+        return None
+
+    def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
+        """In place of `prepare`, when a job goes on from a checkpoint of another program; `rollback` comes next. Raises
+        SinkError."""
+        self.prepare(job, schema)
+
     @abstractmethod
     def writer(self, context: WriterContext) -> SinkWriter:
         """One subtask's writer; called on its task thread."""
 
-    def deliver(self, batch: pa.RecordBatch) -> None:
-        """On the driver: a batch that a writer passed to `context.deliver`. Called by one thread."""
+    def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
+        """A batch that a writer passed to `context.deliver`, and the checkpoint that it belongs to: one after the last
+        that its writer was asked to flush for; 0 without checkpoints. Called by one thread."""
 
     def commit(self, pending: Sequence[Any]) -> None:
         """Make all that the writers returned from `flush` or `finish` visible: a checkpoint is complete, or the job has
         finished. Repeating it, also in another process, changes nothing."""
 
-    def rollback(self, pending: Sequence[Any]) -> None:
-        """The job restarts from a checkpoint: commit what belongs to it, and remove all that was written since."""
+    def finish(self) -> None:
+        """The job has finished and all is committed: see to what is wanted once, in the end. May be repeated."""
 
-    def abort(self) -> None:
-        """The job has failed or was cancelled: leave nothing visible and nothing behind."""
+    def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
+        """Keep what belongs to the checkpoint (0: the job's start) and those before it, committing `pending`, and
+        remove all that was written since. May be repeated."""
+
+    def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
+        """The job has failed or was cancelled: leave visible what belongs to its last checkpoint, as `rollback` would
+        (0: there is none, and nothing stays visible), and nothing behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +171,10 @@ class WriterContext:
     schema: pa.Schema
     #: Send a batch to `Sink.deliver` on the driver; flow-controlled, may wait for the driver.
     deliver: Callable[[pa.RecordBatch], None]
+    #: How often the job has started again in this program. A writer of an earlier attempt may still run elsewhere.
+    attempt: int = 0
+    #: The checkpoint that the first batches belong to; 0 without checkpoints.
+    checkpoint: int = 0
 
 
 class SinkWriter(ABC):
@@ -151,7 +186,8 @@ class SinkWriter(ABC):
 
     def flush(self, checkpoint: int) -> Any:
         """A checkpoint's barrier has come: what was written before it is to be kept. Returns what `Sink.commit` needs
-        for that, as plain JSON values, None for nothing."""
+        for what came after the last `flush`, as plain JSON values, None for nothing. It may still be wanted if this
+        checkpoint fails: the next one holds it, too."""
         return None
 
     def finish(self) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pyarrow as pa
 
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
@@ -38,23 +41,31 @@ class CollectSink(Sink):
         self.limit = limit
         self.batches: list[pa.RecordBatch] = []
         self.rows = 0
+        self._checkpoints: list[int] = []
         self._schema = pa.schema([])
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Forget the last run's rows."""
-        self.batches, self.rows, self._schema = [], 0, schema
+        self.batches, self.rows, self._checkpoints, self._schema = [], 0, [], schema
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Sends batches here."""
         return DeliveringWriter(context, self.limit)
 
-    def deliver(self, batch: pa.RecordBatch) -> None:
+    def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
         """Keep what is still wanted."""
         if self.limit is not None:
             batch = batch.slice(0, self.limit - self.rows)
         if batch.num_rows:
             self.batches.append(batch)
             self.rows += batch.num_rows
+            self._checkpoints.append(checkpoint)
+
+    def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
+        """Forget the rows of later checkpoints."""
+        kept = [(batch, of) for batch, of in zip(self.batches, self._checkpoints, strict=True) if of <= checkpoint]
+        self.batches, self._checkpoints = [batch for batch, _ in kept], [of for _, of in kept]
+        self.rows = sum(batch.num_rows for batch in self.batches)
 
     @property
     def full(self) -> bool:

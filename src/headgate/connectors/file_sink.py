@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from pyarrow import fs
@@ -69,55 +69,101 @@ class FileSink(Sink):
         This is when the mode acts: once per run.
         """
         self._target = None
-        check_partitioning(schema, self._partition_by)
         # Random, since one job may have two sinks in one folder.
-        run = f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}"
+        target = self._target_of(schema, f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}")
         with writing(self.path):
-            filesystem, root = locate(self.path)
-            target = Target(filesystem, root.rstrip("/"), run, self._format, schema, self._partition_by)
-            check_writable(self._format, target.file_schema)
-            self._made_root = self._take_over(filesystem, target.root)
+            self._made_root = self._take_over(target.filesystem, target.root)
         self._target = target
+
+    def prepared(self) -> Any:
+        """The folder, and the run, by which its files are known."""
+        return {"path": self.path, "run": self._prepared().run}
+
+    def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
+        """Go on with a run of another program: its files stay, whatever the mode. Raises SinkError if they were
+        elsewhere, or the folder is gone."""
+        if prepared["path"] != self.path:
+            raise SinkError(f"{self.path}: the rows up to the checkpoint are in {prepared['path']}; write there, too")
+        target = self._target_of(schema, prepared["run"])
+        with writing(self.path):
+            if target.filesystem.get_file_info(target.root).type != fs.FileType.Directory:
+                raise SinkError(f"{self.path}: is gone, and with it the rows up to the checkpoint")
+        self._made_root, self._target = False, target
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Writes one subtask's hidden files."""
-        return FileWriter(self._prepared(), context.subtask)
+        return FileWriter(self._prepared(), context.attempt, context.subtask)
 
-    def commit(self, pending: Sequence[Sequence[str]]) -> None:
-        """Show the files; repeating it changes nothing. A job without rows leaves one file, which has the schema."""
+    def commit(self, pending: Sequence[Sequence[str] | None]) -> None:
+        """Show the files. Raises SinkError for one that is neither hidden nor shown."""
+        for names in pending:
+            for name in names or ():
+                _show(self._prepared(), name)
+
+    def finish(self) -> None:
+        """Remove what an attempt that was given up has left. A job without rows gets a file, which has the schema."""
         target = self._prepared()
-        hidden = [name for names in pending for name in names] or [self._write_empty(target)]
-        for name in hidden:
-            folder, base = posixpath.split(posixpath.join(target.root, name))
-            source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
-            with writing(shown):
-                at_source, at_shown = target.filesystem.get_file_info([source, shown])
-                if at_source.type == fs.FileType.File:
-                    target.filesystem.move(source, shown)
-                elif at_shown.type != fs.FileType.File:
-                    raise SinkError(f"{source}: is gone; the path must be one that all machines of the job share")
+        with writing(self.path):
+            shown = self._remove(target, self._entries(target), hidden=True)
+        if not shown:
+            file = HiddenFile(target, target.empty_name, target.schema)
+            file.close()
+            _show(target, file.name)
 
-    def abort(self) -> None:
-        """Remove every file of this run, also those of writers that were killed, and the folders that leaves empty."""
-        target, self._target = self._target, None
+    def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
+        """Show the files of the checkpoint, and remove those that are hidden then."""
+        target = self._prepared()
+        self.commit(pending)
+        with writing(self.path):
+            self._remove(target, self._entries(target), hidden=True)
+
+    def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
+        """Remove every file of this run that no checkpoint has, also those of writers that were killed, and the folders
+        that leaves empty."""
+        target = self._target
         if target is None:
             return
+        if checkpoint:
+            self.commit(pending)
+        self._target = None
         with writing(self.path):
-            everything = fs.FileSelector(target.root, recursive=True, allow_not_found=True)
-            entries = target.filesystem.get_file_info(everything)
-            for entry in entries:
-                if entry.type == fs.FileType.File and target.owns(entry.base_name):
-                    with suppress(FileNotFoundError):
-                        target.filesystem.delete_file(entry.path)
+            entries = self._entries(target)
+            self._remove(target, entries, hidden=bool(checkpoint))
             folders = [entry.path for entry in entries if entry.type == fs.FileType.Directory and self._partition_by]
             roots = [target.root] if self._made_root else []
             for folder in [*sorted(folders, reverse=True), *roots]:
                 _remove_if_empty(target.filesystem, folder)
 
+    def _entries(self, target: Target) -> list[fs.FileInfo]:
+        everything = fs.FileSelector(target.root, recursive=True, allow_not_found=True)
+        entries: list[fs.FileInfo] = target.filesystem.get_file_info(everything)
+        return entries
+
+    def _remove(self, target: Target, entries: Sequence[fs.FileInfo], hidden: bool) -> int:
+        """Remove this run's files, or only those that are hidden; how many are left."""
+        left = 0
+        for entry in entries:
+            if entry.type == fs.FileType.File and target.owns(entry.base_name):
+                if hidden and not entry.base_name.startswith("_"):
+                    left += 1
+                else:
+                    with suppress(FileNotFoundError):
+                        target.filesystem.delete_file(entry.path)
+        return left
+
     def _prepared(self) -> Target:
         if self._target is None:
             raise SinkError(f"{self.path}: the sink was not prepared")
         return self._target
+
+    def _target_of(self, schema: pa.Schema, run: str) -> Target:
+        check_partitioning(schema, self._partition_by)
+        with writing(self.path):
+            filesystem, root = locate(self.path)
+            program = uuid.uuid4().hex[:8]
+            target = Target(filesystem, root.rstrip("/"), run, program, self._format, schema, self._partition_by)
+            check_writable(self._format, target.file_schema)
+        return target
 
     def _take_over(self, filesystem: fs.FileSystem, root: str) -> bool:
         """Make the folder ready as the mode says; True if it did not exist before."""
@@ -135,10 +181,17 @@ class FileSink(Sink):
             filesystem.delete_dir_contents(root)
         return False
 
-    def _write_empty(self, target: Target) -> str:
-        file = HiddenFile(target, target.hidden_name(0, 0), target.schema)
-        file.close()
-        return file.name
+
+def _show(target: Target, name: str) -> None:
+    """Rename a hidden file, unless that is done."""
+    folder, base = posixpath.split(posixpath.join(target.root, name))
+    source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
+    with writing(shown):
+        at_source, at_shown = target.filesystem.get_file_info([source, shown])
+        if at_source.type == fs.FileType.File:
+            target.filesystem.move(source, shown)
+        elif at_shown.type != fs.FileType.File:
+            raise SinkError(f"{source}: is gone; the path must be one that all machines of the job share")
 
 
 def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:

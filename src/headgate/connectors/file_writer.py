@@ -29,11 +29,15 @@ _FILES_OPEN = 64
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where and how one run of one sink writes. Paths below `root` are relative and have slashes."""
+    """Where and how one run of one sink writes. Paths below `root` are relative and have slashes.
+
+    A run goes on in other programs, from its checkpoints; `program` tells the files of one from those of the others.
+    """
 
     filesystem: fs.FileSystem
     root: str
     run: str
+    program: str
     format: FileFormat
     schema: pa.Schema
     partition_by: tuple[str, ...]
@@ -43,9 +47,14 @@ class Target:
         """The columns within the files; the others are in the folders' names."""
         return pa.schema([column for column in self.schema if column.name not in self.partition_by])
 
-    def hidden_name(self, subtask: int, number: int) -> str:
-        """The name of a subtask's file in the making."""
-        return f"_part-{self.run}-{subtask:05d}-{number:05d}.{self.format.extension}"
+    def hidden_name(self, attempt: int, subtask: int, number: int) -> str:
+        """The name of a subtask's file in the making. An attempt that was given up may still be writing."""
+        return f"_part-{self.run}-{self.program}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
+
+    @property
+    def empty_name(self) -> str:
+        """The hidden name of the file that a job without rows leaves."""
+        return f"_part-{self.run}-empty.{self.format.extension}"
 
     def owns(self, name: str) -> bool:
         """Whether this run wrote the file of that name, hidden or visible."""
@@ -111,10 +120,11 @@ class _Held:
 
 
 class FileWriter(SinkWriter):
-    """Writes a subtask's rows; `finish` returns the hidden files' names."""
+    """Writes a subtask's rows; `flush` and `finish` return the hidden files' names."""
 
-    def __init__(self, target: Target, subtask: int) -> None:
+    def __init__(self, target: Target, attempt: int, subtask: int) -> None:
         self._target = target
+        self._attempt = attempt
         self._subtask = subtask
         self._schema = target.file_schema
         self._held: dict[str, _Held] = {}
@@ -133,13 +143,19 @@ class FileWriter(SinkWriter):
         while self._bytes_held > _BYTES_HELD:
             self._write_out(max(self._held, key=lambda folder: self._held[folder].nbytes))
 
-    def finish(self) -> list[str]:
-        """Write what is left and end all files; their names, below the sink's folder."""
+    def flush(self, checkpoint: int) -> list[str] | None:
+        """Write what is held and end all files; the names, below the sink's folder, of those ended since the last time,
+        None for none."""
         for folder in list(self._held):
             self._write_out(folder)
         for folder in list(self._open):
             self._end(folder)
-        return self._done
+        done, self._done = self._done, []
+        return done or None
+
+    def finish(self) -> list[str] | None:
+        """As `flush`, for good."""
+        return self.flush(0)
 
     def close(self) -> None:
         """After a failure files may be open still."""
@@ -159,7 +175,7 @@ class FileWriter(SinkWriter):
         if file is None:
             if len(self._open) >= _FILES_OPEN:
                 self._end(next(iter(self._open)))
-            name = posixpath.join(folder, self._target.hidden_name(self._subtask, self._number))
+            name = posixpath.join(folder, self._target.hidden_name(self._attempt, self._subtask, self._number))
             self._number += 1
             file = HiddenFile(self._target, name, self._schema)
         self._open[folder] = file

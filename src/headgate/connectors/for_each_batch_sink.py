@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,7 +14,10 @@ from headgate.operators.base import call_user
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """Where a batch comes from: the sink's subtask, and the checkpoint it belongs to (0 without checkpoints)."""
+    """Where a batch comes from: the sink's subtask, and the checkpoint it belongs to (0 without checkpoints).
+
+    After a restart from a checkpoint the rows of later ones come again, in other batches.
+    """
 
     subtask: int
     checkpoint_id: int
@@ -30,7 +34,7 @@ class ForEachBatchSink(Sink):
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Calls the function with its subtask's batches."""
-        return _FunctionWriter(self._fn, BatchInfo(context.subtask, 0))
+        return _FunctionWriter(self._fn, BatchInfo(context.subtask, context.checkpoint))
 
 
 class _FunctionWriter(SinkWriter):
@@ -40,3 +44,7 @@ class _FunctionWriter(SinkWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         call_user(self._fn, batch, self._info)
+
+    def flush(self, checkpoint: int) -> Any:
+        """What comes now belongs to the next one."""
+        self._info = BatchInfo(self._info.subtask, checkpoint + 1)

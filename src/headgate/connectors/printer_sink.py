@@ -9,7 +9,10 @@ from headgate.connectors.collect_sink import DeliveringWriter, check_limit
 
 
 class PrinterSink(Sink):
-    """Prints a line per row on the driver; see `headgate.connectors.sinks.printer`."""
+    """Prints a line per row on the driver; see `headgate.connectors.sinks.printer`.
+
+    What is printed stays: a row that comes again after a restart is printed again.
+    """
 
     def __init__(self, prefix: str = "", limit: int | None = None) -> None:
         check_limit(limit)
@@ -25,7 +28,7 @@ class PrinterSink(Sink):
         """Sends batches here."""
         return DeliveringWriter(context, self._limit)
 
-    def deliver(self, batch: pa.RecordBatch) -> None:
+    def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
         """Print the rows that are still wanted."""
         if self._left is not None:
             batch = batch.slice(0, self._left)

@@ -66,6 +66,7 @@ class Ends:
         for node, sink in self._sinks.values():
             with _named(node):
                 sink.commit(self._pending[node.id])
+                sink.finish()
 
     def release(self) -> list[str]:
         """The job has ended: sources remove what they made for it. Returns what could not be removed, and why."""

@@ -1,0 +1,324 @@
+"""Sinks through checkpoints, restarts and kills: every row is visible once, as of the last complete checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from pyarrow import fs
+
+import headgate as hg
+from headgate.connectors import file_sink
+from headgate.connectors.base import Sink
+from headgate.connectors.file_sink import FileSink
+from tests.connectors.conftest import write_sink, writer_context
+
+SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
+MAKERS = [hg.sinks.parquet, hg.sinks.csv]
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"k": f"k{value % 3}", "v": value} for value in values], SCHEMA)
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def hidden(root: Path) -> list[str]:
+    return [name for name in files(root) if os.path.basename(name).startswith("_")]
+
+
+def rows(root: Path) -> list[int]:
+    """The values in all visible files."""
+    visible = [root / name for name in files(root) if name not in hidden(root)]
+    return sorted(
+        value
+        for path in visible
+        for value in ds.dataset(path, format=path.suffix[1:]).to_table(columns=["v"])["v"].to_pylist()
+    )
+
+
+def stored(value: Any) -> Any:
+    """As it comes out of a checkpoint."""
+    return json.loads(json.dumps(value))
+
+
+def prepared(sink: FileSink) -> FileSink:
+    sink.prepare("job", SCHEMA)
+    return sink
+
+
+def in_another_program(sink: FileSink, path: Path, **options: Any) -> FileSink:
+    other = hg.sinks.parquet(path, **options)
+    other.resume("job", SCHEMA, stored(sink.prepared()))
+    return other
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_each_checkpoint_shows_what_came_before_it(
+    tmp_path: Path, make: Callable[..., FileSink], partition_by: Any
+) -> None:
+    sink = prepared(make(tmp_path, partition_by=partition_by))
+    writer = sink.writer(writer_context(SCHEMA))
+    assert writer.flush(1) is None
+    sink.commit([None])
+    sink.commit([])
+    writer.write(batch(1, 2))
+    second = stored(writer.flush(2))
+    writer.write(batch(3))
+    assert rows(tmp_path) == []
+    sink.commit([second])
+    assert rows(tmp_path) == [1, 2]
+    writer.write(batch(4))
+    sink.commit([second, stored(writer.finish())])
+    writer.close()
+    sink.finish()
+    assert (rows(tmp_path), hidden(tmp_path)) == ([1, 2, 3, 4], [])
+
+
+def test_a_job_with_rows_in_its_first_checkpoint_only_gets_no_file_for_the_schema(tmp_path: Path) -> None:
+    sink = prepared(hg.sinks.parquet(tmp_path))
+    writer = sink.writer(writer_context(SCHEMA))
+    writer.write(batch(1))
+    sink.commit([writer.flush(1)])
+    sink.commit([writer.finish()])
+    sink.finish()
+    assert len(files(tmp_path)) == 1
+
+
+class Fragile(fs.FileSystemHandler):
+    """A filesystem with which the process is killed before its n-th operation that changes something."""
+
+    def __init__(self, operations: int) -> None:
+        self._real = fs.LocalFileSystem()
+        self._left = operations
+
+    def _change(self) -> None:
+        if not self._left:
+            raise OSError("killed")
+        self._left -= 1
+
+    def get_type_name(self) -> str:
+        return "fragile"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        return list(self._real.get_file_info(paths))
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        return list(self._real.get_file_info(selector))
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._change()
+        self._real.create_dir(path, recursive=recursive)
+
+    def delete_dir(self, path: str) -> None:
+        self._change()
+        self._real.delete_dir(path)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
+        self._change()
+        self._real.delete_dir_contents(path, missing_dir_ok=missing_dir_ok)
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError
+
+    def delete_file(self, path: str) -> None:
+        self._change()
+        self._real.delete_file(path)
+
+    def move(self, src: str, dest: str) -> None:
+        self._change()
+        self._real.move(src, dest)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        raise NotImplementedError
+
+    def open_input_stream(self, path: str) -> Any:
+        return self._real.open_input_stream(path)
+
+    def open_input_file(self, path: str) -> Any:
+        return self._real.open_input_file(path)
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        self._change()
+        return pa.PythonFile(open(path, "wb"), mode="w")
+
+    def open_append_stream(self, path: str, metadata: Any) -> Any:
+        raise NotImplementedError
+
+
+def killed_after(operations: int, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> bool:
+    """Whether `act` came to its end."""
+    filesystem = fs.PyFileSystem(Fragile(operations))
+    with monkeypatch.context() as patch:
+        patch.setattr(file_sink, "locate", lambda path: (filesystem, path))
+        try:
+            act()
+        except hg.SinkError as error:
+            assert "killed" in str(error)
+            return False
+    return True
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_kill_between_any_two_operations_of_the_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: Any, empty: bool
+) -> None:
+    """Whoever takes over repeats it, with a sink of his own."""
+    kills = 0
+    for operations in range(50):
+        out = tmp_path / f"{operations}"
+        first = prepared(hg.sinks.parquet(out, partition_by=partition_by))
+        parts: list[list[pa.RecordBatch]] = [[], []] if empty else [[batch(1, 2, 3)], [batch(4, 5)]]
+        pending = stored(write_sink(first, parts, SCHEMA))
+
+        def end(sink: FileSink, pending: Any = pending) -> None:
+            sink.commit(pending)
+            sink.finish()
+
+        def to_the_end(first: FileSink = first, out: Path = out, end: Any = end) -> None:
+            end(in_another_program(first, out, partition_by=partition_by))
+
+        kills += not (whole := killed_after(operations, monkeypatch, to_the_end))
+        end(in_another_program(first, out, partition_by=partition_by))
+        assert (rows(out), hidden(out)) == ([] if empty else [1, 2, 3, 4, 5], [])
+        assert len(files(out)) == (1 if empty else 5 if partition_by else 2)
+        if whole:
+            break
+    assert whole and kills == (3 if empty else 5 if partition_by else 2)
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_a_kill_between_any_two_operations_of_a_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: Any
+) -> None:
+    for operations in range(50):
+        out = tmp_path / f"{operations}"
+        first = prepared(hg.sinks.parquet(out, partition_by=partition_by))
+        writer = first.writer(writer_context(SCHEMA, checkpoint=1))
+        writer.write(batch(1, 2, 3))
+        pending = [stored(writer.flush(1))]
+        writer.write(batch(4, 5))
+        writer.flush(2)
+
+        def roll_back(first: FileSink = first, out: Path = out, pending: Any = pending) -> None:
+            in_another_program(first, out, partition_by=partition_by).rollback(pending, 1)
+
+        whole = killed_after(operations, monkeypatch, roll_back)
+        roll_back()
+        assert (rows(out), hidden(out)) == ([1, 2, 3], [])
+        if whole:
+            break
+    assert whole and operations == (5 if partition_by else 2)
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+@pytest.mark.parametrize("program", ["the same", "another"])
+def test_an_attempt_that_was_given_up_and_comes_back(tmp_path: Path, partition_by: Any, program: str) -> None:
+    """Its process was stopped, not killed: what it writes later is never seen, and gone in the end."""
+    sink = prepared(hg.sinks.parquet(tmp_path, partition_by=partition_by))
+    old = sink.writer(writer_context(SCHEMA, checkpoint=1))
+    old.write(batch(1, 2))
+    first = stored(old.flush(1))
+    old.write(batch(3, 4))
+    # killed after checkpoint 1, between its completion and the commit
+    if program == "another":
+        sink = in_another_program(sink, tmp_path, partition_by=partition_by, mode="overwrite")
+    sink.rollback([first], 1)
+    assert (rows(tmp_path), hidden(tmp_path)) == ([1, 2], [])
+    attempt = 1 if program == "the same" else 0
+    new = sink.writer(writer_context(SCHEMA, attempt=attempt, checkpoint=2))
+    new.write(batch(3, 4))
+    second = stored(new.flush(2))
+    late = old.flush(2)
+    assert late and not set(late) & {*first, *second}
+    sink.commit([second])
+    old.write(batch(5, 6))
+    new.write(batch(5, 6))
+    third = stored(new.finish())
+    assert not set(old.finish() or ()) & {*first, *second, *third}
+    sink.commit([third])
+    sink.finish()
+    old.close()
+    assert (rows(tmp_path), hidden(tmp_path)) == ([1, 2, 3, 4, 5, 6], [])
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_a_failed_job_leaves_the_rows_of_its_last_checkpoint(tmp_path: Path, partition_by: Any) -> None:
+    out = tmp_path / "out"
+    sink = prepared(hg.sinks.parquet(out, partition_by=partition_by))
+    writer = sink.writer(writer_context(SCHEMA, checkpoint=1))
+    writer.write(batch(1))
+    sink.commit([writer.flush(1)])
+    writer.write(batch(4))
+    second = writer.flush(2)
+    writer.write(batch(2))
+    writer.flush(3)
+    sink.abort([second], 2)
+    assert (rows(out), hidden(out)) == ([1, 4], [])
+    assert os.listdir(out) == (["k=k1"] if partition_by else files(out))
+
+
+def test_a_job_that_fails_before_its_first_checkpoint_leaves_nothing(tmp_path: Path) -> None:
+    sink = prepared(hg.sinks.parquet(tmp_path / "out"))
+    sink.rollback([], 0)
+    writer = sink.writer(writer_context(SCHEMA, attempt=1, checkpoint=1))
+    writer.write(batch(1))
+    writer.flush(1)
+    sink.abort()
+    assert os.listdir(tmp_path) == []
+
+
+def test_going_on_needs_the_folder_and_its_path(tmp_path: Path) -> None:
+    value = stored(prepared(hg.sinks.parquet(tmp_path / "a")).prepared())
+    with pytest.raises(hg.SinkError, match=r"/b: the rows up to the checkpoint are in .*/a; write there, too"):
+        hg.sinks.parquet(tmp_path / "b").resume("job", SCHEMA, value)
+    (tmp_path / "a").rmdir()
+    with pytest.raises(hg.SinkError, match="/a: is gone, and with it the rows up to the checkpoint"):
+        hg.sinks.parquet(tmp_path / "a").resume("job", SCHEMA, value)
+
+
+def delivered(sink: Sink, checkpoint: int, *batches: Sequence[int]) -> None:
+    for values in batches:
+        sink.deliver(batch(*values), checkpoint)
+
+
+def test_collect_has_each_row_once_after_a_restart() -> None:
+    sink = hg.sinks.collect(limit=6)
+    sink.prepare("job", SCHEMA)
+    delivered(sink, 1, (1, 2), (3,))
+    delivered(sink, 2, (4,))
+    delivered(sink, 3, (5, 6))
+    assert sink.full
+    sink.rollback([], 2)
+    sink.rollback([], 2)
+    assert (sink.to_table()["v"].to_pylist(), sink.rows, sink.full) == ([1, 2, 3, 4], 4, False)
+    delivered(sink, 3, (5, 6), (7,))
+    assert sink.to_table()["v"].to_pylist() == [1, 2, 3, 4, 5, 6]
+    sink.abort([], 2)
+    assert sink.rows == 6, "what a job that ended early had collected stays"
+    sink.rollback([], 0)
+    assert sink.to_table() == SCHEMA.empty_table()
+
+
+def test_for_each_batch_is_told_the_checkpoint_that_the_rows_belong_to() -> None:
+    seen = []
+    sink = hg.sinks.for_each_batch(lambda rows, info: seen.append((rows["v"][0].as_py(), info.checkpoint_id)))
+    writer = sink.writer(writer_context(SCHEMA, checkpoint=5))
+    for value, checkpoint in [(1, 5), (2, 6), (3, 8)]:
+        writer.write(batch(value))
+        assert writer.flush(checkpoint) is None
+    writer.write(batch(4))
+    assert seen == [(1, 5), (2, 6), (3, 7), (4, 9)]
