@@ -1,0 +1,366 @@
+"""When a job takes checkpoints, and what becomes of each. No I/O, no clock: times are given, in seconds on one clock.
+
+A checkpoint is triggered at its roots: the sources, and tasks whose producers have all ended. Barriers carry it from
+there on; each task takes its part and acknowledges. When all have, the driver is to store the metadata and then to
+commit. One is under way at a time. Flink's is CheckpointCoordinator (FLIP-147 for jobs of which parts have ended).
+
+**Tasks that end.** A task counts as ended when its consumers have worked on all that it sent. In checkpoints that it
+took no part in its part is then "finished": it holds nothing, and all that it sent is in the parts of its consumers,
+who take theirs only when each of their channels has delivered the barrier or has ended. Since a task ends only after
+its producers, those who are finished in a checkpoint have only finished ones above them. So a task may well end before
+the barrier of a checkpoint under way reaches it. If all the producers of some task do so, no barrier will ever come to
+it: it becomes a root of the checkpoint that is under way. If one of them had passed the barrier on, it will come.
+
+A task that took part in a checkpoint and ended then is not finished in that one, whatever is heard first of its
+acknowledgement and its end: its end says which checkpoint it took part in last.
+
+**What sinks have pending** does not depend on a checkpoint's success: what was flushed for one that failed, or was too
+late for it, is committed with the next one that completes. So each task must say of every checkpoint it took part in
+that it did, by `acknowledged` or `declined`, in the order of checkpoints. What it has pending at its end comes after
+its last part, and is committed with the first checkpoint in which it is finished.
+
+**The end.** When all tasks have ended one more checkpoint completes, in which all are finished; what is still pending
+is committed with it, and the coordinator is over.
+
+What comes from another attempt, for the second time, or from a task that is not of the plan is not minded.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from headgate.errors import CheckpointError
+from headgate.plan.execution import ExecutionPlan
+from headgate.state.checkpoint_metadata import Finished, StateFile, TaskState
+
+#: How many checkpoints the history has.
+HISTORY: Final = 10
+#: Where what a task has pending at its end stands among what it had pending at checkpoints.
+_AT_END: Final = math.inf
+_NAMED: Final = 3
+
+
+class Task(NamedTuple):
+    """One subtask of a vertex."""
+
+    vertex: int
+    subtask: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """Seconds: from one trigger to the next, between two checkpoints at the least, and until one is given up. More
+    failures in a row than `tolerable_failures` fail the job."""
+
+    interval: float
+    min_pause: float = 0.0
+    timeout: float = 600.0
+    tolerable_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Inject the barrier at these tasks. May come more than once for a checkpoint, with other tasks."""
+
+    checkpoint: int
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Store the metadata, then commit what is pending (by node key), and say `stored` or `not_stored`."""
+
+    checkpoint: int
+    duration: float
+    parts: Mapping[Task, TaskState]
+    pending: Mapping[str, Sequence[Any]]
+
+    @property
+    def is_final(self) -> bool:
+        """All tasks have ended."""
+        return all(isinstance(part, Finished) for part in self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Nothing will come of the checkpoint: what was written for it can be removed."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The job cannot go on without a checkpoint. Nothing more is triggered until `start`."""
+
+    error: CheckpointError
+
+
+Action: TypeAlias = Trigger | Complete | Abort | Fail
+
+
+class State(enum.Enum):
+    STOPPED = "the job does not run"
+    WAITING = "for the time of the next checkpoint"
+    COLLECTING = "a checkpoint is under way"
+    STORING = "all tasks have their part in it; its metadata is being written"
+    OVER = "the last checkpoint of the job is stored"
+
+
+@dataclass(slots=True)
+class CheckpointRecord:
+    """What became of a checkpoint: `failure` is None if it completed. `duration` is in seconds and `size` in bytes;
+    `parts` are what tasks told of theirs (alignment, start delay ...), by the task's name."""
+
+    checkpoint: int
+    triggered_at: float
+    duration: float = 0.0
+    size: int = 0
+    failure: str | None = None
+    parts: dict[str, Any] = field(default_factory=dict)
+
+
+class CheckpointCoordinator:
+    """See the module. Each method returns what is to be done, in order."""
+
+    def __init__(self, plan: ExecutionPlan, options: CheckpointOptions, first_id: int = 1) -> None:
+        self.state = State.STOPPED
+        self.history: deque[CheckpointRecord] = deque(maxlen=HISTORY)
+        self.completed = 0
+        self.failed = 0
+        self._options = options
+        self._names = {vertex.id: vertex.name for vertex in plan.job.vertices}
+        self._consumers = _consumers(plan)
+        self._producers = dict.fromkeys(self._consumers, 0)
+        for task in self._consumers:
+            for consumer in self._consumers_of(task):
+                self._producers[consumer] += 1
+        self._attempt = -1
+        self._last = first_id - 1
+        self._next_trigger = math.inf
+        self._failures = 0
+        self._record = CheckpointRecord(self._last, 0.0)
+        self._parts: dict[Task, TaskState] = {}
+        #: Tasks that the barrier of the checkpoint under way comes to from a producer that has ended since.
+        self._reached: set[Task] = set()
+        #: Of the attempt: how many producers have not ended, the last checkpoint each task told of, the last that each
+        #: of those that have ended took part in, and where its readers ended.
+        self._live: dict[Task, int] = {}
+        self._told: dict[Task, int] = {}
+        self._ended: dict[Task, tuple[int, Finished]] = {}
+        #: What is not committed yet, by checkpoint (or `_AT_END`) and task.
+        self._pending: dict[tuple[float, Task], Mapping[str, Any]] = {}
+
+    # --- the driver's side
+
+    def start(self, attempt: int, now: float) -> list[Action]:
+        """All tasks run, again if the attempt is not the first; then what the last one left is forgotten."""
+        actions: list[Action] = []
+        if self.state is State.COLLECTING:
+            actions = [self._give_up("the job restarts", now)]
+        self._attempt = attempt
+        self.state = State.WAITING
+        self._next_trigger = now + self._options.interval
+        self._failures = 0
+        self._live = dict(self._producers)
+        self._told = dict.fromkeys(self._producers, 0)
+        self._ended = {}
+        self._pending = {}
+        return actions
+
+    @property
+    def deadline(self) -> float | None:
+        """When `on_time` is to be called, if nothing happens before."""
+        if self.state is State.COLLECTING:
+            return self._record.triggered_at + self._options.timeout
+        if self.state is State.WAITING and len(self._ended) < len(self._producers):
+            return self._next_trigger
+        return None
+
+    def on_time(self, now: float) -> list[Action]:
+        if (deadline := self.deadline) is None or now < deadline:
+            return []
+        if self.state is State.WAITING:
+            return self._trigger(now)
+        missing = [task for task in self._producers if task not in self._parts]
+        named = ", ".join(map(self.name, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
+        return self._fail(
+            f"it took longer than {self._options.timeout:g} s (checkpoint_timeout); {len(missing)} of "
+            f"{len(self._producers)} tasks have not acknowledged: {named}",
+            now,
+        )
+
+    def stored(self, checkpoint: int, now: float) -> list[Action]:
+        """The metadata is there and what was pending is committed."""
+        if self.state is not State.STORING or checkpoint != self._last:
+            return []
+        for key in self._covered():
+            del self._pending[key]
+        self.completed += 1
+        self._failures = 0
+        self._close(None, now)
+        if self._is_final():
+            self.state = State.OVER
+            return []
+        return self._advance(now)
+
+    def not_stored(self, checkpoint: int, reason: str, now: float) -> list[Action]:
+        """The metadata could not be written."""
+        if self.state is not State.STORING or checkpoint != self._last:
+            return []
+        return self._fail(reason, now)
+
+    def name(self, task: Task) -> str:
+        """What people call it."""
+        return f"{self._names[task.vertex]}[{task.subtask}]"
+
+    # --- the tasks' side
+
+    def acknowledged(self, task: Task, attempt: int, checkpoint: int, state: StateFile,
+                     pending: Mapping[str, Any], part: Any, now: float) -> list[Action]:  # fmt: skip
+        """A task took its part and has written it. `pending` is what its sinks flushed, by node key."""
+        if not self._is_news(task, attempt, checkpoint):
+            return []
+        self._note(task, checkpoint, pending)
+        if self.state is State.COLLECTING and checkpoint == self._last:
+            self._parts[task] = state
+            self._record.size += state.size
+            self._record.parts[self.name(task)] = part
+        return self._advance(now)
+
+    def declined(self, task: Task, attempt: int, checkpoint: int, reason: str,
+                 pending: Mapping[str, Any], now: float) -> list[Action]:  # fmt: skip
+        """A task could not take its part, or took it and could not write it."""
+        if not self._is_news(task, attempt, checkpoint):
+            return []
+        self._note(task, checkpoint, pending)
+        if self.state is State.COLLECTING and checkpoint == self._last:
+            return self._fail(f"{self.name(task)}: {reason}", now)
+        return self._advance(now)
+
+    def finished(self, task: Task, attempt: int, took_part: int, positions: Mapping[str, Any],
+                 pending: Mapping[str, Any], now: float) -> list[Action]:  # fmt: skip
+        """A task has ended, and all that it sent has been worked on. `took_part` is the last checkpoint it took its
+        part in, 0 for none; `positions` and `pending` are those at its end, by node key."""
+        if attempt != self._attempt or task not in self._producers or task in self._ended:
+            return []
+        self._ended[task] = took_part, Finished(positions)
+        if pending:
+            self._pending[_AT_END, task] = pending
+        return [*self._roots_below(task, took_part), *self._advance(now)]
+
+    def _is_news(self, task: Task, attempt: int, checkpoint: int) -> bool:
+        if attempt != self._attempt or task not in self._producers:
+            return False
+        most = self._ended[task][0] if task in self._ended else self._last
+        return self._told[task] < checkpoint <= most
+
+    def _note(self, task: Task, checkpoint: int, pending: Mapping[str, Any]) -> None:
+        self._told[task] = checkpoint
+        if pending:
+            self._pending[checkpoint, task] = pending
+
+    def _roots_below(self, task: Task, took_part: int) -> list[Action]:
+        """Of the checkpoint under way, as this task has ended."""
+        roots = []
+        for consumer in self._consumers_of(task):
+            self._live[consumer] -= 1
+            if took_part == self._last:
+                self._reached.add(consumer)
+            elif not self._live[consumer] and consumer not in self._reached and consumer not in self._ended:
+                roots.append(consumer)
+        collecting = self.state is State.COLLECTING
+        return [Trigger(self._last, tuple(roots))] if collecting and roots else []
+
+    # --- one checkpoint
+
+    def _trigger(self, now: float) -> list[Action]:
+        self._last += 1
+        self.state = State.COLLECTING
+        self._record = CheckpointRecord(self._last, now)
+        self._parts, self._reached = {}, set()
+        roots = tuple(task for task, live in self._live.items() if not live and task not in self._ended)
+        return [Trigger(self._last, roots), *self._advance(now)] if roots else self._advance(now)
+
+    def _advance(self, now: float) -> list[Action]:
+        """What follows when something was heard of a task."""
+        if self.state is State.WAITING and all(self._is_heard(task) for task in self._producers):
+            return self._trigger(now)
+        if self.state is not State.COLLECTING:
+            return []
+        for task, (_, finished) in self._ended.items():
+            if task not in self._parts and self._is_heard(task):
+                self._parts[task] = finished
+        if len(self._parts) < len(self._producers):
+            return []
+        self.state = State.STORING
+        pending: dict[str, list[Any]] = {}
+        for key in self._covered():
+            for node, what in self._pending[key].items():
+                pending.setdefault(node, []).append(what)
+        return [Complete(self._last, now - self._record.triggered_at, dict(self._parts), pending)]
+
+    def _is_heard(self, task: Task) -> bool:
+        """It has ended, and told of all checkpoints that it took part in."""
+        return task in self._ended and self._told[task] >= self._ended[task][0]
+
+    def _covered(self) -> list[tuple[float, Task]]:
+        """What is pending and came before the cut of the checkpoint under way, in order."""
+        keys = sorted(self._pending)
+        return [key for key in keys if key[0] < _AT_END or isinstance(self._parts.get(key[1]), Finished)]
+
+    def _is_final(self) -> bool:
+        return all(isinstance(part, Finished) for part in self._parts.values())
+
+    def _fail(self, reason: str, now: float) -> list[Action]:
+        """The checkpoint under way failed."""
+        checkpoint = self._last
+        abort = self._give_up(reason, now)
+        self._failures += 1
+        if self._failures <= self._options.tolerable_failures:
+            return [abort, *self._advance(now)]
+        self.state = State.STOPPED
+        often = f"{self._failures} checkpoints in a row failed, the last was" if self._failures > 1 else "checkpoint"
+        tolerated = f"tolerable_failed_checkpoints is {self._options.tolerable_failures}"
+        return [abort, Fail(CheckpointError(f"{often} {checkpoint}: {reason} ({tolerated})"))]
+
+    def _give_up(self, reason: str, now: float) -> Abort:
+        self.failed += 1
+        self._close(reason, now)
+        return Abort(self._last, reason)
+
+    def _close(self, failure: str | None, now: float) -> None:
+        self.state = State.WAITING
+        self._record.failure = failure
+        self._record.duration = now - self._record.triggered_at
+        self.history.append(self._record)
+        due = self._record.triggered_at + self._options.interval
+        self._next_trigger = max(due, now + self._options.min_pause)
+
+    def _consumers_of(self, task: Task) -> list[Task]:
+        """One for each channel."""
+        return [Task(vertex, subtask) for vertex, subtasks in self._consumers[task] for subtask in subtasks]
+
+    def validate(self) -> None:
+        """Raises AssertionError when the coordinator broke its own rules."""
+        under_way = self.state in (State.COLLECTING, State.STORING)
+        assert not under_way or set(self._parts) <= set(self._producers), "a part of an unknown task"
+        assert self.state is not State.STORING or len(self._parts) == len(self._producers), "stored without a part"
+        assert self._failures <= self._options.tolerable_failures or self.state is State.STOPPED, "too many failures"
+        assert all(count >= 0 for count in self._live.values()), "a producer ended twice"
+        assert all(told <= self._last for told in self._told.values()), "told of a checkpoint that is to come"
+
+
+def _consumers(plan: ExecutionPlan) -> dict[Task, list[tuple[int, range]]]:
+    """Of every task: whom it has channels to, by vertex."""
+    tasks = [Task(vertex.id, subtask) for vertex in plan.job.vertices for subtask in range(vertex.parallelism)]
+    found: dict[Task, list[tuple[int, range]]] = {task: [] for task in tasks}
+    for edge in plan.job.edges:
+        for subtask in range(plan.job.vertex(edge.source).parallelism):
+            found[Task(edge.source, subtask)].append((edge.target, plan.consumers(edge, subtask)))
+    return found
