@@ -7,6 +7,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate import restart
     from headgate.api import sources
     from headgate.api.environment import StreamEnvironment
     from headgate.api.keyed import KeyedStream, WindowedStream
@@ -69,7 +70,7 @@ _HOMES = {
     "headgate.runtime.local": ("LocalDeployment",),
     "headgate.spark.deployment": ("SparkDeployment",),
 }  # fmt: skip
-_MODULES = {"sinks": "headgate.connectors.sinks", "sources": "headgate.api.sources"}
+_MODULES = {"restart": "headgate.restart", "sinks": "headgate.connectors.sinks", "sources": "headgate.api.sources"}
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -77,7 +78,8 @@ __all__ = [
     "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedStream", "LocalDeployment", "NotEnoughSlots",
     "PlanError", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StreamEnvironment",
     "StreamSink", "TaskManagerLost", "UserFunctionError", "Watermark", "WindowedStream", "__version__", "collect_list",
-    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "sinks", "sources", "sum", "tumble",
+    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum",
+    "tumble",
 ]  # fmt: skip
 
 

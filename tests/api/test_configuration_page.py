@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.config import Config, seconds, size
+from headgate.config import Config
 from headgate.errors import ConfigError
+from headgate.quantities import seconds, size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 PARSERS = {"size": size, "int": int, "duration": seconds, "bool": lambda text: text == "True", "text": str}

@@ -9,12 +9,12 @@ from functools import partial
 from headgate.api.checks import check_columns, check_label, check_names
 from headgate.api.event_time import AFTER_WINDOW, on_null_time, out_of_orderness, required
 from headgate.api.stream import DataStream
-from headgate.config import microseconds
 from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates import Aggregate
 from headgate.operators.running import RunningAggregate, running_schema
 from headgate.operators.window import WindowAggregate, Windows, window_schema
 from headgate.plan.graph import Side
+from headgate.quantities import microseconds
 
 Aggregates = tuple[tuple[str, Aggregate], ...]
 

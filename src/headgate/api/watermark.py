@@ -9,9 +9,9 @@ from typing import Literal
 import pyarrow as pa
 
 from headgate.api.checks import check_columns
-from headgate.config import microseconds, seconds
 from headgate.errors import ConfigError, PlanError
 from headgate.plan.graph import WatermarkSpec
+from headgate.quantities import microseconds, seconds
 
 
 @dataclass(frozen=True, slots=True)

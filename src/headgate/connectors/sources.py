@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headgate.config import microseconds
 from headgate.connectors.base import Source
 from headgate.connectors.csv_parser import CsvDialect
 from headgate.connectors.csv_source import CsvSource
@@ -28,6 +27,7 @@ from headgate.connectors.socket_source import SocketLinesSource
 from headgate.connectors.text_source import TextSource
 from headgate.connectors.watched_files import WatchedFiles
 from headgate.errors import ConfigError
+from headgate.quantities import microseconds
 
 __all__ = ["csv", "files", "generate", "iterable", "json_lines", "parquet", "socket_lines", "text"]
 

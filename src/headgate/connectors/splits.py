@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from headgate.config import size
 from headgate.connectors.base import ReaderContext, SourceReader
 from headgate.errors import ConfigError
+from headgate.quantities import size
 
 S = TypeVar("S")
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from headgate.config import seconds
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, look
 from headgate.connectors.line_source import BAD, LineSource
 from headgate.connectors.parquet_source import ParquetSource
 from headgate.errors import ConfigError
 from headgate.filesystems import absolute
+from headgate.quantities import seconds
 
 
 class WatchedFiles(Source):

@@ -16,7 +16,6 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from headgate.config import microseconds
 from headgate.errors import ConfigError, DataError, PlanError
 from headgate.operators.accumulator_set import AccumulatorSet
 from headgate.operators.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
@@ -25,6 +24,7 @@ from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
 from headgate.operators.window_panes import PaneState
 from headgate.operators.window_state import Fired, WindowState
+from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, null_mask
 
 Duration = float | str | timedelta

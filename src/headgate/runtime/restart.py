@@ -1,0 +1,44 @@
+"""How long a job that failed waits for its restart. No clock: times are given, in seconds on one clock."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from headgate.restart import ExponentialDelay, FailureRate, FixedDelay, RestartStrategy
+
+
+class Restarts:
+    """The restarts of one job."""
+
+    def __init__(self, strategy: RestartStrategy) -> None:
+        self._strategy = strategy
+        self._made = 0
+        self._last = -math.inf
+        self._longer = 0.0
+        self._failures: deque[float] = deque()
+
+    def next_delay(self, now: float) -> float | None:
+        """The job has failed: how many seconds to wait before it is restarted, or None if it is not to be."""
+        match self._strategy:
+            case FixedDelay(attempts, delay):
+                return self._restart(now, delay) if self._made < attempts else None
+            case ExponentialDelay(initial, most, factor, reset):
+                if now - self._last >= reset:
+                    self._longer = 0.0
+                delay = self._longer
+                self._longer = min(most, delay * factor) if delay else initial
+                return self._restart(now, delay)
+            case FailureRate(most, interval, delay):
+                while self._failures and self._failures[0] <= now - interval:
+                    self._failures.popleft()
+                if len(self._failures) >= most:
+                    return None
+                self._failures.append(now)
+                return self._restart(now, delay)
+        return None
+
+    def _restart(self, now: float, delay: float) -> float:
+        self._made += 1
+        self._last = now + delay
+        return delay
