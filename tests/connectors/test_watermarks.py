@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -90,3 +92,21 @@ def test_the_idle_clock_stands_while_the_reader_is_held_back() -> None:
     timer.restart(1003.0)  # a batch that was still on its way
     timer.resume(1010.0)
     assert [timer.is_over(time) for time in (1014.9, 1015.0)] == [False, True]
+
+
+def test_after_a_restart_the_watermark_goes_on_from_where_it_was() -> None:
+    def restored(subtask: int, parallelism: int) -> WatermarkGenerator:
+        generator = WatermarkGenerator("t", batch().schema, out_of_orderness=10)
+        generator.restore(json.loads(json.dumps(positions)), subtask, parallelism)
+        return generator
+
+    old = [WatermarkGenerator("t", batch().schema, out_of_orderness=10) for _ in range(2)]
+    old[0].observe(batch(100), 0)
+    old[1].observe(batch(70), 1)
+    positions = [generator.position() for generator in old]
+    assert positions == [90, 60]
+    assert [restored(subtask, 2).watermark for subtask in range(2)] == [90, 60]
+    assert [restored(subtask, 3).watermark for subtask in range(3)] == [60, 60, 60]
+    assert [restored(0, 2).observe(batch(time), 0) for time in (95, 101)] == [90, 91]
+    positions = [WatermarkGenerator("t", batch().schema).position()]
+    assert restored(0, 1).watermark == MIN_TIME

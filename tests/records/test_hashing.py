@@ -110,6 +110,8 @@ def test_a_dictionary_larger_than_the_rows_and_one_that_holds_a_null() -> None:
     dictionary = pa.array(["a", None, "headgate", *"bcdefg"])
     column = pa.DictionaryArray.from_arrays(pa.array([2, 1, None, 0], pa.int32()), dictionary)
     assert key_hash([column]).tolist() == key_hash([pa.array(["headgate", None, None, "a"])]).tolist()
+    nulls = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int8()), pa.array([], pa.string()))
+    assert key_hash([nulls]).tolist() == [NULL, NULL]
     long = pa.DictionaryArray.from_arrays(pa.array([2, 1, None, 0] * 4, pa.int32()), dictionary)
     assert key_hash([long]).tolist() == key_hash([column]).tolist() * 4
 

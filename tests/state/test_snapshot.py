@@ -95,5 +95,5 @@ def test_state_of_another_operator_names_what_differs() -> None:
         "missing there and double here; column 'mean' is int64 there and missing here. Give this operator another uid, "
         "or start without the checkpoint"
     )
-    with pytest.raises(hg.CheckpointError, match="column 'key' is missing there and string here"):
+    with pytest.raises(hg.CheckpointError, match="another operator: table 't' is missing there. Give"):
         ours.check_same(Snapshot(values=ours.values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -67,6 +67,15 @@ class WatermarkGenerator:
             self._largest = max(self._largest, largest * self._times // self._by)
             self.watermark = max(self.watermark, min(self._largest - self._out_of_orderness, MAX_TIME - 1))
         return self.watermark
+
+    def position(self) -> int:
+        """What must survive a restart, as JSON has it: the watermark. The idle clock starts anew."""
+        return self.watermark
+
+    def restore(self, positions: Sequence[int], subtask: int, parallelism: int) -> None:
+        """Go on from the positions of all the subtasks there were, by number. With as many as there are now that is its
+        own; with others the least, for it may have to go on with a split of any of them."""
+        self.watermark = positions[subtask] if len(positions) == parallelism else min(positions)
 
     def is_idle(self, now: float) -> bool:
         """Nothing has been read for `idle_timeout`, though it could have been."""

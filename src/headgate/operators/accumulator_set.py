@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pyarrow as pa
 
 from headgate.operators.accumulators import (
@@ -21,6 +24,8 @@ from headgate.operators.accumulators_values import (
 )
 from headgate.operators.aggregates import Aggregate
 from headgate.records.canonical import Int64s, is_bytes, value_type
+
+_NO_SLOTS = np.zeros(0, np.int64)
 
 
 def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
@@ -47,6 +52,7 @@ class AccumulatorSet:
     """Named aggregates side by side; columns are found by position, since a stream's schema does not change."""
 
     def __init__(self, aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> None:
+        self._names = [f"{name}={aggregate}" for name, aggregate in aggregates]
         self._parts = [(_index(aggregate, schema), accumulator(aggregate, schema)) for _, aggregate in aggregates]
 
     @property
@@ -72,6 +78,22 @@ class AccumulatorSet:
         """Forget all other slots; these become 0, 1, 2 ..."""
         for _, part in self._parts:
             part.keep(slots)
+
+    def columns(self, slots: Int64s) -> dict[str, pa.Array]:
+        """All that is held for these slots, exactly, a row for each; a copy. The names say of which aggregate."""
+        columns: dict[str, pa.Array] = {}
+        for name, (_, part) in zip(self._names, self._parts, strict=True):
+            for number, column in enumerate(part.columns(slots)):
+                columns[f"{name}[{number}]"] = column
+        return columns
+
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        """Take what `columns` has returned for new slots, all different; otherwise as `update`."""
+        begin = 0
+        for _, part in self._parts:
+            end = begin + len(part.columns(_NO_SLOTS))
+            part.load(size, slots, columns[begin:end])
+            begin = end
 
 
 def _index(aggregate: Aggregate, schema: pa.Schema) -> int:

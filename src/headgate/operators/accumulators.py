@@ -7,6 +7,7 @@ much slower with a million, and it is exact for integers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -41,6 +42,14 @@ class Accumulator(ABC):
     def keep(self, slots: Int64s) -> None:
         """Forget all other slots; these, all different, become 0, 1, 2 ..."""
 
+    @abstractmethod
+    def columns(self, slots: Int64s) -> list[pa.Array]:
+        """All that is held for these slots, exactly, a row for each; a copy."""
+
+    @abstractmethod
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        """Take what `columns` has returned for new slots, all different; otherwise as `update`."""
+
     @property
     @abstractmethod
     def nbytes(self) -> int: ...
@@ -70,6 +79,13 @@ class CountAccumulator(Accumulator):
 
     def keep(self, slots: Int64s) -> None:
         self._counts.replace(self._counts.values.take(slots))
+
+    def columns(self, slots: Int64s) -> list[pa.Array]:
+        return [pa.array(self._counts.values.take(slots))]
+
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        self._counts.resize(size)
+        self._counts.values[slots] = raw_values(columns[0])
 
 
 class ValueAccumulator(Accumulator):
@@ -120,8 +136,24 @@ class ValueAccumulator(Accumulator):
             self._seen.resize(size)
 
     def result(self, slots: Int64s) -> pa.Array:
-        nulls = None if self._seen is None else ~self._seen.values.take(slots)
-        return self._result(slots, nulls)
+        return self._result(slots, self._nulls(slots))
+
+    def _nulls(self, slots: Int64s) -> Bools | None:
+        return None if self._seen is None else ~self._seen.values.take(slots)
+
+    def columns(self, slots: Int64s) -> list[pa.Array]:
+        return self._columns(slots, self._nulls(slots))
+
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        nulls = null_mask(columns[0])
+        self._grow(size, nulls is not None)
+        if nulls is not None:
+            rows = np.flatnonzero(~nulls)
+            slots, columns = slots.take(rows), [column.take(pa.array(rows)) for column in columns]
+        if self._seen is not None:
+            self._seen.values[slots] = True
+        if len(slots):
+            self._load(slots, [raw_values(column) for column in columns])
 
     def keep(self, slots: Int64s) -> None:
         self._size = len(slots)
@@ -146,6 +178,14 @@ class ValueAccumulator(Accumulator):
 
     @abstractmethod
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array: ...
+
+    @abstractmethod
+    def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        """As `columns`; the first one is null where there was no value."""
+
+    @abstractmethod
+    def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
+        """Take what `_columns` has returned for slots that have had a value, at least one."""
 
     @abstractmethod
     def _keep(self, slots: Int64s) -> None: ...
@@ -217,6 +257,22 @@ class IntegerSums:
         if self._high is not None:
             self._high.replace(self._high.values.take(slots))
 
+    def columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        """The sums modulo 2^64 as an int64, and what is missing to the sums, in units of 2^64: of an int64, nothing."""
+        high, low = self.sums(slots)
+        total = (high << _HALF) | low
+        beyond = (high >> _HALF) - (total >> 63)
+        return [pa.array(total, mask=nulls), pa.array(beyond.astype(np.int32))]
+
+    def load(self, slots: Int64s, total: Int64s, beyond: npt.NDArray[np.int32]) -> None:
+        """Take what `columns` has returned for slots without a sum so far, at least one."""
+        largest = _largest(total)
+        if self._high is None and largest < _INT64_END and not beyond.any():
+            self._low.values[slots] = total
+            self._bound = max(self._bound, largest)
+        else:
+            self._add_words(slots, (total >> _HALF) + (beyond.astype(np.int64) << _HALF), total & _LOW)
+
     def _fit(self, values: npt.NDArray[Any]) -> bool:
         """Whether no sum can overflow by these values, as far as the bound tells; it is tightened when it does not."""
         more = _largest(values) * len(values)
@@ -263,6 +319,12 @@ class IntegerSumAccumulator(ValueAccumulator):
             )
         return pa.array((high << _HALF) | low, mask=nulls)
 
+    def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        return self._sums.columns(slots, nulls)
+
+    def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
+        self._sums.load(slots, *columns)
+
     def _keep(self, slots: Int64s) -> None:
         self._sums.keep(slots)
 
@@ -293,6 +355,12 @@ class FloatSumAccumulator(ValueAccumulator):
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         return from_raw_values(self._sums.values.take(slots), nulls, pa.float64())
 
+    def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        return [from_raw_values(self._sums.values.take(slots), nulls, pa.float64())]
+
+    def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
+        self._sums.values[slots] = columns[0]
+
     def _keep(self, slots: Int64s) -> None:
         self._sums.replace(self._sums.values.take(slots))
 
@@ -322,6 +390,13 @@ class FloatMeanAccumulator(FloatSumAccumulator):
 
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         return _means(self._sums.values.take(slots), self._counts.values.take(slots), nulls)
+
+    def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        return [*super()._columns(slots, nulls), pa.array(self._counts.values.take(slots))]
+
+    def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
+        super()._load(slots, columns)
+        self._counts.values[slots] = columns[1]
 
     def _keep(self, slots: Int64s) -> None:
         super()._keep(slots)
@@ -355,6 +430,14 @@ class IntegerMeanAccumulator(ValueAccumulator):
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         high, low = self._sums.sums(slots)
         return _means(high.astype(np.float64) * (1 << _HALF) + low, self._counts.values.take(slots), nulls)
+
+    def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        return [*self._sums.columns(slots, nulls), pa.array(self._counts.values.take(slots))]
+
+    def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
+        total, beyond, counts = columns
+        self._sums.load(slots, total, beyond)
+        self._counts.values[slots] = counts
 
     def _keep(self, slots: Int64s) -> None:
         self._sums.keep(slots)
@@ -399,6 +482,12 @@ class ExtremeAccumulator(ValueAccumulator):
         if pa.types.is_boolean(self._kind):
             return pa.array(best.astype(np.bool_), mask=nulls)
         return from_raw_values(best, nulls, self._kind)
+
+    def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        return [self._result(slots, nulls)]
+
+    def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
+        self._best.values[slots] = columns[0]
 
     def _keep(self, slots: Int64s) -> None:
         self._best.replace(self._best.values.take(slots))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 
 from headgate.operators.accumulators import Accumulator
 from headgate.operators.base import MAX_TIME, MIN_TIME
-from headgate.records.canonical import Int64s, decoded, flat_ranges, null_mask
+from headgate.records.canonical import Int64s, decoded, flat_ranges, null_mask, raw_values
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
 from headgate.state.pairs import PairTable
@@ -94,6 +95,13 @@ class TimedAccumulator(Accumulator):
         self._times.replace(self._times.values.take(slots))
         self._values.keep(slots)
 
+    def columns(self, slots: Int64s) -> list[pa.Array]:
+        return [pa.array(self._times.values.take(slots)), self._values.take(slots)]
+
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        times, values = columns
+        self.update(size, slots, values, raw_values(times).view(np.int64))
+
 
 class OrderedAccumulator(Accumulator):
     """`min` and `max` of strings, binaries and wide decimals: the best of each batch against the best so far."""
@@ -125,6 +133,14 @@ class OrderedAccumulator(Accumulator):
 
     def keep(self, slots: Int64s) -> None:
         self._values.keep(slots)
+
+    def columns(self, slots: Int64s) -> list[pa.Array]:
+        return [self._values.take(slots)]
+
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        self._values.resize(size)
+        there = columns[0].is_valid()
+        self._values.put(slots[there.to_numpy(zero_copy_only=False)], columns[0].filter(there))
 
     @staticmethod
     def _comparable(column: pa.Array) -> pa.Array:
@@ -177,6 +193,15 @@ class DistinctAccumulator(Accumulator):
         self._values.compact(live)
         self._counts.replace(self._counts.values.take(slots))
 
+    def columns(self, slots: Int64s) -> list[pa.Array]:
+        owners = self._pairs.left()
+        pairs, offsets = _of_owners(owners, np.argsort(owners, kind="stable"), slots)
+        [values] = self._values.keys(self._pairs.right().take(pairs))
+        return [pa.LargeListArray.from_arrays(pa.array(offsets), values)]
+
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        self.update(size, _list_owners(slots, columns[0]), columns[0].flatten(), None)
+
 
 class ListAccumulator(Accumulator):
     """`collect_list`: all non-null values, in a log beside a log of their slots; sorted by slot when read."""
@@ -207,14 +232,22 @@ class ListAccumulator(Accumulator):
         self.update(size, owners.take(kept), other._values.take(kept), None)
 
     def result(self, slots: Int64s) -> pa.Array:
+        values, offsets = self._lists(slots)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+    def columns(self, slots: Int64s) -> list[pa.Array]:
+        values, offsets = self._lists(slots)
+        return [pa.LargeListArray.from_arrays(pa.array(offsets), values)]
+
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        self.update(size, _list_owners(slots, columns[0]), columns[0].flatten(), None)
+
+    def _lists(self, slots: Int64s) -> tuple[pa.Array, Int64s]:
+        """The values of these slots one after the other, and where each slot's begin."""
         if self._order is None:
             self._order = np.argsort(self._owners.values, kind="stable")
-        owners = self._owners.values.take(self._order)
-        begins = np.searchsorted(owners, slots)
-        counts = np.searchsorted(owners, slots, side="right") - begins
-        positions, offsets = flat_ranges(begins, counts)
-        values = self._values.take(self._order.take(positions))
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+        positions, offsets = _of_owners(self._owners.values, self._order, slots)
+        return self._values.take(positions), offsets
 
     def keep(self, slots: Int64s) -> None:
         owners = renumbering(slots, self._size).take(self._owners.values)
@@ -229,3 +262,16 @@ def _owners(slots: Int64s, others: Int64s, size: int) -> Int64s:
     owners = np.full(size, -1)
     owners[others] = slots
     return owners
+
+
+def _of_owners(owners: Int64s, order: Int64s, slots: Int64s) -> tuple[Int64s, Int64s]:
+    """The positions that these slots own, slot by slot, and where each slot's begin, given the order by owner."""
+    owners = owners.take(order)
+    begins = np.searchsorted(owners, slots)
+    positions, offsets = flat_ranges(begins, np.searchsorted(owners, slots, side="right") - begins)
+    return order.take(positions), offsets
+
+
+def _list_owners(slots: Int64s, lists: pa.LargeListArray) -> Int64s:
+    """For each value of the lists the slot whose it is."""
+    return np.repeat(slots, raw_values(lists.value_lengths()).view(np.int64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -13,6 +15,7 @@ from headgate.operators.event_times import check_time_column, event_times
 from headgate.records.canonical import Int64s
 from headgate.state.keys import KeyTable
 from headgate.state.renumber import OneRowPerSlot
+from headgate.state.snapshot import Snapshot
 
 _MOST_ROWS = 65_536
 
@@ -61,10 +64,12 @@ class RunningAggregate(Operator):
         self._final = final
         self._time_column = time_column if any(_by_time(aggregate) for _, aggregate in aggregates) else None
         self._time_offset = time_offset
+        self._key_names = keys
         self._key_indices = [input_schema.get_field_index(key) for key in keys]
         self._keys = KeyTable([input_schema.field(key).type for key in keys])
         self._accumulators = AccumulatorSet(aggregates, input_schema)
         self._changed = OneRowPerSlot()
+        self._ended = False
 
     def state_bytes(self) -> int:
         return self._keys.nbytes + self._accumulators.nbytes + self._changed.nbytes
@@ -80,9 +85,28 @@ class RunningAggregate(Operator):
             self._emit(slots.take(self._changed.pick(slots, len(self._keys))))
 
     def end_input(self) -> None:
+        self._ended = True
         if self._final:
             for begin in range(0, len(self._keys), _MOST_ROWS):
                 self._emit(np.arange(begin, min(begin + _MOST_ROWS, len(self._keys))))
+
+    def snapshot(self) -> Snapshot:
+        """What was emitted at the end of the input is not held any more: it must not come out again."""
+        slots = np.arange(0 if self._final and self._ended else len(self._keys))
+        keys = self._keys.columns(slots, self._key_names, self.context.max_parallelism)
+        of = {"the operator": "a running aggregation", "max_parallelism": self.context.max_parallelism}
+        if self._time_column is not None:
+            of["event time"] = f"{self._time_column} + {self._time_offset} us"
+        return Snapshot({"keys": pa.table(keys | self._accumulators.columns(slots))}, {"of": of})
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        ours, begin = self.snapshot(), 1 + len(self._key_names)
+        for snapshot in snapshots:
+            ours.check_same(snapshot)
+            for batch in snapshot.tables["keys"].to_batches():
+                if batch.num_rows:
+                    slots = self._keys.slots(batch.columns[1:begin], batch.num_rows)
+                    self._accumulators.load(len(self._keys), slots, batch.columns[begin:])
 
     def _emit(self, slots: Int64s) -> None:
         columns = [*self._keys.keys(slots), *self._accumulators.results(slots)]

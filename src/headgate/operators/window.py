@@ -6,7 +6,7 @@ the accumulators' slot. All are found for a whole batch at once, however many wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -16,16 +16,19 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import ConfigError, DataError, PlanError
+from headgate.errors import CheckpointError, ConfigError, DataError, PlanError
 from headgate.operators.accumulator_set import AccumulatorSet
 from headgate.operators.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
-from headgate.operators.base import MIN_TIME, Operator
+from headgate.operators.base import MIN_TIME, Operator, OperatorContext
 from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
+from headgate.operators.window_lanes import Lane
 from headgate.operators.window_panes import PaneState
 from headgate.operators.window_state import Fired, WindowState
 from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, null_mask
+from headgate.records.hashing import key_group_range, key_groups, key_hash
+from headgate.state.snapshot import Snapshot
 
 Duration = float | str | timedelta
 _MOST_ROWS = 65_536
@@ -118,6 +121,7 @@ class WindowAggregate(Operator):
         self._time_offset = time_offset
         self._time_type = input_schema.field(time_column).type
         self._time_index = input_schema.get_field_index(time_column)
+        self._keys = keys
         self._key_indices = [input_schema.get_field_index(key) for key in keys]
         self._null_is_late = on_null_time == "late"
         self._lateness = allowed_lateness
@@ -125,70 +129,133 @@ class WindowAggregate(Operator):
         self._clock = clock
         key_types = [input_schema.field(key).type for key in keys]
         accumulators = partial(AccumulatorSet, aggregates, input_schema)
-        self._panes: PaneState | None = None
+        self._empty_state: Callable[[], WindowState] = partial(WindowState, key_types, accumulators)
         if windows.has_panes:
-            self._panes = PaneState(key_types, accumulators, windows.per_row)
-        self._state = self._panes or WindowState(key_types, accumulators())
-        self._watermark = MIN_TIME
-        self._fired = self._closed = self._last_ended(MIN_TIME)
+            self._empty_state = partial(PaneState, key_types, accumulators, windows.per_row)
+        self._lanes = [self._lane(MIN_TIME, self._last_ended(MIN_TIME))]
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._lanes[0].groups = [self._own_groups()]
 
     def state_bytes(self) -> int:
-        return self._state.nbytes
+        return sum(lane.state.nbytes for lane in self._lanes)
 
     def state_keys(self) -> int:
         """Keys held now; `state_bytes() / state_keys()` are the bytes per key."""
-        return self._state.keys
+        return sum(lane.state.keys for lane in self._lanes)
 
     def process(self, batch: pa.RecordBatch) -> None:
         batch = self._without_null_times(batch)
+        if len(self._lanes) == 1:
+            self._process(self._lanes[0], batch)
+            return
+        groups = self._key_groups(batch)
+        for lane in self._lanes:
+            self._process(lane, batch.filter(pa.array(lane.owns(groups))))
+
+    def _process(self, lane: Lane, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         every = self._windows.every
         times = event_times(batch.column(self._time_index), self._time_column, self._time_offset)
         first, last = int(times.min()), int(times.max())
         self._check_range(first, last)
-        if first // every <= self._closed:  # put aside first, so that a late row leaves no trace in the tables
-            held = times >= (self._closed + 1) * every
+        if first // every <= lane.closed:  # put aside first, so that a late row leaves no trace in the tables
+            held = times >= (lane.closed + 1) * every
             self._put_aside(batch.filter(pa.array(~held)))
             batch, times = batch.filter(pa.array(held)), times[held]
             if not batch.num_rows:
                 return
             first = int(times.min())
-        self._add(batch, times, first, last)
+        self._add(lane, batch, times, first, last)
 
-    def _add(self, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
+    def _add(self, lane: Lane, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
         """Take rows between two event times into their windows, or into their panes."""
-        every, changed = self._windows.every, []
-        keys = self._state.key_slots([batch.column(index) for index in self._key_indices], batch.num_rows)
+        every, state, changed = self._windows.every, lane.state, []
+        keys = state.key_slots([batch.column(index) for index in self._key_indices], batch.num_rows)
         index = first // every if first // every == last // every else times // every
-        if self._panes is not None:
-            entries = self._panes.add(keys, index, batch, times)
-            if first // every - self._windows.per_row < self._fired:
-                self._emit_rows(self._panes.changed(np.unique(entries), self._closed, self._fired, _MOST_ROWS))
+        if isinstance(state, PaneState):
+            entries = state.add(keys, index, batch, times)
+            if first // every - self._windows.per_row < lane.fired:
+                self._emit_rows(state.changed(np.unique(entries), lane.closed, lane.fired, _MOST_ROWS))
             return
         for back in range(self._windows.per_row):
-            rows = self._rows_in(times, index, first // every, back)
+            rows = self._rows_in(lane, times, index, first // every, back)
             if rows is None:
                 window = index - back
-                entries = self._state.add(keys, window, batch, times)
+                entries = state.add(keys, window, batch, times)
             elif len(rows):
                 window = (index if isinstance(index, int) else index.take(rows)) - back
-                entries = self._state.add(keys.take(rows), window, batch.take(pa.array(rows)), times.take(rows))
+                entries = state.add(keys.take(rows), window, batch.take(pa.array(rows)), times.take(rows))
             else:
                 continue
-            if first // every - back <= self._fired:
-                changed.append(entries[window <= self._fired] if isinstance(window, np.ndarray) else entries)
+            if first // every - back <= lane.fired:
+                changed.append(entries[window <= lane.fired] if isinstance(window, np.ndarray) else entries)
         if changed:
-            self._emit_rows(self._state.rows(np.unique(np.concatenate(changed)), _MOST_ROWS))
+            self._emit_rows(state.rows(np.unique(np.concatenate(changed)), _MOST_ROWS))
 
     def process_watermark(self, time: int) -> None:
-        if time > self._watermark:
-            self._watermark = time
-            before, self._fired = self._fired, self._last_ended(time)
-            self._emit_rows(self._state.fire(before, self._fired, _MOST_ROWS))
-            self._closed = self._last_ended(time - self._lateness)
-            self._state.close(self._closed)
+        for lane in self._lanes:
+            if time > lane.watermark:
+                self._advance(lane, time)
+        if len(self._lanes) > 1:
+            self._join_lanes()
         self.output.emit_watermark(time)
+
+    def _advance(self, lane: Lane, time: int) -> None:
+        lane.watermark = time
+        before, lane.fired = lane.fired, self._last_ended(time)
+        self._emit_rows(lane.state.fire(before, lane.fired, _MOST_ROWS))
+        lane.closed = max(lane.closed, self._last_ended(time - self._lateness))
+        lane.state.close(lane.closed)
+
+    def snapshot(self) -> Snapshot:
+        tables = [lane.state.table(self._keys, self.context.max_parallelism) for lane in self._lanes]
+        progress = [[groups.start, groups.stop, *lane.point] for lane in self._lanes for groups in lane.groups]
+        of = {
+            "the operator": "a windowed aggregation",
+            "the windows' size": f"{self._windows.size} us",
+            "every": f"{self._windows.every} us",
+            "event time": f"{self._time_column} + {self._time_offset} us",
+            "max_parallelism": self.context.max_parallelism,
+        }
+        return Snapshot({"entries": pa.concat_tables(tables)}, {"of": of, "progress": progress})
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        ours, mine = self.snapshot(), self._own_groups()
+        lanes: dict[tuple[int, int], Lane] = {}
+        for snapshot in snapshots:
+            ours.check_same(snapshot)
+            for begin, end, watermark, closed in snapshot.values["progress"]:
+                groups = range(max(begin, mine.start), min(end, mine.stop))
+                if groups:
+                    lane = lanes.setdefault((watermark, closed), self._lane(watermark, closed))
+                    lane.groups.append(groups)
+                    lane.state.load(snapshot.of_key_groups(groups).tables["entries"])
+        if sum(len(groups) for lane in lanes.values() for groups in lane.groups) != len(mine):
+            raise CheckpointError("the checkpoint does not have the state of every subtask that there was, each once")
+        self._lanes = list(lanes.values())
+
+    def _lane(self, watermark: int, closed: int) -> Lane:
+        return Lane(self._empty_state(), watermark, self._last_ended(watermark), closed)
+
+    def _join_lanes(self) -> None:
+        """Have one lane again once all are at the same point."""
+        first, *others = self._lanes
+        if all(lane.point == first.point for lane in others):
+            for lane in others:
+                first.state.load(lane.state.table(self._keys, self.context.max_parallelism))
+            first.groups = [self._own_groups()]
+            self._lanes = [first]
+
+    def _own_groups(self) -> range:
+        context = self.context
+        return key_group_range(context.subtask, context.parallelism, context.max_parallelism)
+
+    def _key_groups(self, batch: pa.RecordBatch) -> Int64s:
+        hashes = key_hash([batch.column(index) for index in self._key_indices])
+        return np.broadcast_to(key_groups(hashes, self.context.max_parallelism), batch.num_rows)
 
     def _last_ended(self, watermark: int) -> int:
         """The number of the last window that ends at or before the watermark; window n begins at n x every."""
@@ -202,13 +269,13 @@ class WindowAggregate(Operator):
             self.emit(pa.RecordBatch.from_arrays([*keys, *bounds, *accumulated], schema=self.schema))
             self.emissions.record(self._clock(), self.rows_out)
 
-    def _rows_in(self, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
+    def _rows_in(self, lane: Lane, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
         """The rows that are in the window `back` before their last one, if that is still held; None = all."""
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size
-        if whole and first - back > self._closed:
+        if whole and first - back > lane.closed:
             return None
-        open_still = times >= (self._closed + 1 + back) * every
+        open_still = times >= (lane.closed + 1 + back) * every
         return np.flatnonzero(open_still if whole else open_still & (times - index * every < size - back * every))
 
     def _without_null_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:

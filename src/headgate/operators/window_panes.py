@@ -23,7 +23,7 @@ class PaneState(WindowState):
     def __init__(
         self, key_types: Sequence[pa.DataType], accumulators: Callable[[], AccumulatorSet], panes: int
     ) -> None:
-        super().__init__(key_types, accumulators())
+        super().__init__(key_types, accumulators)
         self._empty = accumulators
         self._panes = panes
 

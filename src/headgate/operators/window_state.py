@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.operators.accumulator_set import AccumulatorSet
 from headgate.operators.base import MAX_TIME
-from headgate.records.canonical import Int64s
+from headgate.records.canonical import Int64s, raw_values
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
 from headgate.state.pairs import PairTable
@@ -31,12 +31,13 @@ class WindowState:
     keys that come in every window would otherwise be forgotten and learned again each time.
     """
 
-    def __init__(self, key_types: Sequence[pa.DataType], accumulators: AccumulatorSet) -> None:
+    def __init__(self, key_types: Sequence[pa.DataType], accumulators: Callable[[], AccumulatorSet]) -> None:
+        self._key_columns = len(key_types)
         self._keys = KeyTable(key_types)
         self._windows = WordTable()
         self._open = Growable(np.bool_, True)
         self._entries = PairTable()
-        self._accumulators = accumulators
+        self._accumulators = accumulators()
         self._dead = 0
         self._first_open = MAX_TIME
         self._latest: tuple[int, int] | None = None
@@ -93,6 +94,22 @@ class WindowState:
         self._dead += int(np.count_nonzero(closed.take(self._entries.left())))
         if self._dead > max(len(self._entries) - self._dead, _LEAST_DEAD):
             self._compact()
+
+    def table(self, key_names: Sequence[str], max_parallelism: int) -> pa.Table:
+        """The entries of all windows that are open: key group, keys, number of the window, accumulators. A copy."""
+        live = np.flatnonzero(self._open.values.take(self._entries.left()))
+        columns = self._keys.columns(self._entries.right().take(live), key_names, max_parallelism)
+        columns["window"] = pa.array(self._windows.column().take(self._entries.left().take(live)))
+        return pa.table(columns | self._accumulators.columns(live))
+
+    def load(self, table: pa.Table) -> None:
+        """Take the entries that `table` has returned for other keys."""
+        for batch in table.to_batches():
+            if batch.num_rows:
+                _, *keys, windows = batch.columns[: self._key_columns + 2]
+                slots = self.key_slots(keys, batch.num_rows)
+                entries = self._entries.slots(self._window_slots(raw_values(windows).view(np.int64)), slots)
+                self._accumulators.load(len(self._entries), entries, batch.columns[self._key_columns + 2 :])
 
     def _window_slot(self, window: int) -> int:
         if self._latest is None or self._latest[0] != window:

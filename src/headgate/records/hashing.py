@@ -106,10 +106,9 @@ def key_hash(columns: Sequence[pa.Array]) -> UInt64s:
 
 def _column_hash(column: pa.Array) -> UInt64s:
     if column.type.id == pa.lib.Type_DICTIONARY:
-        if not through_dictionary(column):
+        if not len(column.dictionary) or not through_dictionary(column):
             return _column_hash(decoded(column))
-        rows = dictionary_rows(column)
-        hashes = _column_hash(column.dictionary).take(rows) if len(rows) else np.zeros(0, np.uint64)
+        hashes = _column_hash(column.dictionary).take(dictionary_rows(column))
     elif is_bytes(column.type):
         hashes = hash_bytes(pack(column))
     else:

@@ -24,7 +24,9 @@ from headgate.records.canonical import (
     value_type,
     words_per_value,
 )
+from headgate.records.hashing import key_groups, key_hash
 from headgate.state.interner import Interner
+from headgate.state.snapshot import KEY_GROUP
 from headgate.state.words import WordTable
 
 #: One bit per column in the word of nulls, its sign bit left alone.
@@ -152,6 +154,13 @@ class KeyTable:
             columns.append(codec.column(words[begin : begin + codec.width], nulls))
             begin += codec.width
         return columns
+
+    def columns(self, slots: Int64s, names: Sequence[str], max_parallelism: int) -> dict[str, pa.Array]:
+        """The first columns of a snapshot: the key group of each of these slots, and its key; a copy."""
+        keys = self.keys(slots)
+        groups = key_groups(key_hash(keys), max_parallelism).astype(np.int32)
+        columns = {KEY_GROUP: pa.array(groups if keys else np.repeat(groups, len(slots)))}
+        return columns | {f"key {name}": key for name, key in zip(names, keys, strict=True)}
 
     def compact(self, live: Int64s) -> None:
         """Keep only the keys of these slots, all different; they become slots 0, 1, 2 ..."""

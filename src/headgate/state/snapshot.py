@@ -49,8 +49,10 @@ class Snapshot:
         and values["of"] says the same. Raises CheckpointError that names what differs."""
         differences = _differences(self.values.get("of", {}), other.values.get("of", {}))
         for name, table in self.tables.items():
-            there = other.tables.get(name)
-            differences += _differences(_columns(table), {} if there is None else _columns(there))
+            if name in other.tables:
+                differences += _differences(_columns(table), _columns(other.tables[name]))
+            else:
+                differences.append(f"table {name!r} is missing there")
         if differences:
             raise CheckpointError(
                 f"the state in the checkpoint is that of another operator: {'; '.join(differences)}. Give this "

@@ -1,0 +1,352 @@
+"""Operators snapshot and restored, with the same and with another parallelism, against a run without interruption.
+
+The run to compare with has a subtask for every key group: whatever happens, its output must be the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate.operators.aggregates import Aggregate
+from headgate.operators.base import MAX_TIME, Operator, OperatorContext
+from headgate.operators.running import RunningAggregate
+from headgate.operators.window import WindowAggregate, Windows
+from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group
+from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode
+from tests.operators.window_rig import Kept, attach, multiset
+
+NAN = float("nan")
+GROUPS = 8
+KEYS: dict[tuple[pa.DataType, ...], list[list[Any]]] = {
+    (pa.int64(),): [[*range(-5, 30), 2**62, None]],
+    (pa.uint8(),): [[0, 1, 255, None]],
+    (pa.string(),): [["", "a", None, "\0", *(f"a key of some length, number {n}" for n in range(9))]],
+    (pa.float64(),): [[0.0, -0.0, NAN, None, 1.5, float("-inf")]],
+    (pa.float32(), pa.bool_()): [[0.0, -0.0, NAN, None, 1.1], [True, False, None]],
+    (pa.dictionary(pa.int16(), pa.string()), pa.date32()): [["x", "", None, "yyyy"], [date(2026, 1, 1), None]],
+    (pa.decimal128(30, 1), pa.binary(2)): [[Decimal("1.5"), Decimal("-9999999999999999999999.5"), None], [b"ab", None]],
+    (pa.timestamp("ns", "UTC"), pa.binary()): [[datetime(1960, 1, 1), None], [b"", b"\0", None]],
+    (pa.null(), pa.int32()): [[None], [1, 2, None]],
+    (): [],
+}
+VALUES = {
+    "i": (pa.int64(), [2**53 + 1, -(2**53) - 1, 3, None]),
+    "f": (pa.float64(), [0.5, -0.25, 1024.0, NAN, None]),
+    "s": (pa.string(), ["", "tail", "ä" * 12, None]),
+    "d": (pa.decimal128(30, 2), [Decimal("0.25"), Decimal("-1000000000000.00"), None]),
+    "b": (pa.bool_(), [True, False, None]),
+}
+#: All aggregates; event times are all different, so that first and last are not by chance.
+SPECS = (
+    ("rows", hg.count()),
+    *((f"{make.__name__}_{name}", make(name))
+      for name in VALUES for make in (hg.count, hg.first, hg.last, hg.min, hg.max, hg.count_distinct, hg.collect_list)),
+    *((f"{make.__name__}_{name}", make(name)) for name in "ifd" for make in (hg.sum, hg.mean)),
+)  # fmt: skip
+Specs = tuple[tuple[str, Aggregate], ...]
+Make = Callable[[pa.Schema, tuple[str, ...], Specs], Operator]
+
+
+class Side:
+    """Subtasks of one parallelism, fed by key group."""
+
+    def __init__(self, make: Callable[[], Operator], parallelism: int) -> None:
+        self.operators = [make() for _ in range(parallelism)]
+        self.kept: list[Kept] = []
+        for subtask, operator in enumerate(self.operators):
+            self.kept.append(attach(operator))
+            operator.open(OperatorContext("job", "operator", subtask, parallelism, GROUPS))
+
+    def process(self, batch: pa.RecordBatch, keys: int) -> None:
+        groups = np.broadcast_to(key_groups(key_hash(batch.columns[:keys]), GROUPS), batch.num_rows)
+        owners = subtask_of_key_group(groups, len(self.operators), GROUPS)
+        for subtask, operator in enumerate(self.operators):
+            mine = batch.filter(pa.array(owners == subtask))
+            if mine.num_rows:
+                operator.process(mine)
+
+    def watermarks(self, times: Sequence[int]) -> None:
+        for operator, time in zip(self.operators, times, strict=True):
+            operator.process_watermark(time)
+
+    def snapshots(self) -> list[Snapshot]:
+        """As they come out of storage."""
+        found = [operator.snapshot() for operator in self.operators]
+        return [decode(encode({"node": snapshot}))["node"] for snapshot in found if snapshot is not None]
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        parallelism = len(self.operators)
+        for subtask, operator in enumerate(self.operators):
+            groups = key_group_range(subtask, parallelism, GROUPS)
+            operator.restore([snapshot.of_key_groups(groups) for snapshot in snapshots])
+
+    @property
+    def rows(self) -> Counter[tuple[Any, ...]]:
+        return sum((multiset(kept.rows) for kept in self.kept), Counter())
+
+    @property
+    def late(self) -> int:
+        return sum(operator.late_rows for operator in self.operators)
+
+
+def random_batch(keys: tuple[pa.DataType, ...], chance: random.Random, around: int, used: set[int]) -> pa.RecordBatch:
+    count = chance.randint(1, 40)
+    times: list[int] = []
+    while len(times) < count:
+        time = 64 * chance.randint(around - 30, around + 30) + chance.randrange(64)
+        if time not in used:
+            used.add(time)
+            times.append(time)
+    columns = {f"k{n}": pa.array(chance.choices(v, k=count), t, from_pandas=False)
+               for n, (t, v) in enumerate(zip(keys, KEYS[keys], strict=True))}  # fmt: skip
+    columns["t"] = pa.array(times, pa.timestamp("us"))
+    for name, (kind, values) in VALUES.items():
+        columns[name] = pa.array(chance.choices(values, k=count), kind, from_pandas=False)
+    return pa.record_batch(columns)
+
+
+def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[int], apart: int, seed: int) -> None:
+    """A run that is interrupted and goes on with each of these parallelisms, against one that is not. `apart` is how
+    much the watermarks of subtasks differ."""
+    chance, used = random.Random(seed), set[int]()
+    names = tuple(f"k{n}" for n in range(len(types)))
+    schema = random_batch(types, chance, 0, set()).schema
+    specs = tuple(chance.sample(SPECS, 6))
+    whole = Side(lambda: make(schema, names, specs), GROUPS)
+    sides: list[Side] = []
+    around = 0
+    for parallelism in parallelisms:
+        side = Side(lambda: make(schema, names, specs), parallelism)
+        if sides:
+            side.restore(sides[-1].snapshots())
+        sides.append(side)
+        owners = [subtask_of_key_group(group, parallelism, GROUPS) for group in range(GROUPS)]
+
+        def watermarks(times: Sequence[int], side: Side = side, owners: Sequence[Any] = owners) -> None:
+            side.watermarks(times)
+            whole.watermarks([times[owner] for owner in owners])
+
+        for _ in range(chance.randint(0, 4)):
+            batch = random_batch(types, chance, around, used)
+            side.process(batch, len(types))
+            whole.process(batch, len(types))
+            around += chance.randint(0, 15)
+            watermarks([64 * (around - 10 - chance.randint(0, apart)) for _ in range(parallelism)])
+    sides[-1].watermarks([MAX_TIME] * len(sides[-1].operators))
+    whole.watermarks([MAX_TIME] * GROUPS)
+    for operator in (*sides[-1].operators, *whole.operators):
+        operator.end_input()
+    assert sum((side.rows for side in sides), Counter()) == whole.rows
+    assert sum(side.late for side in sides) == whole.late
+
+
+def window(windows: Windows, lateness: int = 0) -> Make:
+    def make(schema: pa.Schema, keys: tuple[str, ...], specs: Specs) -> Operator:
+        return WindowAggregate(keys, "t", 0, windows, specs, schema, allowed_lateness=lateness, clock=lambda: 0.0)
+
+    return make
+
+
+def running(final: bool) -> Make:
+    return lambda schema, keys, specs: RunningAggregate(keys, specs, schema, final=final, time_column="t")
+
+
+OPERATORS = {
+    "tumbling": window(Windows(640, 640)),
+    "hop": window(Windows(1000, 640)),
+    "panes": window(Windows(2560, 640)),
+    "tumbling, late": window(Windows(640, 640), 700),
+    "hop, late": window(Windows(1000, 400), 700),
+    "panes, late": window(Windows(2560, 640), 700),
+    "running": running(False),
+    "final": running(True),
+}
+OLD_AND_NEW = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3))
+APART = st.sampled_from([0, 0, 3, 40])
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@settings(max_examples=10)
+@given(st.sampled_from(list(KEYS)), OLD_AND_NEW, APART, st.integers(0, 1 << 32))
+def test_the_output_is_that_of_a_run_without_interruption(
+    operator: str, types: tuple[pa.DataType, ...], parallelisms: tuple[int, ...], apart: int, seed: int
+) -> None:
+    compare(OPERATORS[operator], types, parallelisms, apart, seed)
+
+
+@pytest.mark.parametrize("types", KEYS, ids=lambda types: "+".join(map(str, types)) or "no keys")
+def test_keys_of_every_type_come_back(types: tuple[pa.DataType, ...]) -> None:
+    compare(OPERATORS["tumbling"], types, (2, 3), 0, 5)
+    compare(OPERATORS["running"], types, (3, 2), 0, 6)
+
+
+SMALL = pa.schema([("key", pa.int64()), ("t", pa.timestamp("us")), ("value", pa.int64())])
+COUNT = (("rows", hg.count()), ("total", hg.sum("value")))
+
+
+def small(*times: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        [pa.array([1] * len(times)), pa.array(times, pa.timestamp("us")), [1] * len(times)], schema=SMALL
+    )
+
+
+def opened(operator: Operator) -> Operator:
+    attach(operator)
+    operator.open(OperatorContext("job", "operator", 0, 1, GROUPS))
+    return operator
+
+
+def of_window(
+    size: int = 10, every: int = 10, schema: pa.Schema = SMALL, specs: Specs = COUNT, time: str = "t"
+) -> Operator:
+    return opened(WindowAggregate(("key",), time, 0, Windows(size, every), specs, schema))
+
+
+def of_running(schema: pa.Schema = SMALL, specs: Specs = COUNT) -> Operator:
+    return opened(RunningAggregate(("key",), specs, schema, time_column="t"))
+
+
+@pytest.mark.parametrize(
+    "make", [of_window, of_running, partial(of_window, 40, 10)], ids=["window", "running", "panes"]
+)
+def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
+    operator = make()
+    operator.process(small(1, 2, 33))
+    operator.process_watermark(5)
+    snapshot = operator.snapshot()
+    assert snapshot is not None
+    before = encode({"node": snapshot})
+    for time in range(0, 3000, 7):
+        operator.process(small(time + 30))
+        operator.process_watermark(time)
+    assert encode({"node": snapshot}) == before
+
+
+def test_tables_begin_with_the_key_group_and_say_what_their_columns_are() -> None:
+    operator = of_window()
+    operator.process(small(1, 2, 33))
+    snapshot = operator.snapshot()
+    assert snapshot is not None
+    [group] = key_groups(key_hash([pa.array([1])]), GROUPS).tolist()
+    fields = [KEY_GROUP, "key key", "window", "rows=count()[0]", "total=sum('value')[0]", "total=sum('value')[1]"]
+    assert snapshot.tables["entries"].schema.names == fields
+    assert snapshot.tables["entries"].schema.field(0).type == pa.int32()
+    assert sorted(zip(*snapshot.tables["entries"].to_pydict().values(), strict=True)) == [
+        (group, 1, 0, 2, 2, 0),
+        (group, 1, 3, 1, 1, 0),
+    ]
+
+
+STRINGS = SMALL.set(0, pa.field("key", pa.string()))
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (of_running, "the operator is a windowed aggregation there and a running aggregation here"),
+        (partial(of_window, 20, 20), "the windows' size is 10 us there and 20 us here; every is 10 us there and 20 us"),
+        (partial(of_window, schema=STRINGS), "column 'key key' is int64 there and string here"),
+        (partial(of_window, specs=COUNT[:1]), "column \"total=sum('value')[0]\" is int64 there and missing here"),
+        (partial(of_window, specs=(*COUNT, ("x", hg.last("value")))), "column \"x=last('value')[0]\" is missing there"),
+    ],
+)  # fmt: skip
+def test_state_of_another_operator_is_refused(make: Callable[[], Operator], what: str) -> None:
+    operator = of_window()
+    operator.process(small(1))
+    snapshot = operator.snapshot()
+    assert snapshot is not None
+    with pytest.raises(hg.CheckpointError) as caught:
+        make().restore([snapshot])
+    assert what in caught.value.message
+    assert "Give this operator another uid, or start without the checkpoint" in caught.value.message
+
+
+def test_the_number_of_key_groups_cannot_change() -> None:
+    other = RunningAggregate(("key",), COUNT, SMALL)
+    attach(other)
+    other.open(OperatorContext("job", "operator", 0, 1, 2 * GROUPS))
+    snapshot = of_running().snapshot()
+    assert snapshot is not None
+    with pytest.raises(hg.CheckpointError, match=f"max_parallelism is {GROUPS} there and {2 * GROUPS} here"):
+        other.restore([snapshot])
+
+
+def test_windows_need_the_state_of_every_old_subtask() -> None:
+    old = Side(lambda: WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL), 2)
+    for snapshots in (old.snapshots()[:1], old.snapshots() * 2):
+        with pytest.raises(
+            hg.CheckpointError, match="does not have the state of every subtask that there was, each once"
+        ):
+            of_window().restore(snapshots)
+
+
+def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_all() -> None:
+    def make() -> WindowAggregate:
+        return WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL)
+
+    keys = pa.array(range(100))
+    old, new = Side(make, 2), Side(make, 1)
+    old.process(pa.record_batch([keys, pa.array([15] * 100, pa.timestamp("us")), keys], schema=SMALL), 1)
+    old.watermarks([20, 12])
+    fired = sum(old.rows.values())
+    assert 0 < fired < 100
+    new.restore(old.snapshots())
+    [operator] = new.operators
+    assert len(operator.snapshot().values["progress"]) == 2  # type: ignore[union-attr]
+    late = pa.record_batch([keys, pa.array([16] * 100, pa.timestamp("us")), keys], schema=SMALL)
+    new.process(late, 1)
+    assert new.late == fired, "late where the window had fired, in time where it had not"
+    new.watermarks([15])
+    again = Side(make, 3)
+    again.restore(new.snapshots())  # apart still
+    new.watermarks([20])
+    again.watermarks([20] * 3)
+    assert again.rows == new.rows
+    assert sorted(new.rows.values()) == [1] * (100 - fired)
+    assert operator.snapshot().values["progress"] == [[0, GROUPS, 20, 1]]  # type: ignore[union-attr]
+    new.process(late, 1)
+    assert new.late == fired + 100
+
+
+def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> None:
+    def make(lateness: int) -> Operator:
+        return opened(WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL, allowed_lateness=lateness))
+
+    operator = make(0)
+    operator.process(small(5))
+    operator.process_watermark(10)
+    snapshot, later = operator.snapshot(), make(100)
+    assert snapshot is not None
+    later.restore([snapshot])
+    later.process(small(6))
+    later.process_watermark(11)
+    later.process(small(7))
+    assert later.late_rows == 2
+
+
+def test_final_rows_do_not_come_a_second_time_from_a_checkpoint_at_the_end() -> None:
+    operator = opened(RunningAggregate(("key",), COUNT, SMALL, final=True))
+    operator.process(small(1, 2))
+    operator.process_watermark(MAX_TIME)
+    operator.end_input()
+    snapshot = operator.snapshot()
+    assert snapshot is not None
+    again = RunningAggregate(("key",), COUNT, SMALL, final=True)
+    kept = attach(again)
+    again.open(OperatorContext("job", "operator", 0, 1, GROUPS))
+    again.restore([snapshot])
+    again.end_input()
+    assert kept.rows == []
