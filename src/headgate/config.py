@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from headgate import restart
 from headgate.errors import ConfigError
 from headgate.quantities import seconds, size
+from headgate.restart import RestartStrategy
 
 
 class FlowControl(enum.StrEnum):
@@ -67,6 +69,12 @@ class Config:
     debloat_samples: int = 20
     debloat_threshold_percentages: int = 25
     min_segment_size: int = 256
+    checkpoint_dir: str | None = None
+    checkpoint_interval: float = 10.0
+    checkpoint_timeout: float = 600.0
+    checkpoint_min_pause: float = 0.0
+    tolerable_failed_checkpoints: int = 0
+    restart: RestartStrategy | None = None
 
     def __init__(self, **options: Any) -> None:
         known = {field.name: field.default for field in dataclasses.fields(Config)}
@@ -86,7 +94,8 @@ class Config:
                     "floating_buffers_per_gate": 1, "max_buffers_per_channel": 1, "max_overdraft_buffers_per_gate": 0,
                     "slots_per_task": 1, "watermark_interval": 0, "latency_interval": 0,
                     "slots_timeout": 0, "debloat_samples": 1, "debloat_threshold_percentages": 0,
-                    "min_segment_size": 1}  # fmt: skip
+                    "min_segment_size": 1, "checkpoint_min_pause": 0,
+                    "tolerable_failed_checkpoints": 0}  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)} is impossible: it must be at least {least}")
@@ -103,6 +112,8 @@ class Config:
             "debloat_target",
             "debloat_period",
             "request_backoff_initial",
+            "checkpoint_interval",
+            "checkpoint_timeout",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0")
@@ -126,16 +137,42 @@ class Config:
                         f"{name}={getattr(self, name)} has no effect with flow_control='unbounded', where outputs grow "
                         "into all of network_memory: leave it out"
                     )
+        self._check_checkpoints()
         if self.is_batch and self.debloat:
             raise ConfigError(
                 "debloat=True has no effect with execution_mode='batch', where nothing waits in buffers between "
                 "operators: leave it out"
             )
 
+    def _check_checkpoints(self) -> None:
+        if self.checkpoint_dir is None:
+            defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+            for name in _OF_CHECKPOINTS:
+                if getattr(self, name) != defaults[name]:
+                    raise ConfigError(f"{name} has no effect without checkpoint_dir: give one, or leave it out")
+        elif self.is_batch:
+            raise ConfigError(
+                "checkpoint_dir has no effect with execution_mode='batch', where an operator begins when those before "
+                "it have ended: leave it out"
+            )
+
+    @property
+    def restarts(self) -> RestartStrategy:
+        """What is done when the job fails: with checkpoints it starts again, unless something else was asked for."""
+        if self.restart is not None:
+            return self.restart
+        return restart.none() if self.checkpoint_dir is None else restart.exponential()
+
     @property
     def is_batch(self) -> bool:
         """Whether stages run one after the other, with files in between."""
         return self.execution_mode == "batch"
+
+
+#: Options that are about checkpoints alone.
+_OF_CHECKPOINTS = (
+    "checkpoint_interval", "checkpoint_timeout", "checkpoint_min_pause", "tolerable_failed_checkpoints", "restart",
+)  # fmt: skip
 
 
 def _same(value: Any) -> Any:
@@ -162,6 +199,12 @@ def _flag(value: object) -> bool:
     return value
 
 
+def _restart(value: object) -> RestartStrategy | None:
+    if value is not None and not isinstance(value, RestartStrategy):
+        raise ConfigError(f"{value!r} is no restart strategy; see hg.restart, for example hg.restart.fixed(3)")
+    return value
+
+
 def _path(value: object) -> str | None:
     if value is not None and not isinstance(value, (str, Path)):
         raise ConfigError(f"{value!r} is not a path")
@@ -182,11 +225,14 @@ _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("segment_size", "message_size", "network_memory", "min_segment_size"), size),
     **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "registration_timeout",
                      "heartbeat_timeout", "debloat_target", "debloat_period", "request_backoff_initial",
-                     "request_backoff_max"), seconds),
+                     "request_backoff_max", "checkpoint_interval", "checkpoint_timeout",
+                     "checkpoint_min_pause"), seconds),
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
                      "max_overdraft_buffers_per_gate", "connections_per_pair", "slots_per_task", "debloat_samples",
-                     "debloat_threshold_percentages"), _whole),
+                     "debloat_threshold_percentages", "tolerable_failed_checkpoints"), _whole),
     "buffer_timeout": _timeout, "flow_control": _flow_control,
-    "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "paranoid": _flag,
+    "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "checkpoint_dir": _path,
+    "restart": _restart,
+    "paranoid": _flag,
     "debloat": _flag, "batch_shuffle_compression": _flag,
 }  # fmt: skip

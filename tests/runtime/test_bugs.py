@@ -30,7 +30,7 @@ def broken(*_: Any, **__: Any) -> Any:
         (DataLinks, "_open_view", "TaskManager"),
         (TaskManager, "_start_tasks", "TaskManager"),
         (ResultPartition, "write_event", "task generate["),
-        (Ends, "add_pending", "JobMaster"),
+        (Ends, "commit", "JobMaster"),
     ],
 )
 def test_it_ends_the_job(

@@ -46,7 +46,7 @@ def ports(job: hg.JobHandle, others: frozenset[int]) -> list[int]:
 
 def credentials(handle: hg.JobHandle, **other: Any) -> Credentials:
     """The job's, but for what is different."""
-    return dataclasses.replace(handle._master._credentials, **other)
+    return dataclasses.replace(handle._master._attempt.credentials, **other)
 
 
 def kind_of(port: int, right: Credentials) -> int:

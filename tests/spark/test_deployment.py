@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headgate as hg
-from headgate.runtime import jobmaster
+from headgate.runtime import attempt
 from tests.ending import END, within
 from tests.spark.conftest import MASTERS
 
@@ -41,7 +41,7 @@ def numbers() -> Callable[[int, int], pa.RecordBatch]:
 @pytest.fixture(autouse=True)
 def a_slow_spark_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Spark says of a loss comes late on a busy machine, and the tests look at the words."""
-    monkeypatch.setattr(jobmaster, "EXIT_WORD", 3.0)
+    monkeypatch.setattr(attempt, "EXIT_WORD", 3.0)
 
 
 @pytest.fixture

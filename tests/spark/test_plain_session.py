@@ -73,7 +73,7 @@ error_of(job.wait)
 
 scene("killed")
 job = endless()
-victim = job._master._members[0].pid
+victim = job._master._attempt.members[0].pid
 print(victim)
 os.kill(victim, signal.SIGKILL)
 error_of(job.wait)

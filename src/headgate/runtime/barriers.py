@@ -1,5 +1,5 @@
 """A task's part in checkpoints: it takes barriers from its input, or from outside if it is a source, passes them on,
-and tells when. What belongs to the checkpoint is counted; nothing of it is kept yet.
+and tells when. Data that a barrier overtakes is counted, not kept yet: only aligned ones take the task's state.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class TaskBarriers:
         self._output_timeout: tuple[float, int] | None = None
         #: Bytes taken from the channels that the task has not worked on; the input says how many.
         self.held_bytes: Callable[[], int] = lambda: 0
+        #: Takes the task's state for a checkpoint; all rows before the barrier have been worked on.
+        self.capture: Callable[[int], None] = lambda checkpoint: None
 
     def inject(self, barrier: CheckpointBarrier) -> None:
         """Any thread: a barrier that begins at this task, a source. The task is to be woken."""
@@ -195,8 +197,9 @@ class TaskBarriers:
         self._part["triggered_s"] = self._since_injection()
         self._part["unaligned"] = barrier.is_priority
         if not barrier.is_priority:
-            for writer in self._writers:
+            for writer in self._writers:  # first, so that those behind need not wait for the copying
                 writer.write_barrier(barrier)
+            self.capture(barrier.id)
             timeout = self._timeout_of(barrier)
             self._output_timeout = (timeout, barrier.id) if timeout is not None else None
             return

@@ -6,9 +6,10 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -43,19 +44,23 @@ from headgate.plan.execution import Channel, ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.network_memory import floating_pool, output_pool, shared_pool
+from headgate.plan.node_keys import node_key
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
-from headgate.records.hashing import default_max_parallelism
+from headgate.records.hashing import default_max_parallelism, key_group_range
 from headgate.runtime.barriers import Part, TaskBarriers
 from headgate.runtime.chain import Chained, Directed, ToOperator, ToWriter, joined
 from headgate.runtime.debloating import Debloating
 from headgate.runtime.input import TaskInput
 from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.mailbox import Mailbox
+from headgate.runtime.restore import snapshots
 from headgate.runtime.sink import SinkOperator
 from headgate.runtime.task import Head, InputHead, SourceHead, Task
+from headgate.runtime.task_state import Captured, TaskState
 from headgate.runtime.time_account import Wait
+from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.data_link import ConsumerEnd
 
 
@@ -71,14 +76,23 @@ class Surroundings:
     budget: PendingBudget
     #: The link by which this TaskManager receives an edge's data from another one.
     consumer_end: Callable[[int, int], ConsumerEnd]
-    #: Sends a batch of a sink (by node id) to the driver; waits in the given task while the driver is behind.
-    deliver: Callable[[int, pa.RecordBatch, Task], None]
+    #: Sends a batch of a sink (by node id), and the checkpoint that it belongs to, to the driver; waits in the given
+    #: task while the driver is behind.
+    deliver: Callable[[int, pa.RecordBatch, int, Task], None]
     opened: Callable[[], None]
     done: Callable[[Task, HeadgateError | None], None]
     #: `time.time()` at which the job started; known only when the tasks are about to run.
     started_at: Callable[[], float]
     #: Tells the driver of a task's part in a checkpoint.
     tell_part: Callable[[Part], None]
+    #: Of the job; sinks name what they write by it.
+    attempt: int
+    #: The number of the next checkpoint, 0 without.
+    checkpoint: int
+    #: The checkpoint that the job goes on from.
+    restore: CheckpointMetadata | None
+    #: Takes what a task, by its name, vertex and subtask, has captured; None without checkpoints.
+    upload: Callable[[str, int, int, Captured], None] | None
 
 
 @dataclass(slots=True)
@@ -97,6 +111,7 @@ class BuiltTask:
     gathering: Gathering | None
     debloating: Debloating | None
     barriers: TaskBarriers
+    state: TaskState
     #: What leaves by each exchange, named `operator -> operator`.
     writers: list[tuple[str, RecordWriter]]
     #: For the network thread: asks for remote partitions that could not be asked for before they were finished.
@@ -116,10 +131,6 @@ class BuiltTask:
         for writer in self.task.writers:
             writer.close()
         self.return_buffers()
-
-    def sinks(self) -> list[tuple[int, SinkOperator]]:
-        """Sink operators by node id."""
-        return [(node, operator) for node, operator in self.nodes.items() if isinstance(operator, SinkOperator)]
 
 
 class TaskBuilder:
@@ -199,6 +210,7 @@ class _TaskAssembly:
         self._writers: list[RecordWriter] = []
         self._named_writers: list[tuple[str, RecordWriter]] = []
         self._entries: list[ToOperator] = []
+        self._entered: list[Node] = []
         self._nodes: dict[int, Operator | SourceHead] = {}
         self._gates: list[InputGate] = []
         self._floating: list[LocalBufferPool] = []
@@ -216,8 +228,17 @@ class _TaskAssembly:
         else:
             task_input = self._input()
             head = InputHead(task_input, self._entry(head_node))
+        state = self._state(head)
         task = self._task = Task(
-            self._name, head, self._entries, self._writers, self._mailbox, self._here.opened, self._here.done
+            self._name,
+            head,
+            self._entries,
+            self._writers,
+            self._mailbox,
+            self._here.opened,
+            self._here.done,
+            lambda: self._restore(state),
+            state.end,
         )
         task.add_timed(self._barriers)
         debloating = self._debloating(task_input, task)
@@ -236,9 +257,32 @@ class _TaskAssembly:
             self._gathering,
             debloating,
             self._barriers,
+            state,
             self._named_writers,
             self._requests,
         )
+
+    # --- its state
+
+    def _state(self, head: Head) -> TaskState:
+        source = (node_key(self._vertex.head), head) if isinstance(head, SourceHead) else None
+        entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
+        upload = self._here.upload
+        store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
+        state = TaskState(self._subtask, self._vertex.parallelism, source, entries, store)
+        if store is not None:
+            self._barriers.capture = state.capture
+        return state
+
+    def _restore(self, state: TaskState) -> None:
+        """On the task's thread, which may wait for the storage."""
+        if self._here.restore is not None:
+            groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
+            state.restore(snapshots(self._here.restore, node_key(self._vertex.head), groups))
+
+    @property
+    def _max_parallelism(self) -> int:
+        return self._here.config.max_parallelism or default_max_parallelism(self._vertex.parallelism)
 
     def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
         if task_input is None or not self._here.config.debloat:
@@ -251,7 +295,7 @@ class _TaskAssembly:
     # --- the chain
 
     def _context(self, node: Node) -> OperatorContext:
-        return OperatorContext(self._here.job, node.name, self._subtask, node.parallelism)
+        return OperatorContext(self._here.job, node.name, self._subtask, node.parallelism, self._max_parallelism)
 
     def _source_head(self, node: Node) -> SourceHead:
         source, spec = node.source, node.watermark
@@ -259,7 +303,7 @@ class _TaskAssembly:
         context = self._context(node)
         output, sides = self._outputs(node)
 
-        def open_reader() -> SourceReader:
+        def open_reader(positions: Sequence[Any] | None) -> SourceReader:
             return source.reader(
                 ReaderContext(
                     context.job,
@@ -269,7 +313,8 @@ class _TaskAssembly:
                     self._mailbox.wake,
                     self._here.started_at(),
                     time.time,
-                    sides={tag: side.emit for tag, side in sides.items()},
+                    positions,
+                    {tag: side.emit for tag, side in sides.items()},
                 )
             )
 
@@ -293,7 +338,8 @@ class _TaskAssembly:
         output, sides = self._outputs(node)
         operator: Operator
         if node.sink is not None:
-            operator = SinkOperator(node.sink, node.schema, lambda batch: self._deliver(node.id, batch))
+            deliver = partial(self._deliver, node.id)
+            operator = SinkOperator(node.sink, node.schema, deliver, self._here.attempt, self._here.checkpoint)
         else:
             assert node.operator is not None
             operator = node.operator()
@@ -301,11 +347,12 @@ class _TaskAssembly:
         entry = ToOperator(operator, self._context(node))
         self._nodes[node.id] = operator
         self._entries.append(entry)
+        self._entered.append(node)
         return entry
 
-    def _deliver(self, node_id: int, batch: pa.RecordBatch) -> None:
+    def _deliver(self, node_id: int, batch: pa.RecordBatch, checkpoint: int) -> None:
         assert self._task is not None
-        self._here.deliver(node_id, batch, self._task)
+        self._here.deliver(node_id, batch, checkpoint, self._task)
 
     def _outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
         """The node's output, and those of its side outputs that are read."""

@@ -158,6 +158,11 @@ class CheckpointCoordinator:
 
     # --- the driver's side
 
+    @property
+    def last(self) -> int:
+        """The number of the last checkpoint that was triggered."""
+        return self._last
+
     def start(self, attempt: int, now: float) -> list[Action]:
         """All tasks run, again if the attempt is not the first; then what the last one left is forgotten."""
         actions: list[Action] = []

@@ -15,6 +15,7 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import Credentials
 from headgate.runtime import user_modules
 from headgate.runtime.user_modules import UserModule
+from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 
 class Plan:
@@ -78,6 +79,10 @@ class TaskManagerSpec:
     credentials: Credentials
     #: Where the JobMaster listens.
     control_address: tuple[str, int]
+    #: The number of the next checkpoint, 0 without.
+    checkpoint: int = 0
+    #: The one that the job goes on from.
+    restore: CheckpointMetadata | None = None
 
     def pickled(self) -> bytes:
         """Raises PlanError for a function that cannot travel."""

@@ -73,13 +73,14 @@ class DriverLink:
         if self._control is not None:
             self._control.send(message, payload)
 
-    def deliver(self, node: int, batch: pa.RecordBatch, task: Task) -> None:
-        """On a task's thread: a sink's batch, as soon as there is room for it in the window."""
+    def deliver(self, node: int, batch: pa.RecordBatch, checkpoint: int, task: Task) -> None:
+        """On a task's thread: a sink's batch, and the checkpoint that it belongs to, as soon as there is room for it in
+        the window."""
         task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
         payload = memoryview(batch.serialize()).cast("B")
         with self._lock:
             self._undelivered += len(payload)
-        self.send({"type": "deliver", "node": node, "bytes": len(payload)}, payload)
+        self.send({"type": "deliver", "node": node, "bytes": len(payload), "checkpoint": checkpoint}, payload)
 
     def delivered(self, size: int) -> None:
         """The driver has taken so many bytes; tasks that wait for room are woken by the caller."""

@@ -1,12 +1,13 @@
-"""A job's sources and sinks on the driver: prepared before it starts, committed or aborted at its end.
+"""A job's sources and sinks on the driver: prepared before it starts, committed at its checkpoints and its end.
 
 Errors have the operator's name, whatever they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,11 @@ from headgate.connectors.base import Sink
 from headgate.errors import HeadgateError, SinkError, SourceError
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph
+from headgate.plan.node_keys import node_key
 from headgate.records.arrow import plain_schema
+
+#: What sinks' writers returned, by node key.
+Pending = Mapping[str, Sequence[Any]]
 
 
 class Ends:
@@ -30,7 +35,6 @@ class Ends:
         self._schemas = {node.id: plain_schema(node.schema) for node, _ in self._sinks.values()}
         self._prepared: list[int] = []
         self._reading: list[Node] = []
-        self._pending: dict[int, list[Any]] = {node: [] for node in self._sinks}
 
     def prepare(self) -> None:
         """Check that everything can be read and written. Raises HeadgateError; then nothing is left of what was made
@@ -49,24 +53,36 @@ class Ends:
             self.abort()
             raise
 
-    def deliver(self, node_id: int, payload: bytes) -> None:
-        """A batch for a sink that takes its rows on the driver."""
+    def prepared(self) -> dict[str, Any]:
+        """What sources and sinks found out, by node key: for another program that goes on with this job."""
+        found = ((node_key(node), (node.source or node.sink)) for node in self._nodes)
+        return {key: prepared for key, end in found if end is not None and (prepared := end.prepared()) is not None}
+
+    def deliver(self, node_id: int, payload: bytes, checkpoint: int) -> None:
+        """A batch for a sink that takes its rows on the driver, and the checkpoint that it belongs to."""
         node, sink = self._sinks[node_id]
         with _named(node):
             batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schemas[node_id])
             batch.validate(full=True)
-            sink.deliver(batch)
+            sink.deliver(batch, checkpoint)
 
-    def add_pending(self, node_id: int, pending: Any) -> None:
-        """What a writer returned at its end."""
-        self._pending[node_id].append(pending)
-
-    def commit(self) -> None:
-        """Make all sinks' results visible. Raises the first error; `abort` then takes back what was visible already."""
+    def commit(self, pending: Pending) -> None:
+        """Make what writers returned visible. Raises the first error."""
         for node, sink in self._sinks.values():
             with _named(node):
-                sink.commit(self._pending[node.id])
+                sink.commit(pending.get(node_key(node), ()))
+
+    def finish(self) -> None:
+        """The job has finished and all is committed. Raises the first error."""
+        for node, sink in self._sinks.values():
+            with _named(node):
                 sink.finish()
+
+    def rollback(self, pending: Pending, checkpoint: int) -> None:
+        """The job starts again from a checkpoint, 0: from its beginning. Raises the first error."""
+        for node, sink in self._sinks.values():
+            with _named(node):
+                sink.rollback(pending.get(node_key(node), ()), checkpoint)
 
     def release(self) -> list[str]:
         """The job has ended: sources remove what they made for it. Returns what could not be removed, and why."""
@@ -80,13 +96,14 @@ class Ends:
         self._reading = []
         return problems
 
-    def abort(self) -> list[str]:
-        """Leave nothing of the results. Returns what could not be cleaned up, and why."""
+    def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0) -> list[str]:
+        """Leave nothing of the results but what belongs to a checkpoint. Returns what could not be cleaned up, and
+        why."""
         problems = self.release()
         for node_id in self._prepared:
             node, sink = self._sinks[node_id]
             try:
-                sink.abort()
+                sink.abort(pending.get(node_key(node), ()), checkpoint)
             except Exception as error:
                 problems.append(f"sink {node.name} could not clean up: {error}")
         self._prepared = []

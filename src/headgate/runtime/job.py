@@ -25,7 +25,7 @@ _EXIT_TIMEOUT = 10.0
 @dataclass(frozen=True, slots=True)
 class JobResult:
     """A finished job. `rows_in` counts rows read by sources, `rows_out` rows taken by sinks; `duration_s` runs from the
-    start of the tasks to the commit of the sinks."""
+    start of the tasks to the commit of the sinks, through all `restarts`."""
 
     name: str
     rows_in: int
@@ -44,7 +44,7 @@ class JobHandle:
         self._master = master
 
     def status(self) -> str:
-        """CREATED, RUNNING, FINISHED, FAILED or CANCELLED."""
+        """CREATED, RUNNING, RESTARTING, FINISHED, FAILED or CANCELLED."""
         return self._master.state.value
 
     def wait(self, timeout: float | None = None) -> JobResult:
@@ -61,7 +61,7 @@ class JobHandle:
             metrics["rows_out"],
             metrics["late_rows"],
             self._master.duration_s,
-            0,
+            self._master.restarts,
             metrics,
         )
 

@@ -12,13 +12,23 @@ from headgate.operators.base import Operator, OperatorContext
 
 
 class SinkOperator(Operator):
-    """`pending` is what the writer returned at the end of input, for `Sink.commit` on the driver."""
+    """`pending` is what the writer returned at the end of input, for `Sink.commit` on the driver; `checkpoint` is the
+    one that the first rows belong to, 0 without checkpoints. A batch is delivered with the one that it belongs to."""
 
-    def __init__(self, sink: Sink, schema: pa.Schema, deliver: Callable[[pa.RecordBatch], None]) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        schema: pa.Schema,
+        deliver: Callable[[pa.RecordBatch, int], None],
+        attempt: int = 0,
+        checkpoint: int = 0,
+    ) -> None:
         super().__init__()
         self._sink = sink
         self._schema = schema
         self._deliver = deliver
+        self._attempt = attempt
+        self._checkpoint = checkpoint
         self._writer: SinkWriter | None = None
         self.pending: Any = None
 
@@ -26,7 +36,14 @@ class SinkOperator(Operator):
         super().open(context)
         self._writer = self._sink.writer(
             WriterContext(
-                context.job, context.operator, context.subtask, context.parallelism, self._schema, self._deliver
+                context.job,
+                context.operator,
+                context.subtask,
+                context.parallelism,
+                self._schema,
+                lambda batch: self._deliver(batch, self._checkpoint),
+                self._attempt,
+                self._checkpoint,
             )
         )
 
@@ -38,6 +55,12 @@ class SinkOperator(Operator):
     def process_watermark(self, time: int) -> None: ...
 
     def process_status(self, active: bool) -> None: ...
+
+    def flush(self, checkpoint: int) -> Any:
+        """All rows before a checkpoint's barrier were taken: what the writer returns for `Sink.commit`."""
+        assert self._writer is not None
+        self._checkpoint = checkpoint + 1
+        return self._writer.flush(checkpoint)
 
     def end_input(self) -> None:
         assert self._writer is not None

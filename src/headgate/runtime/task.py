@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -56,7 +56,7 @@ class SourceHead:
 
     def __init__(
         self,
-        open_reader: Callable[[], SourceReader],
+        open_reader: Callable[[Sequence[Any] | None], SourceReader],
         plain: pa.Schema | None,
         watermarks: WatermarkGenerator | None,
         idle_timeout: float | None,
@@ -67,6 +67,7 @@ class SourceHead:
         self._open_reader = open_reader
         self._plain = plain
         self._reader: SourceReader | None = None
+        self._positions: Sequence[Any] | None = None
         self._watermarks = watermarks
         self._idle_timeout = idle_timeout
         self.output = output
@@ -82,7 +83,7 @@ class SourceHead:
         try:
             reader = self._reader
             if reader is None:
-                reader = self._reader = self._open_reader()
+                reader = self._open()
                 self.on_backpressure(False)
             self._send_marker()
             batch = reader.read()
@@ -108,6 +109,26 @@ class SourceHead:
             self._watermark = watermark
             self.output.emit_watermark(watermark)
         return MORE
+
+    def _open(self) -> SourceReader:
+        reader = self._reader = self._open_reader(self._positions)
+        return reader
+
+    def snapshot(self) -> dict[str, Any]:
+        """Where it stands between two batches. Raises the reader's error if it cannot be opened."""
+        try:
+            position = (self._reader or self._open()).position()
+        except Exception as error:
+            raise placed(error, self.context) from error
+        watermark = self._watermarks.position() if self._watermarks is not None else None
+        return {"position": position, "watermark": watermark}
+
+    def restore(self, old: Sequence[Mapping[str, Any]]) -> None:
+        """Before the first step: go on from where the subtasks there were stood."""
+        self._positions = [each["position"] for each in old]
+        if self._watermarks is not None:
+            there = [each["watermark"] for each in old]
+            self._watermarks.restore(there, self.context.subtask, self.context.parallelism)
 
     def _send_marker(self) -> None:
         if self._markers is not None and (marker := self._markers.due()) is not None:
@@ -191,7 +212,8 @@ class Timed(Protocol):
 class Task:
     """Runs on its own thread: `run`. Everything else may be called from any thread.
 
-    `opened` is called on the task thread when all operators are open; the task then waits for `begin`, so that no row
+    `restore` and `opened` are called on the task thread when all operators are open, and `ended` when its last row has
+    left them; the task waits for `begin`, so that no row
     is read, and no paced source falls behind, while another task still loads what it needs. `done` is called once, on
     the task thread, with None or the error that ended the task.
     """
@@ -205,6 +227,8 @@ class Task:
         mailbox: Mailbox,
         opened: Callable[[], None],
         done: Callable[[Task, HeadgateError | None], None],
+        restore: Callable[[], None] = lambda: None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.head = head
@@ -213,6 +237,8 @@ class Task:
         self._timed: tuple[Timed, ...] = self.writers
         self._mailbox = mailbox
         self._opened = opened
+        self._restore = restore
+        self._ended = ended
         self._done = done
         self._begun = False
         self.times = TimeAccount(time.monotonic)
@@ -249,12 +275,14 @@ class Task:
         try:
             for entry in self.operators:
                 entry.open()
+            self._restore()
             self._opened()
             while not self._begun:
                 self._wait(None, Wait.IDLE)
             self.times.reset()
             self._loop()
             self.head.end()
+            self._ended()
             self._hand_over()
         except HeadgateError as caught:
             error = caught

@@ -29,8 +29,10 @@ from headgate.runtime.data_links import DataLinks
 from headgate.runtime.deployment import TaskManagerSpec
 from headgate.runtime.driver_link import DriverLink
 from headgate.runtime.measures import snapshot
+from headgate.runtime.state_upload import StateUpload
 from headgate.runtime.task import SourceHead, Task
 from headgate.runtime.task_threads import StuckTasks, TaskThreads
+from headgate.state.checkpoint_storage import CheckpointStorage
 from headgate.transport.control_link import Message
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import reached_at
@@ -66,6 +68,10 @@ class TaskManager:
             lambda message: self._events.put(lambda: self._on_message(message)),
             lambda reason: self._events.put(lambda: self._driver_lost(reason)),
         )
+        self._upload: StateUpload | None = None
+        if spec.config.checkpoint_dir is not None:
+            storage = CheckpointStorage(spec.config.checkpoint_dir, spec.job)
+            self._upload = StateUpload(storage, spec.credentials.attempt, self._driver.send)
         self._links: DataLinks | None = None
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
@@ -134,6 +140,10 @@ class TaskManager:
                 lambda task, error: self._events.put(lambda: self._task_done(task, error)),
                 lambda: self._started_at,
                 lambda part: self._driver.send({"type": "checkpoint", "part": part}),
+                self._spec.credentials.attempt,
+                self._spec.checkpoint,
+                self._spec.restore,
+                None if self._upload is None else self._upload.store,
             )
         )
         self._running = len(list(plan.subtasks(self._index)))
@@ -193,11 +203,12 @@ class TaskManager:
                 self._over = True
 
     def _inject(self, message: Message) -> None:
-        """A checkpoint begins at all sources here."""
+        """A checkpoint begins at all sources here, or, where its coordinator names tasks, at these."""
         alignment, timeout = Alignment(message["alignment"]), int(message["timeout"])
         barrier = CheckpointBarrier(int(message["id"]), int(message["timestamp"]), alignment, timeout)
+        roots = message.get("roots")
         for built in self._built:
-            if built.input is None:
+            if built.input is None if roots is None else [built.vertex.id, built.subtask] in roots:
                 built.barriers.inject(barrier)
                 built.task.wake()
 
@@ -240,7 +251,9 @@ class TaskManager:
             gate.release()  # tells the producers that all was consumed
         if self._spec.config.is_batch:
             built.return_buffers()
-        self._driver.send({"type": "task finished", "vertex": built.vertex.id})
+        about = {"vertex": built.vertex.id, "subtask": built.subtask, "took_part": built.state.took_part}
+        state = {"pending": built.state.pending, "final": built.state.final}
+        self._driver.send({"type": "task finished", **about, **state})
 
     @property
     def _is_done(self) -> bool:
@@ -266,12 +279,11 @@ class TaskManager:
                 who = f"all tasks of TaskManager {self._index} have ended, but network buffers are still lent: {lent}"
                 self._fail(ExchangeError(who))
             return  # and look again
+        if self._upload is not None and not self._upload.is_idle:
+            return
         self._reported = True
         self._flush_console()
-        pending = [
-            {"node": node, "pending": operator.pending} for built in self._built for node, operator in built.sinks()
-        ]
-        self._driver.send({"type": "finished", "metrics": self._metrics(self._pool), "pending": pending})
+        self._driver.send({"type": "finished", "metrics": self._metrics(self._pool)})
 
     def _fail(self, error: HeadgateError) -> None:
         """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
@@ -314,6 +326,8 @@ class TaskManager:
         """Leave nothing behind, in the order of dependence: tasks, links, buffers, the network thread, memory. Raises
         StuckTasks."""
         stuck = self._end_tasks()
+        if self._upload is not None:
+            self._upload.close()
         closed = threading.Event()
         if self._links is not None:
             self._network.post(self._links.close)

@@ -1,0 +1,117 @@
+"""What one task holds: taken for a checkpoint between two batches, and given back before the first.
+
+Everything here runs on the task's thread. What was taken is a copy; another thread stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.runtime.chain import ToOperator, placed
+from headgate.runtime.sink import SinkOperator
+from headgate.runtime.task import SourceHead
+from headgate.state.snapshot import Snapshot
+
+#: Beside the operators: what has been counted, so that a job's figures are those of all its attempts.
+_COUNTERS = "#counters"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """`snapshots` by node key; `pending` is what sinks wrote before the barrier, by node key, for their commit."""
+
+    checkpoint: int
+    snapshots: Mapping[str, Snapshot]
+    pending: Mapping[str, Any]
+
+
+class TaskState:
+    """Of one subtask: its source, if it has one, and its operators, each with its node key. `store` takes what was
+    captured; None without checkpoints."""
+
+    def __init__(
+        self,
+        subtask: int,
+        parallelism: int,
+        head: tuple[str, SourceHead] | None,
+        entries: Sequence[tuple[str, ToOperator]],
+        store: Callable[[Captured], None] | None,
+    ) -> None:
+        self._subtask = subtask
+        self._parallelism = parallelism
+        self._head = head
+        self._entries = entries
+        self._store = store
+        #: The last checkpoint that the task took its part in.
+        self.took_part = 0
+        #: Of a task that has ended: what of its state is no table, and what its sinks wrote since the last checkpoint.
+        self.final: dict[str, Any] = {}
+        self.pending: dict[str, Any] = {}
+
+    def capture(self, checkpoint: int) -> None:
+        """All rows before the checkpoint's barrier have been worked on, and none behind it. Raises the error of a sink
+        that cannot write what it holds."""
+        self.took_part = checkpoint
+        pending = {}
+        for key, sink in self._sinks():
+            try:
+                written = sink.flush(checkpoint)
+            except Exception as error:
+                raise placed(error, sink.context) from error
+            if written:
+                pending[key] = written
+        assert self._store is not None  # or nobody would ask
+        self._store(Captured(checkpoint, self._snapshots(), pending))
+
+    def end(self) -> None:
+        """The last row has left the task. All who give it input end with it, so keyed state is needed no more."""
+        if self._store is not None:
+            self.final = {key: dict(snapshot.values) for key, snapshot in self._snapshots().items()}
+        self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
+
+    def restore(self, snapshots: Mapping[str, Sequence[Snapshot]]) -> None:
+        """Go on from what the subtasks there were held, by node key; tables have this subtask's key groups only."""
+        for key, entry in self._entries:
+            if key in snapshots:
+                try:
+                    entry.operator.restore(snapshots[key])
+                except Exception as error:
+                    raise placed(error, entry.context) from error
+        if self._head is not None and self._head[0] in snapshots:
+            self._head[1].restore([snapshot.values for snapshot in snapshots[self._head[0]]])
+        self._restore_counters([snapshot.values for snapshot in snapshots.get(_COUNTERS, ())])
+
+    def _snapshots(self) -> dict[str, Snapshot]:
+        snapshots = {_COUNTERS: Snapshot(values=self._counters())}
+        for key, entry in self._entries:
+            snapshot = entry.operator.snapshot()
+            if snapshot is not None:
+                snapshots[key] = snapshot
+        if self._head is not None:
+            snapshots[self._head[0]] = Snapshot(values=self._head[1].snapshot())
+        return snapshots
+
+    def _sinks(self) -> Iterable[tuple[str, SinkOperator]]:
+        return [(key, entry.operator) for key, entry in self._entries if isinstance(entry.operator, SinkOperator)]
+
+    def _counters(self) -> dict[str, Any]:
+        counters: dict[str, Any] = {
+            key: [entry.operator.rows_in, entry.operator.rows_out, entry.operator.late_rows]
+            for key, entry in self._entries
+        }
+        if self._head is not None:
+            counters[self._head[0]] = [self._head[1].rows]
+        return counters
+
+    def _restore_counters(self, old: Sequence[Mapping[str, Any]]) -> None:
+        """Those of an old subtask go on in the new one of its number, of the last numbers in turn."""
+        for counters in old[self._subtask :: self._parallelism]:
+            for key, entry in self._entries:
+                rows_in, rows_out, late = counters.get(key, (0, 0, 0))
+                entry.operator.rows_in += rows_in
+                entry.operator.rows_out += rows_out
+                entry.operator.late_rows += late
+            if self._head is not None:
+                self._head[1].rows += counters.get(self._head[0], (0,))[0]
