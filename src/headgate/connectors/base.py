@@ -63,8 +63,8 @@ class Source(ABC):
         return None
 
     def restore(self, prepared: Any) -> None:
-        """In place of `prepare`, when a job goes on from a checkpoint of another program. Raises SourceError if what is
-        still to be read is gone or has changed."""
+        """In place of `prepare`, when a job goes on from a checkpoint of another program. Raises SourceError if what
+        was to be read is gone or has changed."""
         self.prepare()
 
     def configure(self, config: Config) -> None:

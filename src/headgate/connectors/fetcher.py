@@ -17,11 +17,15 @@ _CLOSE_WAIT = 1.0
 
 
 class Fetcher:
-    """Runs `batches()` on a thread of its own and calls `wake` when there is something new to take."""
+    """Runs `batches()` on a thread of its own and calls `wake` when there is something new to take; the first `skip`
+    batches are passed over."""
 
-    def __init__(self, name: str, batches: Callable[[], Iterator[pa.RecordBatch]], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, batches: Callable[[], Iterator[pa.RecordBatch]], wake: Callable[[], None], skip: int = 0
+    ) -> None:
         self._batches = batches
         self._wake = wake
+        self._skip = skip
         self._changed = threading.Condition()
         self._ready: deque[pa.RecordBatch] = deque()
         self._error: HeadgateError | None = None
@@ -75,11 +79,13 @@ class Fetcher:
     def _fetch(self) -> None:
         batches = self._batches()
         try:
-            for batch in batches:
+            for number, batch in enumerate(batches):
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed or len(self._ready) < _READY)
                     if self._closed:
                         return
+                    if number < self._skip:
+                        continue
                     self._ready.append(batch)
                 self._wake()
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -56,6 +56,20 @@ def expand(paths: Sequence[str]) -> list[DataFile]:
     return [found[path] for path in sorted(found)]
 
 
+def expand_again(paths: Sequence[str], sizes: Mapping[str, int]) -> list[DataFile]:
+    """The files that `expand` once gave, by their names and sizes, in that order; others that are there now are left
+    out. Raises SourceError for one that is gone or has another size."""
+    found = {file.path: file for file in expand(paths)}
+    for path, size in sizes.items():
+        if path not in found:
+            raise SourceError(f"{path}: is gone; the checkpoint is of a job that read it")
+        if found[path].size != size:
+            raise SourceError(
+                f"{path}: has {found[path].size} bytes, not {size} as it had; the checkpoint is of a job that read it"
+            )
+    return [found[path] for path in sizes]
+
+
 def look(path: str) -> list[DataFile]:
     """The files that an absolute path, glob or folder stands for now, in the order of names; there may be none.
 
@@ -66,6 +80,11 @@ def look(path: str) -> list[DataFile]:
         if not _GLOB.search(inside) and filesystem.get_file_info(inside).type == fs.FileType.NotFound:
             raise SourceError(f"{path}: no such folder; make it before the job starts")
         return sorted(_found(filesystem, inside, path), key=lambda file: file.path)
+
+
+def folder_above(inside: str) -> str:
+    """What the paths of all files have in common, by the path or glob within a filesystem, with a slash at its end."""
+    return _GLOB.split(inside, 1)[0].rpartition("/")[0] + "/"
 
 
 def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.schemas import shown
-from headgate.errors import ConfigError, UserFunctionError
+from headgate.connectors.share import Share
+from headgate.errors import ConfigError, SourceError, UserFunctionError
 from headgate.operators.base import call_user
 from headgate.records.canonical import from_raw_values
 
@@ -72,19 +74,29 @@ class _GenerateReader(SourceReader):
 
     def __init__(self, source: GenerateSource, context: ReaderContext) -> None:
         self._source = source
-        self._context = context
-        self._start_us = round(context.started_at * _US)
-        self._enter(context.subtask)
+        self._clock = context.clock
+        self._started_at = context.started_at
+        if context.positions:
+            self._started_at, block_rows = context.positions[0]["started_at"], context.positions[0]["block_rows"]
+            if block_rows != source.block_rows:
+                raise SourceError(
+                    f"generate: the checkpoint counts blocks of {block_rows} rows, not {source.block_rows}; "
+                    "go on with the batch_rows=, rate= and batch_time= of then"
+                )
+        self._start_us = round(self._started_at * _US)
+        self._share = Share(context)
+        self._enter()
 
     def read(self) -> pa.RecordBatch | None:
         if self.finished:
             return None
-        now = self._context.clock()
+        now = self._clock()
         if self._source.rate is not None and now < self._due_time(self._end - 1):
             return None
         first, n = self._first, self._end - self._first
         batch = self._source.make(first, n)
-        self._enter(self._block + self._context.parallelism)
+        self._share.advance()
+        self._enter()
         field = self._source.time_field  # added to the batch, for to ask for its columns costs microseconds each
         return batch if field is None else batch.append_column(field, self._times(first, n, now))
 
@@ -92,15 +104,20 @@ class _GenerateReader(SourceReader):
         """When the block's last row is due: a block spans `batch_time` at most, or is a single row."""
         return None if self.finished or self._source.rate is None else self._due_time(self._end - 1)
 
-    def _enter(self, block: int) -> None:
-        self._block = block
+    def position(self) -> Any:
+        """The block at hand; paced rows stay due when they were, so the job's start is part of it."""
+        position = self._share.position()
+        return {**position, "started_at": self._started_at, "block_rows": self._source.block_rows}
+
+    def _enter(self) -> None:
+        block = self._share.number
         self._first = self._source.rows_before(block)
         self._end = self._source.rows_before(block + 1)
         self.finished = self._first == self._end
 
     def _due_time(self, row: int) -> float:
         assert self._source.rate is not None
-        return self._context.started_at + row / self._source.rate
+        return self._started_at + row / self._source.rate
 
     def _times(self, first: int, n: int, now: float) -> pa.Array:
         rate = self._source.rate

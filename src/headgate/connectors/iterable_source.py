@@ -12,6 +12,7 @@ import pyarrow as pa
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.schemas import shown
+from headgate.connectors.share import Share
 from headgate.errors import ConfigError, SourceError, UserFunctionError
 from headgate.operators.base import call_user
 
@@ -35,50 +36,102 @@ class ListSource(Source):
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's batches."""
-        return _ListReader(self._batches[context.subtask :: context.parallelism])
+        return _ListReader(self._batches, context)
 
 
 class _ListReader(SourceReader):
-    def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        self._batches = iter([batch for batch in batches if batch.num_rows])
+    def __init__(self, batches: list[pa.RecordBatch], context: ReaderContext) -> None:
+        self._batches = batches
+        self._share = Share(context)
 
     def read(self) -> pa.RecordBatch | None:
-        batch = next(self._batches, None)
-        self.finished = batch is None
-        return batch
+        while self._share.number < len(self._batches):
+            batch = self._batches[self._share.number]
+            self._share.advance()
+            if batch.num_rows:
+                return batch
+        self.finished = True
+        return None
+
+    def position(self) -> Any:
+        return self._share.position()
 
 
 class FactorySource(Source):
     """An iterator per subtask, which may block; see `headgate.connectors.sources.iterable`."""
 
-    def __init__(self, factory: Factory, schema: pa.Schema | None, *, bounded: bool) -> None:
+    def __init__(self, factory: Factory, schema: pa.Schema | None, *, bounded: bool, replayable: bool) -> None:
         self._factory = factory
         self.bounded = bounded
+        self.replayable = replayable
         self.schema = (_first_schema(factory) if schema is None else schema).remove_metadata()
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads what the factory gives this subtask, on a thread."""
-        return _FactoryReader(self._factory, self.schema, context)
+        return _FactoryReader(self._factory, self, context)
 
 
 class _FactoryReader(SourceReader):
-    def __init__(self, factory: Factory, schema: pa.Schema, context: ReaderContext) -> None:
-        self._fetcher = Fetcher(
-            f"headgate-fetcher-{context.operator}[{context.subtask}]",
-            lambda: _batches(factory, context.subtask, context.parallelism, schema),
-            context.wake,
-        )
+    """Reads the iterator of its subtask. When it goes on from the positions of another number of readers, their
+    iterators are dealt out: a reader has some, one after the other, or none."""
+
+    def __init__(self, factory: Factory, source: FactorySource, context: ReaderContext) -> None:
+        self._factory = factory
+        self._source = source
+        self._context = context
+        #: How many iterators there are in all.
+        self._of = context.parallelism
+        #: Batches taken of those that are this reader's, by number; None: all.
+        self._taken: dict[int, int | None] = {context.subtask: 0}
+        if context.positions and source.replayable:
+            self._of = context.positions[0]["of"]
+            taken = dict(pair for position in context.positions for pair in position["taken"])
+            self._taken = {number: taken[number] for number in range(context.subtask, self._of, context.parallelism)}
+        self._left = [number for number, taken in self._taken.items() if taken is not None]
+        if len(self._left) > 1 and not source.bounded:
+            raise SourceError(
+                f"iterable: the checkpoint has {self._of} iterators without end, and a reader takes one; "
+                f"go on with a parallelism of at least {self._of}"
+            )
+        self._fetcher = self._fetch_next()
 
     def read(self) -> pa.RecordBatch | None:
-        batch = self._fetcher.take()
-        self.finished = batch is None and self._fetcher.finished
-        return batch
+        while self._fetcher is not None:
+            batch = self._fetcher.take()
+            if batch is not None:
+                self._taken[self.split] = (self._taken[self.split] or 0) + 1
+                return batch
+            if not self._fetcher.finished:
+                return None
+            self._fetcher.close()
+            self._taken[self.split] = None
+            self._fetcher = self._fetch_next()
+        self.finished = True
+        return None
+
+    def position(self) -> Any:
+        """Batches taken of each iterator."""
+        return {"of": self._of, "taken": list(self._taken.items())} if self._source.replayable else None
 
     def close(self) -> None:
-        self._fetcher.close()
+        if self._fetcher is not None:
+            self._fetcher.close()
 
     def is_stuck(self) -> bool:
-        return self._fetcher.is_stuck
+        return self._fetcher is not None and self._fetcher.is_stuck
+
+    def _fetch_next(self) -> Fetcher | None:
+        """On to the next iterator, from where it was."""
+        if not self._left:
+            return None
+        self.split = number = self._left.pop(0)
+        context = self._context
+        return Fetcher(
+            f"headgate-fetcher-{context.operator}[{context.subtask}]",
+            lambda: _batches(self._factory, number, self._of, self._source.schema),
+            context.wake,
+            skip=self._taken[number] or 0,
+        )
 
 
 def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBatch:

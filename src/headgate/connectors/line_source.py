@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, Paths, absolute_all, expand, reading
+from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, reading
 from headgate.connectors.line_parser import BadLine, LineParser
 from headgate.connectors.lines import BLOCK_BYTES, line_blocks
 from headgate.connectors.splits import SplitReader, check_split_size
@@ -36,6 +37,7 @@ _MOST_ROWS = 65_536
 _NO_END = 1 << 62
 
 TakeBad = Callable[[pa.RecordBatch], None]
+Place: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,16 @@ class LineSource(Source):
         """List the files and cut them into splits. Raises SourceError."""
         self._splits = [split for file in expand(self._paths) for split in _cut(file, self._split_size)]
 
+    def prepared(self) -> Any:
+        """The files with their sizes, and how they are cut."""
+        return {"files": {split.file.path: split.file.size for split in self._splits}, "split_size": self._split_size}
+
+    def restore(self, prepared: Any) -> None:
+        """Raises SourceError for a file that is gone or has another size."""
+        self._split_size = prepared["split_size"]
+        files = expand_again(self._paths, prepared["files"])
+        self._splits = [split for file in files for split in _cut(file, self._split_size)]
+
     def files(self) -> list[DataFile]:
         """What a job that starts now reads."""
         return expand(self._paths)
@@ -70,18 +82,33 @@ class LineSource(Source):
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's splits. Bad lines go to the side output where that is read."""
         bad = context.sides.get(BAD)
-        return SplitReader(self._splits, lambda split: self.batches(split, bad), context)
+        return SplitReader(self._splits, lambda split, place: self.batches(split, place, bad), context)
 
-    def batches(self, split: ByteRange, bad: TakeBad | None) -> Iterator[pa.RecordBatch]:
-        """The split's rows, some 1 MiB of text or 65,536 rows at a time; none where there are only bad lines. Raises
-        SourceError for the first bad line, if nobody takes them."""
+    def batches(
+        self, split: ByteRange, place: Place | None, bad: TakeBad | None
+    ) -> Iterator[tuple[pa.RecordBatch, Place]]:
+        """The split's rows from a place on, some 1 MiB of text or 65,536 rows at a time; none where there are only bad
+        lines. Raises SourceError for the first bad line, if nobody takes them.
+
+        A place is the offset of a block, and how many rows and bad lines from there on were given.
+        """
         parser = self.parser(split.file)
         numbers = LineNumbers(split.file)
-        for offset, lines in self.blocks(split):
+        start, rows_given, bad_given = place or (None, 0, 0)
+        rows, aside = _Given(rows_given), _Given(bad_given)
+        for offset, lines in self.blocks(split, start):
+            if not lines:
+                yield pa.RecordBatch.from_pylist([], self.schema), (offset, rows_given, bad_given)
+                continue
             if bad is None:
-                yield from _slices(self._parsed(parser, lines, split.file, offset))
+                pieces = _slices(self._parsed(parser, lines, split.file, offset))
             else:
-                yield from self._sorted(parser, split.file, offset, lines, numbers, bad)
+                pieces = self._sorted(parser, split.file, offset, lines, numbers, _rest_to(bad, aside))
+            for batch in pieces:
+                rest = rows.rest(batch)
+                yield rest, (offset, rows.given, aside.given)
+            rows.end_block()
+            aside.end_block()
 
     def _sorted(
         self, parser: LineParser, file: DataFile, offset: int, lines: bytes, numbers: LineNumbers, bad: TakeBad
@@ -95,14 +122,20 @@ class LineSource(Source):
             yield from _slices(batch)
         numbers.pass_over(offset, lines)
 
-    def read_file(self, file: DataFile, bad: TakeBad | None) -> Iterator[pa.RecordBatch]:
-        """All rows of one file."""
-        return self.batches(ByteRange(file, 0, _NO_END), bad)
+    def read_file(
+        self, file: DataFile, place: Place | None, bad: TakeBad | None
+    ) -> Iterator[tuple[pa.RecordBatch, Place]]:
+        """The rows of one file from a place on."""
+        return self.batches(ByteRange(file, 0, _NO_END), place, bad)
 
-    def blocks(self, split: ByteRange) -> Iterator[tuple[int, bytes]]:
-        """The split's lines, each block with its offset, without what stands before the first row."""
-        with open_text(split.file, split.start) as read:
-            for offset, lines in line_blocks(read, split.start, split.end):
+    def blocks(self, split: ByteRange, start: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """The split's lines, each block with its offset, without what stands before the first row; from the block on
+        that was at `start`. The first ones may be empty, to let whoever reads do something else."""
+        at = split.start if start is None else start
+        with open_text(split.file, at) as read:
+            if split.file.path.endswith(_COMPRESSED):
+                yield from ((at, b"") for _ in _chunks(read, at))
+            for offset, lines in line_blocks(read, at, split.end, at_line=start is not None):
                 skip = self.header_bytes(lines) if offset == 0 else 0
                 if skip < len(lines):
                     yield offset + skip, lines[skip:]
@@ -174,6 +207,37 @@ class LineNumbers:
         self._at = 0
 
 
+class _Given:
+    """Counts what is given (rows, or bad lines) from a block's beginning on. When reading goes on from a place, so many
+    were given before; a block may have fewer, since where it ends depends on where reading began."""
+
+    def __init__(self, given: int) -> None:
+        self.given = given
+        self._seen = 0
+
+    def rest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The next of the block, without what was given before."""
+        rest = batch.slice(max(self.given - self._seen, 0))
+        self._seen += batch.num_rows
+        self.given = max(self.given, self._seen)
+        return rest
+
+    def end_block(self) -> None:
+        self.given -= self._seen
+        self._seen = 0
+
+
+def _rest_to(bad: TakeBad, given: _Given) -> TakeBad:
+    """Gives `bad` what was not given before."""
+
+    def take(batch: pa.RecordBatch) -> None:
+        rest = given.rest(batch)
+        if rest.num_rows:
+            bad(rest)
+
+    return take
+
+
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """At least one, if only to let whoever reads do something else."""
     for start in range(0, max(1, batch.num_rows), _MOST_ROWS):
@@ -197,9 +261,15 @@ def _aside(file: DataFile, offset: int, bad: list[BadLine], numbers: list[int]) 
 def _line_breaks(file: DataFile, end: int) -> Iterator[int]:
     """Line breaks in the first `end` bytes of a file's text, block by block."""
     with open_text(file, 0) as read:
-        while end and (chunk := read(min(end, BLOCK_BYTES))):
+        for chunk in _chunks(read, end):
             yield chunk.count(b"\n")
-            end -= len(chunk)
+
+
+def _chunks(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
+    """The next `size` bytes, up to 1 MiB at a time."""
+    while size and (chunk := read(min(size, BLOCK_BYTES))):
+        yield chunk
+        size -= len(chunk)
 
 
 def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
@@ -211,7 +281,8 @@ def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
 
 @contextmanager
 def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
-    """Gives a `read(n)` of the file's text from byte `start` on, and no further than the size it had at first."""
+    """Gives a `read(n)` of the file's text from byte `start` on, and no further than the size it had at first; of a
+    compressed file's text from its beginning on."""
     with reading(file.path):
         if file.path.endswith(_COMPRESSED):
             with file.filesystem.open_input_stream(file.path) as stream:

@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator
 BLOCK_BYTES = 1 << 20
 
 
-def line_blocks(read: Callable[[int], bytes], start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def line_blocks(
+    read: Callable[[int], bytes], start: int, end: int, *, at_line: bool = False
+) -> Iterator[tuple[int, bytes]]:
     """Blocks of the whole lines that belong to the byte range, each with its byte offset.
 
     The range begins after the first newline at or after `start` (at 0: with the first line) and ends with the first
     newline at or after `end`; so ranges that meet share out all lines, wherever they meet. `read(n)` gives the next
     at most n bytes from `start` on, none at the end of the file. Every line comes with a newline, also a last one that
-    has none in the file.
+    has none in the file. With `at_line` there is a line at `start` that belongs to the range: an offset that was given.
     """
     offset, held = start, b""
-    skipping = start > 0
+    skipping = start > 0 and not at_line
     while chunk := read(BLOCK_BYTES):
         if skipping:
             skip = chunk.find(b"\n") + 1

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, Paths, absolute_all, expand, reading
+from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, reading
 from headgate.connectors.schemas import shown
 from headgate.connectors.splits import SplitReader, check_split_size
 from headgate.errors import ConfigError, SourceError
@@ -44,27 +47,42 @@ class ParquetSource(Source):
         """List the files, compare their schemas and pack row groups into splits. Raises SourceError."""
         self._splits = [split for file in expand(self._paths) for split in self._cut(file)]
 
+    def prepared(self) -> Any:
+        """The files with their sizes, and how they are cut."""
+        return {"files": {split.file.path: split.file.size for split in self._splits}, "split_size": self._split_size}
+
+    def restore(self, prepared: Any) -> None:
+        """Raises SourceError for a file that is gone or has another size."""
+        self._split_size = prepared["split_size"]
+        files = expand_again(self._paths, prepared["files"])
+        self._splits = [split for file in files for split in self._cut(file)]
+
     def files(self) -> list[DataFile]:
         """What a job that starts now reads."""
         return expand(self._paths)
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's splits."""
-        return SplitReader(self._splits, lambda split: read_row_groups(split, self.schema, self._batch_rows), context)
+        read = partial(read_row_groups, schema=self.schema, batch_rows=self._batch_rows)
+        return SplitReader(self._splits, read, context)
 
-    def read_file(self, file: DataFile, bad: object) -> Iterator[pa.RecordBatch]:
-        """All rows of one file. Nothing in it can be a bad line."""
-        for split in self._cut(file):
-            yield from read_row_groups(split, self.schema, self._batch_rows)
+    def read_file(self, file: DataFile, place: int | None, bad: object) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The rows of one file from a place on. Nothing in it can be a bad line."""
+        whole = RowGroups(file, tuple(range(len(self._row_group_sizes(file)))))
+        return read_row_groups(whole, place, self.schema, self._batch_rows)
 
     def _cut(self, file: DataFile) -> list[RowGroups]:
+        return pack_row_groups(file, self._row_group_sizes(file), self._split_size)
+
+    def _row_group_sizes(self, file: DataFile) -> list[int]:
+        """Raises SourceError unless the file has the columns that it should have."""
         schema, sizes = self._footer(file)
         if not schema.equals(self.schema):
             raise SourceError(
                 f"{file.path}: its columns ({shown(schema)}) are not those of {self._model.path} "
                 f"({shown(self.schema)}); all files must agree, at least in the columns named by columns="
             )
-        return pack_row_groups(file, sizes, self._split_size)
+        return sizes
 
     def _footer(self, file: DataFile) -> tuple[pa.Schema, list[int]]:
         """The schema of the columns that are read, and each row group's size."""
@@ -97,13 +115,20 @@ def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> li
     return [*splits, RowGroups(file, tuple(packed))] if packed else splits
 
 
-def read_row_groups(split: RowGroups, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The columns of `schema` of a split's rows, `batch_rows` at a time at most."""
+def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema,
+                    batch_rows: int) -> Iterator[tuple[pa.RecordBatch, int]]:  # fmt: skip
+    """The columns of `schema` of a split's rows, `batch_rows` at a time at most. A place is a number of rows."""
     file, names = split.file, schema.names
+    given, at = place or 0, 0
     with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
         # Without pre_buffer one column chunk at a time is in memory, not a whole row group. Spark writes timestamps as
         # INT96, which would be nanoseconds: years beyond 2262 overflow.
         parquet = pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="us")
-        for batch in parquet.iter_batches(batch_rows, list(split.numbers), names, use_threads=False):
+        numbers = deque(split.numbers)
+        while numbers and at + parquet.metadata.row_group(numbers[0]).num_rows <= given:
+            at += parquet.metadata.row_group(numbers.popleft()).num_rows
+        for batch in parquet.iter_batches(batch_rows, list(numbers), names, use_threads=False):
             columns = [batch.column(field.name).cast(field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            rows = pa.RecordBatch.from_arrays(columns, schema=schema).slice(max(given - at, 0))
+            at += batch.num_rows
+            yield rows, max(given, at)

@@ -25,6 +25,7 @@ class SocketLinesSource(Source):
     """See `headgate.connectors.sources.socket_lines`."""
 
     bounded = False
+    replayable = False
     schema = TEXT
 
     def __init__(self, host: str, port: int) -> None:

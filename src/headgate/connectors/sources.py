@@ -106,16 +106,18 @@ def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: in
     return ParquetSource(path, columns, batch_rows=batch_rows, split_size=split_size)
 
 
-def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *, bounded: bool = True) -> Source:
+def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *, bounded: bool = True,
+             replayable: bool = True) -> Source:  # fmt: skip
     """Batches from a list, or from a function that is called in each subtask as `factory(subtask, subtasks)`.
 
     An item is a RecordBatch or a list of dicts. Item i of a list goes to subtask i mod parallelism. A factory returns
     an iterator, which may block, and must give the same batches whenever it is called with the same arguments; say
-    `bounded=False` if it has no end. Without `schema` the first item's is taken: for that a factory is also called
-    here, with (0, 1). Raises SourceError for an item of another schema, ConfigError if the schema cannot be known.
+    `replayable=False` if it cannot, and `bounded=False` if it has no end. Without `schema` the first item's is taken:
+    for that a factory is also called here, with (0, 1). Raises SourceError for an item of another schema, ConfigError
+    if the schema cannot be known.
     """
     if callable(items):
-        return FactorySource(items, schema, bounded=bounded)
+        return FactorySource(items, schema, bounded=bounded, replayable=replayable)
     if isinstance(items, (pa.RecordBatch, pa.Table)):
         made = "table.to_batches()" if isinstance(items, pa.Table) else "[batch]"
         raise ConfigError(f"iterable: a {type(items).__name__} is not a list of batches; give {made}")
@@ -123,8 +125,8 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
         raise ConfigError(
             f"iterable: a {type(items).__name__} cannot be read again; give a list or a function of (subtask, subtasks)"
         )
-    if not bounded:
-        raise ConfigError("iterable: a list has an end; bounded=False is for functions")
+    if not bounded or not replayable:
+        raise ConfigError("iterable: a list has an end and stays; bounded=False and replayable=False are for functions")
     return ListSource(items, schema)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, SourceReader
+from headgate.connectors.share import Share
 from headgate.errors import ConfigError
 from headgate.quantities import size
 
@@ -28,33 +29,39 @@ def check_split_size(value: int | str) -> int:
 class SplitReader(SourceReader, Generic[S]):
     """Reads every `parallelism`-th of `splits`, from the subtask's own number on, each in order.
 
-    `open_split` gives a split's batches; it is a generator, so that its files are closed when it is.
+    `open_split` gives a split's batches, from a place in it on (None: its start), each with the place behind it; it is
+    a generator, so that its files are closed when it is.
     """
 
-    def __init__(self, splits: Sequence[S], open_split: Callable[[S], Iterator[pa.RecordBatch]],
+    def __init__(self, splits: Sequence[S], open_split: Callable[[S, Any], Iterator[tuple[pa.RecordBatch, Any]]],
                  context: ReaderContext) -> None:  # fmt: skip
         self._open = open_split
-        self._left = iter(range(context.subtask, len(splits), context.parallelism))
         self._splits = splits
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self.finished = context.subtask >= len(splits)
+        self._share = Share(context)
+        self._batches: Iterator[tuple[pa.RecordBatch, Any]] | None = None
+        self.finished = self._share.number >= len(splits)
 
     def read(self) -> pa.RecordBatch | None:
         """The next batch, which may be empty; waits for no more than the file. None once all splits are read."""
+        share = self._share
         while not self.finished:
-            for batch in self._batches:
+            if self._batches is None:
+                self.split = share.number
+                self._batches = self._open(self._splits[share.number], share.place)
+            for batch, share.place in self._batches:
                 return batch
-            number = next(self._left, None)
-            if number is None:
-                self.finished = True
-            else:
-                self.split = number
-                self._batches = self._open(self._splits[number])
+            self._batches = None
+            share.advance()
+            self.finished = share.number >= len(self._splits)
         return None
+
+    def position(self) -> Any:
+        """The split at hand, and the place in it."""
+        return self._share.position()
 
     def close(self) -> None:
         """Close the file that is open."""
-        batches, self._batches = self._batches, iter(())
+        batches, self._batches = self._batches, None
         close = getattr(batches, "close", None)
         if close is not None:
             close()

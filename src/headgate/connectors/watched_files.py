@@ -6,15 +6,16 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, look
+from headgate.connectors.files import DataFile, folder_above, look
 from headgate.connectors.line_source import BAD, LineSource
 from headgate.connectors.parquet_source import ParquetSource
 from headgate.errors import ConfigError
-from headgate.filesystems import absolute
+from headgate.filesystems import absolute, locate
 from headgate.quantities import seconds
 
 
@@ -55,21 +56,40 @@ class _WatchReader(SourceReader):
         self._source = source
         self._interval = interval
         self._context = context
-        self._seen: set[str] = set()
-        self._waiting: deque[DataFile] = deque()
-        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._filesystem, inside = locate(path)
+        #: Where the names of files begin.
+        self._root = folder_above(inside)
+        self._read: list[str] = []
+        #: Names of files, each with its size when it was found and the place up to which it is read; the first is at
+        #: hand.
+        self._waiting: deque[tuple[str, int, Any]] = deque()
+        for position in context.positions or ():
+            self._read += filter(self._is_mine, position["read"])
+            self._waiting.extend((name, size, place) for name, size, place in position["begun"] if self._is_mine(name))
+        self._seen = {*self._read, *(name for name, _, _ in self._waiting)}
+        self._batches: Iterator[tuple[pa.RecordBatch, Any]] | None = None
         self._look_at = context.started_at
 
     def read(self) -> pa.RecordBatch | None:
         """The next batch of what was found, which may be empty; None when it is all read and it is not yet time to look
         again."""
-        while True:
-            for batch in self._batches:
+        while self._waiting or self._found_more():
+            name, size, place = self._waiting[0]
+            if self._batches is None:
+                self.split += 1
+                file = DataFile(self._filesystem, self._root + name, size)
+                self._batches = self._source.read_file(file, place, self._context.sides.get(BAD))
+            for batch, place in self._batches:
+                self._waiting[0] = name, size, place
                 return batch
-            if not self._waiting and not self._found_more():
-                return None
-            self.split += 1
-            self._batches = self._source.read_file(self._waiting.popleft(), self._context.sides.get(BAD))
+            self._batches = None
+            self._waiting.popleft()
+            self._read.append(name)
+        return None
+
+    def position(self) -> Any:
+        """The files that are read, and the places in those that are begun; what else is there is found again."""
+        return {"read": list(self._read), "begun": [file for file in self._waiting if file[2] is not None]}
 
     def next_read(self) -> float | None:
         return self._look_at
@@ -80,11 +100,16 @@ class _WatchReader(SourceReader):
             return False
         self._look_at = now + self._interval
         for file in look(self._path):
-            if file.size and file.path not in self._seen:
-                self._seen.add(file.path)
-                if zlib.crc32(file.path.encode()) % self._context.parallelism == self._context.subtask:
-                    self._waiting.append(file)
+            name = file.path.removeprefix(self._root)
+            if file.size and name not in self._seen:
+                self._seen.add(name)
+                if self._is_mine(name):
+                    self._waiting.append((name, file.size, None))
         return bool(self._waiting)
+
+    def _is_mine(self, name: str) -> bool:
+        number = zlib.crc32((self._root + name).encode())
+        return number % self._context.parallelism == self._context.subtask
 
     def close(self) -> None:
         """Close the file that is open."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +29,14 @@ class Replay(Source):
     def prepare(self) -> None:
         self._inner.prepare()
 
+    def prepared(self) -> Any:
+        return self._inner.prepared()
+
+    def restore(self, prepared: Any) -> None:
+        self._inner.restore(prepared)
+
     def reader(self, context: ReaderContext) -> SourceReader:
-        return _ReplayReader(self._inner.reader(context), self, context)
+        return _ReplayReader(self._inner, self, context)
 
     def due(self, batch: pa.RecordBatch, started_at: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """When each row of `batch` is to come, seconds since the epoch, in a job that started at `started_at`."""
@@ -38,32 +46,62 @@ class Replay(Source):
 
 
 class _ReplayReader(SourceReader):
-    """Holds a batch of the inner reader back and gives out what is due of it."""
+    """Holds a batch of the inner reader back and gives out what is due of it.
 
-    def __init__(self, inner: SourceReader, replay: Replay, context: ReaderContext) -> None:
-        self._inner = inner
+    A position is the inner reader's before the batch that is held, and by split how many rows from there on were given.
+    """
+
+    def __init__(self, inner: Source, replay: Replay, context: ReaderContext) -> None:
         self._replay = replay
         self._context = context
+        self._started_at = context.started_at
+        #: Rows of splits that were given before, and will be read again.
+        self._skip: dict[int, int] = {}
+        if context.positions:
+            self._started_at = context.positions[0]["started_at"]
+            context = replace(context, positions=[position["inner"] for position in context.positions])
+            given = (item for position in self._context.positions or () for item in position["given"])
+            self._skip = {split: rows for split, rows in given if split % context.parallelism == context.subtask}
+        self._inner = inner.reader(context)
         self._held: pa.RecordBatch | None = None
+        self._position_before_held: Any = None
         self._due = np.empty(0)
         self._given = 0
-        self.finished = inner.finished
+        self.finished = self._inner.finished
 
     def read(self) -> pa.RecordBatch | None:
         if self._held is None:
+            position = self._inner.position()
             self._held = self._inner.read()
             if self._held is None:
                 self.finished = self._inner.finished
                 return None
-            self._due = self._replay.due(self._held, self._context.started_at)
-            self._given = 0
-            self.split = self._inner.split
-        end = int(np.searchsorted(self._due, self._context.clock(), side="right"))
+            self._hold(self._held, position)
+        assert self._held is not None
+        end = max(self._given, int(np.searchsorted(self._due, self._context.clock(), side="right")))
         ready = self._held.slice(self._given, end - self._given)
         self._given = end
         if end == len(self._due):
             self._held = None
+            return ready
         return ready if ready.num_rows else None
+
+    def _hold(self, batch: pa.RecordBatch, position: Any) -> None:
+        self._due = self._replay.due(batch, self._started_at)
+        self._position_before_held = position
+        self.split = self._inner.split
+        skip = self._skip.pop(self.split, 0)
+        self._given = min(skip, batch.num_rows)
+        if skip > self._given:
+            self._skip[self.split] = skip - self._given
+
+    def position(self) -> Any:
+        held = [] if self._held is None else [(self.split, self._given)]
+        return {
+            "inner": self._inner.position() if self._held is None else self._position_before_held,
+            "given": [*self._skip.items(), *held],
+            "started_at": self._started_at,
+        }
 
     def next_read(self) -> float | None:
         if self._held is None:

@@ -37,6 +37,7 @@ class Flows(Source):
     """Flows by source subtask, all for `seconds` from the job's start; subtasks without one make nothing."""
 
     schema = SCHEMA
+    replayable = False
 
     def __init__(self, flows: Mapping[int, Flow], seconds: float) -> None:
         self.flows = dict(flows)

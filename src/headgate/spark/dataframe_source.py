@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,10 @@ _SPLIT_SIZE = 64 << 20
 
 
 class DataFrameSource(Source):
-    """See `headgate.api.sources.dataframe`. Jobs that run at the same time share the files; the last removes them."""
+    """See `headgate.api.sources.dataframe`. Jobs that run at the same time share the files; the last removes them.
+
+    A job that starts again in this program reads the same files on; another program cannot.
+    """
 
     def __init__(self, df: DataFrame) -> None:
         if not isinstance(df, DataFrame):
@@ -55,6 +59,13 @@ class DataFrameSource(Source):
                 self._write()
             self._jobs += 1
 
+    def restore(self, prepared: Any) -> None:
+        """Raises SourceError: Spark need not give the same rows in the same order again."""
+        raise SourceError(
+            "dataframe: its rows are kept only as long as the program that made the checkpoint runs; "
+            "write them to files, and read these with hg.sources.parquet"
+        )
+
     def release(self) -> None:
         with self._lock:
             self._jobs -= 1
@@ -63,7 +74,7 @@ class DataFrameSource(Source):
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's splits."""
-        return SplitReader(self._splits, lambda split: read_row_groups(split, self.schema, _BATCH_ROWS), context)
+        return SplitReader(self._splits, partial(read_row_groups, schema=self.schema, batch_rows=_BATCH_ROWS), context)
 
     def _write(self) -> None:
         self._folder = spill_folder(self._df.sparkSession, self._spill_dir)

@@ -1,0 +1,66 @@
+"""Which of a source's numbered pieces (splits, blocks, batches) fall to a reader, and how far it has come with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.connectors.base import ReaderContext
+
+#: For each reader there was, the piece it had come to, and how far it had read that.
+_Reached = list[tuple[int, Any]]
+
+
+class Share:
+    """Every `parallelism`-th piece from the subtask's own number on, in order.
+
+    A reader goes on from its own position, or, when the parallelism is another, from those of all: it passes over the
+    pieces of its share that somebody has read. What was reached before is part of its positions until it has come past
+    all that.
+    """
+
+    #: The piece at hand; there may be none of that number any more.
+    number: int
+    #: How far it is read, in the source's own terms, as JSON has it; None: not yet begun.
+    place: Any
+
+    def __init__(self, context: ReaderContext) -> None:
+        self._step = context.parallelism
+        #: With each parallelism there was, the latest last.
+        self._before: list[_Reached] = []
+        self.number, self.place = context.subtask, None
+        positions = context.positions
+        if positions is not None and len(positions) == context.parallelism:
+            self.number, self.place = positions[context.subtask]["at"]
+            self._before = positions[context.subtask]["before"]
+        elif positions is not None:
+            before: list[_Reached] = max((position["before"] for position in positions), key=len)
+            self._before = [*before, [position["at"] for position in positions]]
+        self._last = max((number for reached in self._before for number, _ in reached), default=-1)
+        if positions is not None and len(positions) != context.parallelism:
+            self._pass_over()
+
+    def advance(self) -> None:
+        """The piece at hand is read: on to the next one that nobody has read."""
+        self.number += self._step
+        self.place = None
+        self._pass_over()
+
+    def position(self) -> dict[str, Any]:
+        """For `SourceReader.position`."""
+        return {"at": [self.number, self.place], "before": self._before if self.number <= self._last else []}
+
+    def _pass_over(self) -> None:
+        while self.number <= self._last:
+            reached, place = self._latest()
+            if self.number >= reached:
+                self.place = place
+                return
+            self.number += self._step
+
+    def _latest(self) -> tuple[int, Any]:
+        """What the last reader that came to the piece at hand had reached, and its place there."""
+        for reached in reversed(self._before):
+            number, place = reached[self.number % len(reached)]
+            if self.number <= number:
+                return number, place
+        return self.number, None
