@@ -1,0 +1,360 @@
+"""A rule machine over the checkpoint coordinator, with a small job as it is: readers, workers that hold a row, writers;
+channels with aligned barriers and ends; messages that are late, doubled or of an old attempt.
+
+Rows are numbered. Each complete checkpoint must be a cut: what is committed and what its workers hold is what its
+readers had read, no row twice.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headgate.runtime.checkpoint_coordinator import (
+    Abort,
+    Action,
+    CheckpointCoordinator,
+    CheckpointOptions,
+    Complete,
+    Fail,
+    State,
+    Task,
+    Trigger,
+)
+from headgate.state.checkpoint_metadata import Finished, StateFile
+from tests.runtime.checkpointed_plan import three_vertices
+
+READ, WORK, WRITE = range(3)
+END = "end"
+Row = tuple[int, int]
+Step = Callable[[], None]
+
+
+@dataclass
+class SimTask:
+    """A task: `channels` by producer hold rows, ids of barriers, and END."""
+
+    task: Task
+    consumers: list[SimTask] = field(default_factory=list)
+    channels: dict[Task, deque[Any]] = field(default_factory=dict)
+    closed: set[Task] = field(default_factory=set)
+    #: The barrier that is being aligned, and who has delivered it.
+    barrier: int = 0
+    arrived: set[Task] = field(default_factory=set)
+    #: Rows read; the row that a worker holds; rows that a writer has not flushed.
+    position: int = 0
+    held: Row | None = None
+    buffer: list[Row] = field(default_factory=list)
+    took_part: int = 0
+    injected: deque[int] = field(default_factory=deque)
+    #: Parts on their way to the driver, in order: checkpoint, state, rows flushed.
+    told: deque[tuple[int, Any, list[Row]]] = field(default_factory=deque)
+    over: bool = False
+    has_said_so: bool = False
+
+    def send(self, item: Any, consumer: int | None = None) -> None:
+        wanted = self.consumers if consumer is None else [self.consumers[consumer % len(self.consumers)]]
+        for each in wanted:
+            each.channels[self.task].append(item)
+
+    def open_channels(self) -> list[Task]:
+        """Those that something can be taken from."""
+        return [one for one, queue in self.channels.items() if queue and one not in self.arrived]
+
+    def emit(self) -> None:
+        self.send((self.task.subtask, self.position), self.position)
+        self.position += 1
+
+    def take(self, producer: Task) -> None:
+        item = self.channels[producer].popleft()
+        if item == END:
+            self.closed.add(producer)
+        elif isinstance(item, tuple):
+            self.process(item)
+            return
+        elif item > max(self.barrier, self.took_part):
+            self.barrier, self.arrived = item, {producer}
+        elif item == self.barrier:
+            self.arrived.add(producer)
+        if self.barrier > self.took_part and self.arrived | self.closed == set(self.channels):
+            self.take_part(self.barrier)
+
+    def process(self, row: Row) -> None:
+        if self.task.vertex == WRITE:
+            self.buffer.append(row)
+            return
+        if self.held is not None:
+            self.send(self.held, sum(self.held))
+        self.held = row
+
+    def inject(self) -> None:
+        checkpoint = self.injected.popleft()
+        if not self.over:
+            assert checkpoint > self.took_part, "triggered twice"
+            assert self.closed == set(self.channels), "triggered, and a producer is alive"
+            self.take_part(checkpoint)
+
+    def take_part(self, checkpoint: int) -> None:
+        self.took_part, self.barrier, self.arrived = checkpoint, checkpoint, set()
+        self.send(checkpoint)
+        self.told.append((checkpoint, self.position if self.task.vertex == READ else self.held, self.buffer))
+        self.buffer = []
+
+    def end(self) -> None:
+        if self.held is not None:
+            self.send(self.held, sum(self.held))
+            self.held = None
+        self.send(END)
+        self.over = True
+
+    def is_worked_on(self) -> bool:
+        return self.over and all(self.task in consumer.closed for consumer in self.consumers)
+
+
+class CoordinatorMachine(RuleBasedStateMachine):
+    """See the module."""
+
+    @initialize(sizes=st.tuples(*[st.integers(1, 2)] * 3), tolerable=st.integers(0, 2), pause=st.sampled_from([0, 7]))
+    def begin(self, sizes: tuple[int, int, int], tolerable: int, pause: int) -> None:
+        self.sizes = sizes
+        self.options = CheckpointOptions(10.0, pause, 50.0, tolerable)
+        self.coordinator = CheckpointCoordinator(three_vertices(*sizes), self.options)
+        self.now = 0.0
+        self.attempt = -1
+        self.last = 0
+        self.under_way: int | None = None
+        self.complete: Complete | None = None
+        self.stopped = False
+        self.triggered_at = self.ended_at = -math.inf
+        self.files: dict[str, Any] = {}
+        self.committed: list[Row] = []
+        self.restored: dict[Task, Any] = {}
+        self.stale: list[Step] = []
+        self.triggered: set[Task] = set()
+        self.restart()
+
+    # ---- the job
+
+    @precondition(lambda self: hasattr(self, "coordinator") and not self.complete)
+    @rule(fails=st.integers(0, 9))
+    def may_fail(self, fails: int) -> None:
+        if self.stopped or fails == 0:
+            self.restart()
+
+    def restart(self) -> None:
+        """From the last complete checkpoint; what the old attempt had still to say comes late."""
+        self.stale = [step for task in getattr(self, "tasks", {}).values() for step in self.words_of(task)]
+        self.attempt += 1
+        self.failures = 0
+        self.stopped = False
+        self.build()
+        self.carry_out(self.coordinator.start(self.attempt, self.now), counts=False)
+        assert self.under_way is None, "under way through a restart"
+        self.triggered_at, self.ended_at = self.now, -math.inf
+
+    def build(self) -> None:
+        vertices = [[SimTask(Task(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)]
+        for producers, consumers in pairwise(vertices):
+            for producer in producers:
+                producer.consumers = consumers
+                for consumer in consumers:
+                    consumer.channels[producer.task] = deque()
+        self.tasks = {task.task: task for vertex in vertices for task in vertex}
+        for where, state in self.restored.items():
+            self.tasks[where].position = state if where.vertex == READ else 0
+            self.tasks[where].held = state if where.vertex == WORK else None
+
+    def steps(self, *, heal: bool = False, mute: bool = False, ends: bool = True) -> list[Step]:
+        """What can happen next, likely things several times. In a job that heals nothing fails, and all comes to its
+        end; from one that is mute no part is heard."""
+        found: list[Step] = []
+        for task in self.tasks.values():
+            found += [task.inject] * bool(task.injected) * 3
+            if not task.over and task.closed == set(task.channels):
+                found += [task.end] if task.channels or heal else [task.emit] * 3 + [task.end] * ends
+            for one in task.open_channels():
+                found += [partial(task.take, one)] * 4
+            if task.told and not mute:
+                found += [partial(self.tell, task)] * 4
+                if not heal:
+                    found += [partial(self.tell, task, twice=True), partial(self.tell, task, fails=True)]
+            if task.is_worked_on() and not task.has_said_so:
+                found.append(partial(self.say_over, task))
+        if not heal and self.complete is not None:
+            found += [partial(self.store, True)] * 6 + [partial(self.store, False)]
+        if not heal and self.coordinator.state is State.WAITING:
+            found += [partial(self.tick, 0)] * 4
+        return found
+
+    @rule(seed=st.integers(0, 1 << 32), mute=st.booleans(), ends=st.integers(0, 3))
+    def run(self, seed: int, mute: bool, ends: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(chance.randrange(10, 60)):
+            if possible := self.steps(mute=mute, ends=ends == 0):
+                chance.choice(possible)()
+
+    def tell(self, task: SimTask, *, twice: bool = False, fails: bool = False) -> None:
+        self.carry_out(self.word(task, fails=fails)())
+        if twice:
+            again = self.word(task)
+            assert again() == [], "heard twice"
+        task.told.popleft()
+
+    def word(self, task: SimTask, at: int = 0, *, fails: bool = False) -> Callable[[], list[Action]]:
+        checkpoint, state, flushed = task.told[at]
+        pending, attempt = {"out": flushed} if flushed else {}, self.attempt
+        if fails:
+            return lambda: self.coordinator.declined(task.task, attempt, checkpoint, "no room", pending, self.now)
+        path = str(len(self.files))
+        self.files[path] = state
+        file = StateFile(path, 1, "")
+        return lambda: self.coordinator.acknowledged(task.task, attempt, checkpoint, file, pending, {}, self.now)
+
+    def say_over(self, task: SimTask) -> None:
+        task.has_said_so = True
+        self.carry_out(self.last_word(task)())
+        assert self.last_word(task)() == [], "ended twice"
+
+    def last_word(self, task: SimTask) -> Callable[[], list[Action]]:
+        pending = {"out": task.buffer} if task.buffer else {}
+        positions = {"src": task.position} if task.task.vertex == READ else {}
+        attempt, where, took_part = self.attempt, task.task, task.took_part
+        return lambda: self.coordinator.finished(where, attempt, took_part, positions, pending, self.now)
+
+    def words_of(self, task: SimTask) -> list[Callable[[], list[Action]]]:
+        said = [self.word(task, at) for at in range(len(task.told))]
+        return [*said, self.last_word(task)] if task.over and not task.has_said_so else said
+
+    @precondition(lambda self: getattr(self, "stale", None))
+    @rule()
+    def hear_the_old_attempt(self) -> None:
+        for word in self.stale:
+            assert word() == [], "something followed from what an old attempt said"
+        self.stale = []
+
+    # ---- time and storage
+
+    @precondition(lambda self: hasattr(self, "coordinator"))
+    @rule(patience=st.integers(0, 5))
+    def tick(self, patience: int) -> None:
+        """The time of the next checkpoint; at times the end of that for the one under way."""
+        deadline = self.coordinator.deadline
+        if patience and self.under_way is not None:
+            return
+        if self.under_way is not None and self.complete is None:
+            assert deadline == self.triggered_at + self.options.timeout, "no timeout"
+        if deadline is not None:
+            before = self.under_way
+            assert self.coordinator.on_time(deadline - 0.5) == [], "too early"
+            self.now = max(self.now, deadline)
+            self.carry_out(self.coordinator.on_time(self.now))
+            assert self.under_way != before, "nothing happened in time"
+
+    @rule(by=st.integers(1, 9))
+    def time_passes(self, by: int) -> None:
+        deadline = self.coordinator.deadline
+        self.now = min(self.now + by, math.inf if deadline is None else max(self.now, deadline))
+
+    def store(self, well: bool) -> None:
+        complete, self.complete = self.complete, None
+        assert complete is not None
+        if not well:
+            self.carry_out(self.coordinator.not_stored(complete.checkpoint, "no room", self.now))
+            return
+        self.under_way, self.failures, self.ended_at = None, 0, self.now
+        self.committed += rows_in(complete)
+        self.restored = {task: self.state_of(part) for task, part in complete.parts.items()}
+        self.carry_out(self.coordinator.stored(complete.checkpoint, self.now))
+        assert (self.coordinator.state is State.OVER) == complete.is_final, "over, or not"
+
+    def state_of(self, part: Any) -> Any:
+        return part.positions.get("src") if isinstance(part, Finished) else self.files[part.path]
+
+    # ---- what must follow
+
+    def carry_out(self, actions: list[Action], *, counts: bool = True) -> None:
+        for action in actions:
+            assert not self.stopped, "something happened after the failure"
+            match action:
+                case Trigger(checkpoint, tasks):
+                    self.on_begun(checkpoint)
+                    for task in tasks:
+                        assert not self.tasks[task].has_said_so, "triggered after its end"
+                        assert task not in self.triggered, "triggered twice"
+                        self.triggered.add(task)
+                        self.tasks[task].injected.append(checkpoint)
+                case Complete():
+                    self.on_begun(action.checkpoint)
+                    self.on_complete(action)
+                case Abort(checkpoint):
+                    assert checkpoint == self.under_way, "another one was aborted"
+                    self.under_way, self.ended_at = None, self.now
+                    self.failures += counts
+                case Fail():
+                    assert self.failures > self.options.tolerable_failures, "failed too early"
+                    self.stopped = True
+        assert self.stopped or self.failures <= self.options.tolerable_failures, "failures without an end"
+
+    def on_begun(self, checkpoint: int) -> None:
+        if checkpoint == self.under_way:
+            return
+        assert self.under_way is None and checkpoint > self.last, "one at a time, each newer than the last"
+        if not all(task.has_said_so for task in self.tasks.values()):
+            assert self.now >= self.triggered_at + self.options.interval, "before the interval had passed"
+            assert self.now >= self.ended_at + self.options.min_pause, "without a pause"
+        self.under_way = self.last = checkpoint
+        self.triggered = set()
+        self.triggered_at = self.now
+
+    def on_complete(self, complete: Complete) -> None:
+        assert complete.parts.keys() == self.tasks.keys(), "a part is missing"
+        states = {task: self.state_of(part) for task, part in complete.parts.items()}
+        held = [row for task, row in states.items() if task.vertex == WORK and row is not None]
+        read = [(task.subtask, at) for task, end in states.items() if task.vertex == READ for at in range(end)]
+        assert sorted([*self.committed, *rows_in(complete), *held]) == sorted(read), "no cut"
+        self.complete = complete
+
+    @invariant()
+    def books_agree(self) -> None:
+        if not hasattr(self, "coordinator"):
+            return
+        self.coordinator.validate()
+        assert (self.coordinator.state is State.STORING) == (self.complete is not None)
+        assert (self.coordinator.state is State.COLLECTING) == (self.under_way is not None and self.complete is None)
+        assert len(self.coordinator.history) <= 10
+        for where, task in self.tasks.items():
+            producers = [self.tasks[each] for each in task.channels]
+            if self.under_way is not None and not task.has_said_so and all(each.has_said_so for each in producers):
+                comes = any(each.took_part == self.under_way for each in producers)
+                assert comes != (where in self.triggered), "no barrier will come, or two"
+
+    def teardown(self) -> None:
+        """Nothing fails any more, and all tasks go on to their end: the job must come to its own."""
+        if not hasattr(self, "coordinator"):
+            return
+        for _ in range(2000):
+            steps = self.steps(heal=True)
+            if steps:
+                steps[0]()
+            elif self.complete:
+                self.store(True)
+            elif self.stopped:
+                self.restart()
+            else:
+                break
+        assert self.coordinator.state is State.OVER, "stuck: the last checkpoint never completes"
+        read = [(task.task.subtask, at) for task in self.tasks.values() for at in range(task.position)]
+        assert sorted(self.committed) == sorted(read), "lost or doubled"
+
+
+def rows_in(complete: Complete) -> list[Row]:
+    return [row for flushed in complete.pending.get("out", ()) for row in flushed]

@@ -1,0 +1,75 @@
+"""The checkpoint coordinator of a job that runs, ends in parts, fails and restarts in any order; and the planted bugs
+that this finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from headgate.runtime.checkpoint_coordinator import CheckpointCoordinator as Coordinator
+from tests.memory.planting import HUNT, PlantedBug, assert_caught
+from tests.runtime.coordinator_machine import CoordinatorMachine
+
+LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
+HUNT_COORDINATOR = settings(HUNT, max_examples=2000, stateful_step_count=20)
+
+
+def bug(name: str, method: str, right: str, wrong: str) -> PlantedBug:
+    return PlantedBug(name, Coordinator, method, right, wrong)
+
+
+BUGS = [
+    bug("what was flushed for a failed checkpoint is lost", "_note", "if pending:",
+        "if pending and self.state is State.COLLECTING and checkpoint == self._last:"),
+    bug("what is pending at a task's end is committed with its part before", "_covered",
+        "isinstance(self._parts.get(key[1]), Finished)", "True"),
+    bug("what is pending at a task's end is never committed", "_covered",
+        "isinstance(self._parts.get(key[1]), Finished)", "False"),
+    bug("what is committed stays pending", "stored", "del self._pending[key]", "pass"),
+    bug("a task that has ended is finished in what it took part in", "_is_heard",
+        "self._told[task] >= self._ended[task][0]", "True"),
+    bug("no barrier comes to a task whose producers have ended", "_roots_below", "if collecting and roots", "if False"),
+    bug("a task that a barrier comes to is a root too", "_roots_below", "consumer not in self._reached", "True"),
+    bug("who was reached by the last checkpoint is by this", "_trigger", "self._parts, self._reached = {}, set()",
+        "self._parts = {}"),
+    bug("parts of the last checkpoint count for this", "_trigger", "self._parts, self._reached = {}, set()",
+        "self._reached = set()"),
+    bug("tasks that have ended are triggered", "_trigger", "not live and task not in self._ended", "not live"),
+    bug("tasks with producers are triggered", "_trigger", "not live and task", "task"),
+    bug("a late acknowledgement counts for the checkpoint under way", "acknowledged",
+        "and checkpoint == self._last", ""),
+    bug("one failed part is no failure", "declined", "and checkpoint == self._last", "and False"),
+    bug("what an old attempt says counts", "_is_news", "attempt != self._attempt or", ""),
+    bug("the end in an old attempt counts", "finished", "attempt != self._attempt or", ""),
+    bug("a task ends twice", "finished", "or task in self._ended", ""),
+    bug("what an old attempt had pending is committed", "start", "self._pending = {}", "pass"),
+    bug("who ended in the old attempt has ended", "start", "self._ended = {}", "pass"),
+    bug("a checkpoint completes without one part", "_advance", "< len(self._producers)", "< len(self._producers) - 1"),
+    bug("there is no last checkpoint", "_advance", "if self.state is State.WAITING and", "if False and"),
+    bug("the last checkpoint is not the last", "stored", "if self._is_final():", "if False:"),
+    bug("a checkpoint takes as long as it likes", "on_time",
+        "(deadline := self.deadline) is None or now < deadline",
+        "self.state is not State.WAITING or now < self.deadline"),
+    bug("there is no pause", "_close", "max(due, now + self._options.min_pause)", "due"),
+    bug("there is no interval", "_close", "max(due, now + self._options.min_pause)", "now + self._options.min_pause"),
+    bug("failures are counted for ever", "stored", "self._failures = 0", "pass"),
+    bug("any number of failures is tolerated", "_fail", "if self._failures <= self._options.tolerable_failures:",
+        "if True:"),
+]  # fmt: skip
+
+
+def test_a_job_in_any_order() -> None:
+    run_state_machine_as_test(CoordinatorMachine, settings=settings(HUNT_COORDINATOR, max_examples=100))
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
+    assert_caught(bug, CoordinatorMachine, HUNT_COORDINATOR)
+
+
+def test_the_list_of_planted_bugs_is_complete() -> None:
+    listed = LIST.read_text()
+    assert [bug.name for bug in BUGS if f"- {bug.name} (`CheckpointCoordinator.{bug.method}`)" not in listed] == []
