@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from tests.runtime.jobs import eventually
 
 NUMBERS = pa.record_batch({"n": list(range(100))})
 
@@ -130,6 +131,17 @@ def test_what_waits_for_an_end_refuses_a_source_without_one(plans, tmp_path):
     with pytest.raises(hg.PlanError, match="shows its files when the job ends, and source 'paper' has no end"):
         plans.env.execute()
     assert not (tmp_path / "out").exists()
+
+
+def test_files_below_a_source_without_end_show_with_checkpoints(tmp_path):
+    config = hg.Config(checkpoint_dir=tmp_path / "checkpoints", checkpoint_interval="20 ms")
+    env = hg.StreamEnvironment(config=config)
+    env.from_source(hg.sources.generate(endless, rate=1000)).sink_to(hg.sinks.parquet(tmp_path / "out"))
+    job = env.execute_async()
+    try:
+        eventually(lambda: any((tmp_path / "out").glob("part-*")))
+    finally:
+        job.cancel()
 
 
 def test_a_dataframe_needs_spark(plans):

@@ -170,7 +170,8 @@ class StreamEnvironment:
         graph = self._graph.graph(sinks)
         if self.config.is_batch:
             check_batch(graph)
-        check_file_sinks(graph)
+        if self.config.checkpoint_dir is None:
+            check_file_sinks(graph)
         check_overwrites(graph)
         return submit(graph, check_label("the job's name", name), self.config, self._deployed())
 

@@ -63,7 +63,8 @@ def check_batch(graph: StreamGraph) -> None:
 
 
 def check_file_sinks(graph: StreamGraph) -> None:
-    """Raises PlanError for a file sink below a source without end: its files would never be shown."""
+    """For a job without checkpoints: raises PlanError for a file sink below a source without end: its files would never
+    be shown."""
     endless: dict[int, str] = {}
     for node in graph.nodes:
         sources = [endless[edge.source] for edge in node.inputs if edge.source in endless]
@@ -75,5 +76,6 @@ def check_file_sinks(graph: StreamGraph) -> None:
         if isinstance(node.sink, FileSink):
             raise PlanError(
                 f"sink {node.name!r} shows its files when the job ends, and source {sources[0]!r} has no end; "
-                "give the source one (rows=...), or write with hg.sinks.for_each_batch"
+                "set checkpoint_dir, with which files show at each checkpoint, give the source an end (rows=...), "
+                "or write with hg.sinks.for_each_batch"
             )

@@ -1,8 +1,9 @@
 """The sinks: `hg.sinks.parquet("out/")` and so on.
 
 File sinks write into a folder; a relative path is the driver's, and all machines of the job must share it. Files are
-hidden, by a name that begins with `_`, until the job has finished; a job that fails or is cancelled leaves none. `mode`
-acts when the job starts: "error" if the folder has files, "append" to add files, "overwrite" to empty it first. With
+hidden, by a name that begins with `_`, until the job has finished; a job that fails or is cancelled leaves none. With
+checkpoints each shows the files of the rows before it, and these stay, whatever becomes of the job. `mode` acts when
+the job starts: "error" if the folder has files, "append" to add files, "overwrite" to empty it first. With
 `partition_by` the rows go to sub-folders `column=value`, as Hive and Spark have them, and the files lack those columns.
 """
 
@@ -39,17 +40,22 @@ def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | 
 
 
 def collect(limit: int | None = None) -> CollectSink:
-    """Rows kept on the driver, at most `limit`: `to_table()` gives them after the job, and those so far before."""
+    """Rows kept on the driver, at most `limit`: `to_table()` gives them after the job, and those so far before. When a
+    job starts again from a checkpoint, those after it are forgotten, so that each is there once."""
     return CollectSink(limit)
 
 
 def printer(prefix: str = "", limit: int | None = None) -> Sink:
-    """A line per row, `a=1, b=x`, printed on the driver, at most `limit` lines per run; `prefix` begins each."""
+    """A line per row, `a=1, b=x`, printed on the driver, at most `limit` lines per run; `prefix` begins each. When a
+    job starts again from a checkpoint, the rows after it are printed once more."""
     return PrinterSink(prefix, limit)
 
 
 def for_each_batch(fn: BatchFunction) -> Sink:
-    """`fn(batch, info)` is called in the task; `info.subtask` says in which, `info.checkpoint_id` is 0.
+    """`fn(batch, info)` is called in the task; `info.subtask` says in which.
+
+    `info.checkpoint_id` is the number of the checkpoint that the batch belongs to, 0 without checkpoints. A job that
+    starts again from checkpoint n gives the rows of later ones once more, in other batches, with numbers above n.
 
     Raises UserFunctionError if `fn` does. In a thread deployment several subtasks may call it at once.
     """

@@ -4,6 +4,9 @@ Every row is read once by the whole job. Files are given as a path, a glob (`* ?
 these, or as URIs that `pyarrow.fs` knows; relative paths are the driver's. Files whose name begins with `_` or `.` are
 passed over unless named. Files are cut into splits of about `split_size`; split i, in the order of names and offsets,
 goes to subtask i mod parallelism, and a subtask reads its splits one after the other.
+
+Sources are read on from where a checkpoint was, except `socket_lines` and what is given as not `replayable`. Files must
+not change until then; a folder's files that came since the job began are not read, unless it is watched.
 """
 
 from __future__ import annotations
