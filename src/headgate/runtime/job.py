@@ -14,6 +14,7 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
 from headgate.plan.network_memory import check_network_memory
+from headgate.runtime.checkpoint_coordinator import CheckpointRecord
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.jobmaster import JobMaster, JobState
 from headgate.runtime.where import current_operator
@@ -75,6 +76,15 @@ class JobHandle:
     def metrics(self) -> dict[str, Any]:
         """Counters of the job as last reported (four times a second while it runs); see `docs/metrics.md`."""
         return self._master.metrics()
+
+    @property
+    def restarts(self) -> int:
+        """How often it has started again so far."""
+        return self._master.restarts
+
+    def checkpoints(self) -> list[CheckpointRecord]:
+        """The last ten checkpoints, of this and of earlier attempts, in the order in which they ended."""
+        return self._master.checkpoints()
 
     def __repr__(self) -> str:
         return f"JobHandle({self._name!r}, {self.status()})"

@@ -22,6 +22,7 @@ from headgate.records.events import Alignment
 from headgate.runtime import console
 from headgate.runtime.attempt import Attempt, Member
 from headgate.runtime.barriers import Part
+from headgate.runtime.checkpoint_coordinator import CheckpointRecord
 from headgate.runtime.checkpoints import Checkpoints, barrier_message
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.ends import Ends
@@ -119,6 +120,10 @@ class JobMaster:
         """What tasks have told of a checkpoint so far, by task; see `TaskBarriers`."""
         return dict(self._parts.get(checkpoint, {}))
 
+    def checkpoints(self) -> list[CheckpointRecord]:
+        """What became of the last ten, in the order in which they ended."""
+        return self._checkpoints.history
+
     def metrics(self) -> Metrics:
         """The last reports added up."""
         return self._attempt.metrics()
@@ -181,9 +186,11 @@ class JobMaster:
             self.ended.set()
 
     def _is_to_restart(self, failed: Attempt) -> bool:
-        """Waits as long as the restart strategy asks. What a user's function that did not return might still do to the
-        next attempt cannot be known."""
-        if self._cancelled.is_set() or isinstance(failed.error, (JobCancelled, CheckpointError)) or failed.left_running:
+        """Waits as long as the restart strategy asks. A job that never ran would only fail again; and what a user's
+        function that did not return might do to the next attempt cannot be known."""
+        if self._started_at is None or failed.left_running:
+            return False
+        if self._cancelled.is_set() or isinstance(failed.error, (JobCancelled, CheckpointError)):
             return False
         delay = self._restarts.next_delay(time.monotonic())
         if delay is None:

@@ -1,0 +1,102 @@
+"""A pipeline whose committed rows are known exactly: two keyed exchanges, windows over windows, and Parquet files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+import headgate as hg
+
+ROWS, KEYS, RATE = 60_000, 50, 20_000.0
+#: Event time per row, and the sizes of the windows, microseconds.
+STEP, SMALL, LARGE = 100, 200_000, 1_000_000
+
+Row = tuple[int, int, int, int]
+
+
+def environment(folder: Path, deployment: Any, parallelism: int = 2, **options: Any) -> hg.StreamEnvironment:
+    """With a checkpoint each 50 ms; `deployment` may be a Spark session."""
+    config = hg.Config(checkpoint_dir=folder / "checkpoints", checkpoint_interval="50 ms", **options)
+    if isinstance(deployment, hg.LocalDeployment):
+        return hg.StreamEnvironment(parallelism=parallelism, config=config, deployment=deployment)
+    return hg.StreamEnvironment(deployment, parallelism=parallelism, config=config)
+
+
+def build(
+    env: hg.StreamEnvironment, folder: Path, function: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+) -> hg.StreamEnvironment:
+    """Sums of small windows by key, then of large ones by the key's last digit, to `folder`/out. `function` sees every
+    row that is read."""
+    stream = env.from_source(hg.sources.generate(_rows(), rows=ROWS, rate=RATE), watermark=hg.Watermark("at"))
+    if function is not None:
+        stream = stream.map_batches(function, schema=stream.schema)
+    sums = stream.key_by("key").window(hg.tumble(SMALL / 1e6)).aggregate(total=hg.sum("value"), n=hg.count())
+    digits = sums.map_batches(_with_digit(), schema=sums.schema.append(pa.field("digit", pa.int64())))
+    totals = digits.key_by("digit").window(hg.tumble(LARGE / 1e6)).aggregate(total=hg.sum("total"), n=hg.sum("n"))
+    totals.sink_to(hg.sinks.parquet(folder / "out"))
+    return env
+
+
+def expected() -> list[Row]:
+    """Digit, large window, sum and count."""
+    sums: dict[tuple[int, int], list[int]] = {}
+    for number in range(ROWS):
+        sums.setdefault((number % KEYS % 10, number * STEP // LARGE), []).append(number)
+    return sorted((digit, window, sum(values), len(values)) for (digit, window), values in sums.items())
+
+
+def committed(folder: Path) -> list[Row]:
+    """The same of the files that are visible in `folder`/out."""
+    table = ds.dataset(folder / "out", format="parquet").to_table()
+    windows = (table["window_start"].cast(pa.int64()).to_numpy() // LARGE).tolist()
+    columns = [table[name].to_pylist() for name in ("digit", "total", "n")]
+    return sorted(
+        (digit, window, total, n) for digit, window, total, n in zip(columns[0], windows, *columns[1:], strict=True)
+    )
+
+
+def attempts(folder: Path) -> set[int]:
+    """Of which the checkpoints are that are kept."""
+    found = (folder / "checkpoints").glob("*/chk-*/_metadata")
+    return {json.loads(path.read_text())["checkpoint"]["attempt"] for path in found}
+
+
+def fails_once(folder: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Raises once a checkpoint is complete, and never again."""
+    flag, kept = folder / "failed", folder / "checkpoints"
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not flag.exists() and any(kept.glob("*/chk-*/_metadata")):
+            flag.touch()
+            raise ValueError("once")
+        return batch
+
+    return function
+
+
+def _rows() -> Callable[[int, int], pa.RecordBatch]:
+    keys, step = KEYS, STEP  # what travels to other processes must not need this module there
+
+    def rows(start: int, n: int) -> pa.RecordBatch:
+        number = np.arange(start, start + n)
+        times = pa.array(number * step, pa.timestamp("us", tz="UTC"))
+        return pa.RecordBatch.from_arrays(
+            [pa.array(number % keys), pa.array(number), times], names=["key", "value", "at"]
+        )
+
+    return rows
+
+
+def _with_digit() -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    def with_digit(batch: pa.RecordBatch) -> pa.RecordBatch:
+        digit = pc.subtract(batch["key"], pc.multiply(pc.divide(batch["key"], 10), 10))
+        return batch.append_column("digit", digit)
+
+    return with_digit
