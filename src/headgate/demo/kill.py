@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import headgate as hg
 
@@ -13,6 +14,9 @@ import headgate as hg
 class Killer:
     """Strikes when the job has started as often as it had to, and has completed another checkpoint since the last
     strike. `say` tells people of it."""
+
+    #: How often it strikes in all.
+    STRIKES: Final = 2
 
     def __init__(self, job: hg.JobHandle, say: Callable[[str], None]) -> None:
         self._job = job

@@ -70,7 +70,7 @@ def _run_on(
     console.print(table(result.metrics["operators"], {}, result.duration_s))
     console.print("Asking Spark SQL the same of the file as published ...")
     comparisons = check.compare(spark, flights, output)
-    return _report(result, comparisons, check.totals(spark, output))
+    return _report(result, comparisons, check.totals(spark, output), restarts=Killer.STRIKES if kill else 0)
 
 
 def _let_live() -> None: ...
@@ -90,7 +90,9 @@ def _watch(job: hg.JobHandle, total_rows: int, look: Callable[[], None], console
                 raise
 
 
-def _report(result: hg.JobResult, comparisons: dict[str, check.Comparison], totals: check.Totals) -> dict[str, Any]:
+def _report(
+    result: hg.JobResult, comparisons: dict[str, check.Comparison], totals: check.Totals, restarts: int
+) -> dict[str, Any]:
     metrics = result.metrics
     report = {
         "master": MASTER,
@@ -107,10 +109,10 @@ def _report(result: hg.JobResult, comparisons: dict[str, check.Comparison], tota
         **{name: comparison.rows for name, comparison in comparisons.items()},
         "matches": all(comparison.matches for comparison in comparisons.values()),
     }
-    return {**report, "failures": _failures(report, comparisons)}
+    return {**report, "failures": _failures(report, comparisons, restarts)}
 
 
-def _failures(report: dict[str, Any], comparisons: dict[str, check.Comparison]) -> list[str]:
+def _failures(report: dict[str, Any], comparisons: dict[str, check.Comparison], restarts: int) -> list[str]:
     """What must not be, in words; empty when the demo shows what it is there to show."""
     failures = [
         f"{name}: {comparison.wrong} windows differ from Spark SQL's, "
@@ -118,6 +120,8 @@ def _failures(report: dict[str, Any], comparisons: dict[str, check.Comparison]) 
         for name, comparison in comparisons.items()
         if not comparison.matches
     ]
+    if report["restarts"] != restarts:
+        failures.append(f"the job started again {report['restarts']} times, not {restarts}")
     if report["late_rows"]:
         failures.append(f"{report['late_rows']} rows were late")
     if report["rows_out_before_end"] * 2 < report["rows_out"]:
