@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.operators import aggregates as hg
+import headgate as hg
 from headgate.operators.accumulator_set import AccumulatorSet
+from headgate.operators.aggregates import Aggregate
 from headgate.state.snapshot import Snapshot, decode, encode
 
 NAN = float("nan")
@@ -37,7 +38,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
 SUMMED = (pa.int64(), pa.uint64(), pa.int8(), pa.float64(), pa.float32(), pa.decimal128(30, 2))
 
 
-def aggregates_of(kind: pa.DataType) -> tuple[tuple[str, hg.Aggregate], ...]:
+def aggregates_of(kind: pa.DataType) -> tuple[tuple[str, Aggregate], ...]:
     found = [("rows", hg.count())]
     for make in (hg.count, hg.first, hg.last, hg.collect_list, hg.count_distinct, hg.min, hg.max, hg.sum, hg.mean):
         nested = pa.types.is_list(kind) and make in (hg.count_distinct, hg.min, hg.max)
@@ -118,7 +119,9 @@ def test_loaded_sums_take_one_word_each_where_one_is_enough() -> None:
     old.update(1000, slots, pa.record_batch({"value": pa.array(np.full(1000, 2**60))}), None)
     new.load(1000, slots, list(old.columns(slots).values()))
     assert 2 * new.nbytes == old.nbytes  # for the old one, 1000 x 2^60 might have been one sum
-    for _ in range(7):  # the bound that was loaded is a true one
+    for _ in range(7):
         new.update(1000, slots, pa.record_batch({"value": pa.array(np.full(1000, 2**60))}), None)
+    with pytest.raises(hg.DataError, match="is 9223372036854775808, which does not fit"):  # what was loaded counts
+        new.results(slots)
     new.update(1000, slots, pa.record_batch({"value": pa.array(np.full(1000, -(2**60)))}), None)
     assert new.results(slots)[0].to_pylist() == [7 * 2**60] * 1000

@@ -124,7 +124,7 @@ def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[i
     chance, used = random.Random(seed), set[int]()
     names = tuple(f"k{n}" for n in range(len(types)))
     schema = random_batch(types, chance, 0, set()).schema
-    specs = tuple(chance.sample(SPECS, 6))
+    specs = tuple(chance.sample(SPECS, 5))
     whole = Side(lambda: make(schema, names, specs), GROUPS)
     sides: list[Side] = []
     around = 0
@@ -139,7 +139,7 @@ def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[i
             side.watermarks(times)
             whole.watermarks([times[owner] for owner in owners])
 
-        for _ in range(chance.randint(0, 4)):
+        for _ in range(chance.randint(0, 3)):
             batch = random_batch(types, chance, around, used)
             side.process(batch, len(types))
             whole.process(batch, len(types))
@@ -179,7 +179,7 @@ APART = st.sampled_from([0, 0, 3, 40])
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(st.sampled_from(list(KEYS)), OLD_AND_NEW, APART, st.integers(0, 1 << 32))
 def test_the_output_is_that_of_a_run_without_interruption(
     operator: str, types: tuple[pa.DataType, ...], parallelisms: tuple[int, ...], apart: int, seed: int
@@ -248,6 +248,16 @@ def test_tables_begin_with_the_key_group_and_say_what_their_columns_are() -> Non
         (group, 1, 0, 2, 2, 0),
         (group, 1, 3, 1, 1, 0),
     ]
+
+
+@pytest.mark.parametrize("make", [of_window, partial(of_window, 40, 10)], ids=["window", "panes"])
+def test_windows_that_are_forgotten_are_not_in_a_snapshot(make: Callable[[], Operator]) -> None:
+    operator = make()
+    operator.process(small(1, 11, 51))
+    operator.process_watermark(50)
+    snapshot = operator.snapshot()
+    assert snapshot is not None
+    assert snapshot.tables["entries"].column("window").to_pylist() == [5]
 
 
 STRINGS = SMALL.set(0, pa.field("key", pa.string()))

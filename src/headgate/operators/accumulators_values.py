@@ -139,8 +139,7 @@ class OrderedAccumulator(Accumulator):
 
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
         self._values.resize(size)
-        there = columns[0].is_valid()
-        self._values.put(slots[there.to_numpy(zero_copy_only=False)], columns[0].filter(there))
+        self._values.put(slots, columns[0])
 
     @staticmethod
     def _comparable(column: pa.Array) -> pa.Array:
