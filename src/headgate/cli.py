@@ -19,6 +19,8 @@ commands:
   demo      run the main job on real data, on Spark, and check its answer against Spark SQL
   bench     measure the exchange and keyed aggregation on this machine, beside their peers
   lab       show by experiment what the exchange claims to do
+  checkpoints
+            list, show and verify the checkpoints in a folder
   version   print the versions of Headgate and of what it stands on
 
 `headgate COMMAND --help` says more. Exit codes: 0 done, 1 failed or a target missed, 2 wrong arguments.
@@ -43,6 +45,12 @@ def _lab(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _checkpoints(argv: Sequence[str]) -> int:
+    from headgate.checkpoints import main
+
+    return main(argv)
+
+
 def _version(argv: Sequence[str]) -> int:
     if argv and list(argv) != ["--json"]:
         print("usage: headgate version [--json]", file=sys.stderr)
@@ -59,6 +67,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "demo": _demo,
     "bench": _bench,
     "lab": _lab,
+    "checkpoints": _checkpoints,
     "version": _version,
 }
 

@@ -15,9 +15,9 @@ from headgate.state.checkpoint_storage import CheckpointStorage
 NODES = (NodeDescription("read#0", "read", "source", "a: int64"), NodeDescription("out", "write", "sink", "a: int64"))
 
 
-def make_checkpoint(storage: CheckpointStorage, checkpoint: int, payload: bytes = b"state") -> CheckpointMetadata:
+def make_checkpoint(storage: CheckpointStorage, checkpoint: int, payload: bytes = b"state!") -> CheckpointMetadata:
     """Of two tasks, one of which has finished; complete."""
-    file = storage.write_task(checkpoint, 0, "read -> write[0]", [payload, pa.py_buffer(b"!")])
+    file = storage.write_task(checkpoint, 0, "read -> write[0]", [payload[:-1], pa.py_buffer(payload[-1:])])
     metadata = metadata_of(storage, checkpoint, (file, Finished({"read#0": 7})))
     storage.complete(metadata)
     return metadata

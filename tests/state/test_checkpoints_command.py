@@ -1,0 +1,80 @@
+"""The command `headgate checkpoints` on real folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.cli import main
+from headgate.state.checkpoint_storage import CheckpointStorage
+from headgate.state.snapshot import Snapshot, encode
+from tests.state.checkpoints import make_checkpoint
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    """Two complete checkpoints and one that was given up."""
+    storage = CheckpointStorage(tmp_path / "checkpoints", "delays")
+    make_checkpoint(storage, 1)
+    make_checkpoint(storage, 2)
+    storage.write_task(3, 0, "t", [b"given up"])
+    return storage
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    code = main(["checkpoints", *arguments, "--json", "-"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_list(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, report = run(capsys, "list", str(tmp_path / "checkpoints"))
+    assert code == 0 and [each["state"] for each in report] == ["not complete", "complete", "complete"]
+    assert report[1] == {
+        "uri": storage.folder_of(2), "id": 2, "job": "delays", "timestamp": 1700000000.5, "duration": 0.25, "size": 6,
+        "tasks": 2, "state": "complete",
+    }  # fmt: skip
+    Path(storage.folder_of(2), "_metadata").write_text("{")
+    assert main(["checkpoints", "list", storage.folder]) == 0
+    shown = capsys.readouterr().out
+    assert "2023-11-14 22:13:20" in shown and f"broken: {storage.folder_of(2)}/_metadata: is torn" in shown
+
+
+def test_show(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]) -> None:
+    state = encode({"read#0": Snapshot(values={"position": [5, 10]})})
+    make_checkpoint(storage, 4, state)
+    code, report = run(capsys, "show", storage.folder)
+    assert code == 0 and report["id"] == 4 and report["pending"] == {"out": [["_a", "_b"], ["_c"]]}
+    assert report["positions"] == [
+        {"source": "read#0", "subtask": 0, "position": {"position": [5, 10]}},
+        {"source": "read#0", "subtask": 1, "position": 7},
+    ]
+    assert main(["checkpoints", "show", storage.folder_of(4)]) == 0
+    shown = capsys.readouterr().out
+    assert "read -> write[1]" in shown and "finished" in shown and "checkpoint 4 of job 'delays'" in shown
+
+
+def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, report = run(capsys, "verify", storage.folder)
+    assert code == 0 and [each["state"] for each in report] == ["not complete", "complete", "complete"]
+    [file] = storage.load(1).files
+    Path(file.path).write_bytes(b"other!")
+    written = tmp_path / "report.json"
+    assert main(["checkpoints", "verify", storage.folder, "--json", str(written)]) == 1
+    said = f"{file.path}: was changed after it was written, its checksum is another; start from another checkpoint"
+    assert said in capsys.readouterr().out
+    assert [each["problems"] for each in json.loads(written.read_text())] == [[], [], [said]]
+    Path(storage.folder_of(2), "_metadata").write_text("{")
+    assert main(["checkpoints", "verify", storage.folder_of(2)]) == 1
+    assert "chk-2/_metadata: is torn" in capsys.readouterr().out
+
+
+def test_where_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", "list", str(tmp_path / "none")]) == 1
+    assert "there are no checkpoints; give the folder" in capsys.readouterr().err
+    assert main(["checkpoints", "show", str(tmp_path / "chk-1")]) == 1
+    assert "is no completed checkpoint" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["checkpoints", "remove", str(tmp_path)])
