@@ -12,6 +12,13 @@ BESIDE_OTHERS = {
     *("api", "connectors", "demo", "pipelines"),  # run jobs, and look at the answer
 }
 
+#: Modules in other folders that only compute.
+ALSO_BESIDE = {
+    "runtime/test_checkpoint_coordinator.py",
+    "runtime/test_coordinator_machine.py",
+    "runtime/test_restart.py",
+}
+
 #: Modules in these folders that do look at a clock or a socket.
 ALONE = {
     "connectors/test_socket_source.py",
@@ -27,7 +34,7 @@ def kind_of(nodeid: str) -> str:
     """One of `ORDER`."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
     folder = path.partition("/")[0]
-    if folder not in BESIDE_OTHERS or path in ALONE:
+    if path not in ALSO_BESIDE and (folder not in BESIDE_OTHERS or path in ALONE):
         return "alone"
     return "spark" if folder == "demo" or "spark" in nodeid else "beside others"
 
