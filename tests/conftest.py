@@ -74,10 +74,12 @@ class WatchedPool(NetworkBufferPool):
 class PatientJobMaster(JobMaster):
     """Of a job that says nothing itself about how long its processes may take to start."""
 
-    def __init__(self, name: str, run: str, plan: ExecutionPlan, config: Config, deployment: Deployment) -> None:
+    def __init__(
+        self, name: str, run: str, plan: ExecutionPlan, config: Config, deployment: Deployment, resume: str | None
+    ) -> None:
         if config.registration_timeout == Config().registration_timeout:
             config = dataclasses.replace(config, registration_timeout=REGISTRATION_TIMEOUT)
-        super().__init__(name, run, plan, config, deployment)
+        super().__init__(name, run, plan, config, deployment, resume)
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ usage: headgate COMMAND [OPTIONS]
 Back-pressured streaming pipelines on Spark, from Python.
 
 commands:
+  run       run a script of yours, from a checkpoint if you say so
   demo      run the main job on real data, on Spark, and check its answer against Spark SQL
   bench     measure the exchange and keyed aggregation on this machine, beside their peers
   lab       show by experiment what the exchange claims to do
@@ -25,6 +26,12 @@ commands:
 
 `headgate COMMAND --help` says more. Exit codes: 0 done, 1 failed or a target missed, 2 wrong arguments.
 """
+
+
+def _run(argv: Sequence[str]) -> int:
+    from headgate.api.run import main
+
+    return main(argv)
 
 
 def _demo(argv: Sequence[str]) -> int:
@@ -64,6 +71,7 @@ def _version(argv: Sequence[str]) -> int:
 
 
 _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": _run,
     "demo": _demo,
     "bench": _bench,
     "lab": _lab,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import headgate as hg
+from headgate.operators.window import WindowAggregate
 from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
 from tests.runtime.jobs import eventually
 
@@ -64,3 +65,54 @@ def test_the_strategy_decides_how_often(tmp_path: Path) -> None:
         job.wait(60)
     assert job._master.restarts == 2
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parallelism: int) -> None:
+    first = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    eventually(lambda: any((tmp_path / "out").glob("part-*")))
+    first.cancel()
+    seen = committed(tmp_path)
+    second = build(environment(tmp_path, hg.LocalDeployment(2), parallelism), tmp_path)
+    result = second.execute(resume="latest")
+    assert set(seen) < set(expected()) and committed(tmp_path) == expected()
+    assert result.rows_in == ROWS
+    assert build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest").rows_in == ROWS
+    assert committed(tmp_path) == expected()  # that job had finished: nothing is left to do
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+    with pytest.raises(hg.CheckpointError, match="has no checkpoint in"):
+        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise hg.HeadgateError("not here")
+
+    monkeypatch.setattr(WindowAggregate, "open", broken)
+    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    with pytest.raises(hg.HeadgateError, match="not here"):
+        job.wait(60)
+    assert job.restarts == 0
+
+
+def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
+    build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute()
+    env = environment(tmp_path, hg.LocalDeployment(2))
+    env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(hg.sinks.parquet(tmp_path / "other"))
+    with pytest.raises(hg.CheckpointError, match="which this job does not have"):
+        env.execute(resume="latest")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_torn_file_is_named(tmp_path: Path) -> None:
+    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    eventually(lambda: len(job.checkpoints()) > 3)
+    job.cancel()
+    newest = max(tmp_path.glob("checkpoints/*/chk-*/_metadata"), key=lambda path: int(path.parent.name[4:]))
+    torn = next(newest.parent.glob("*.state"))
+    torn.write_bytes(torn.read_bytes()[:-1])
+    with pytest.raises(hg.CheckpointError, match=torn.name):
+        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume=str(newest.parent))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -30,6 +31,10 @@ from headgate.runtime.local import LocalDeployment
 _NO_SINK = (
     "nothing to run: no sink was added since the last run; end a stream with sink_to(...), collect() or to_dataframe()"
 )
+
+
+#: Set by `headgate run --from`: the checkpoint that the script's jobs go on from.
+RESUME: Final = "HEADGATE_FROM"
 
 
 class StreamEnvironment:
@@ -92,19 +97,22 @@ class StreamEnvironment:
         )
         return DataStream(self, (Input(node_id),), schema, event_time)
 
-    def execute(self, name: str = "job") -> JobResult:
+    def execute(self, name: str = "job", resume: str | None = None) -> JobResult:
         """Run what was added since the last run and wait for its end. Raises the job's error.
 
-        A job over an unbounded source ends when it is interrupted (Ctrl-C cancels it) or fails.
+        `resume` is a checkpoint to go on from: its path or URI, or "latest" of those that a job of this name has in
+        `checkpoint_dir`. None is what `headgate run --from` says, or a fresh start. A job over an unbounded source ends
+        when it is interrupted (Ctrl-C cancels it) or fails.
         """
-        return finish(self.execute_async(name))
+        return finish(self.execute_async(name, resume))
 
-    def execute_async(self, name: str = "job") -> JobHandle:
-        """Start what was added since the last run. Raises PlanError when that is nothing."""
+    def execute_async(self, name: str = "job", resume: str | None = None) -> JobHandle:
+        """Start what was added since the last run. Raises PlanError when that is nothing, CheckpointError for a
+        checkpoint that the job cannot go on from."""
         if not self._pending:
             raise PlanError(_NO_SINK)
         self._last_run, self._pending = self._pending, []
-        return self._submit(self._last_run, name)
+        return self._submit(self._last_run, name, resume or os.environ.get(RESUME))
 
     def explain(self) -> None:
         """Print the plan of the next run, or else of the last: chains of operators, exchanges, parallelism."""
@@ -166,14 +174,14 @@ class StreamEnvironment:
 
         return spill(table, self.config.spill_dir)
 
-    def _submit(self, sinks: list[int], name: str) -> JobHandle:
+    def _submit(self, sinks: list[int], name: str, resume: str | None = None) -> JobHandle:
         graph = self._graph.graph(sinks)
         if self.config.is_batch:
             check_batch(graph)
         if self.config.checkpoint_dir is None:
             check_file_sinks(graph)
         check_overwrites(graph)
-        return submit(graph, check_label("the job's name", name), self.config, self._deployed())
+        return submit(graph, check_label("the job's name", name), self.config, self._deployed(), resume)
 
     def _deployed(self) -> Deployment:
         if self._deployment is None and self._spark is not None:

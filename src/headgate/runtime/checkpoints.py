@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from headgate.config import Config
 from headgate.errors import CheckpointError
 from headgate.plan.execution import ExecutionPlan
-from headgate.plan.node_keys import describe, vertex_key
+from headgate.plan.node_keys import check_fits, describe, vertex_key
 from headgate.records.events import Alignment
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.checkpoint_coordinator import (
@@ -31,23 +31,33 @@ from headgate.runtime.checkpoint_coordinator import (
 )
 from headgate.runtime.ends import Ends
 from headgate.state.checkpoint_metadata import CheckpointMetadata, StateFile, VertexState
-from headgate.state.checkpoint_storage import CheckpointStorage
+from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint, verify_checkpoint
 from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
+
+#: Of the job's own checkpoints the newest that can be used.
+LATEST: Final = "latest"
 
 
 class Checkpoints:
     """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints."""
 
     def __init__(
-        self, job: str, plan: ExecutionPlan, config: Config, ends: Ends, tell: Callable[[Message], None]
+        self,
+        job: str,
+        plan: ExecutionPlan,
+        config: Config,
+        ends: Ends,
+        tell: Callable[[Message], None],
+        resume: str | None,
     ) -> None:
         self._job = job
         self._plan = plan
         self._config = config
         self._ends = ends
         self._tell = tell
+        self._resume = resume
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
         self._coordinator: CheckpointCoordinator | None = None
         self._attempt = 0
@@ -56,18 +66,24 @@ class Checkpoints:
         self.next_id = 0
 
     @property
-    def are_on(self) -> bool:
-        return self._storage is not None
-
-    @property
     def history(self) -> list[CheckpointRecord]:
         """The last ten."""
         return [] if self._coordinator is None else list(self._coordinator.history)
 
+    @property
+    def _key_groups(self) -> dict[int, int]:
+        """How many each vertex has."""
+        most = self._config.max_parallelism
+        return {vertex.id: most or default_max_parallelism(vertex.parallelism) for vertex in self._plan.job.vertices}
+
     # --- the life of the job
 
     def prepare(self) -> None:
-        """Before the job starts, on the caller's thread. Raises CheckpointError for a folder that is of no use."""
+        """Before the job starts, on the caller's thread. Raises CheckpointError for a folder that is of no use, and for
+        a checkpoint that the job cannot go on from."""
+        if self._resume is not None:
+            self.latest = self._found(self._resume)
+            check_fits(self.latest, self._plan.job, self._key_groups)
         if self._storage is None:
             return
         self._storage.check()
@@ -79,6 +95,21 @@ class Checkpoints:
             self._config.tolerable_failed_checkpoints,
         )
         self._coordinator = CheckpointCoordinator(self._plan, options, self.next_id)
+
+    def _found(self, resume: str) -> CheckpointMetadata:
+        """The checkpoint to go on from. Raises CheckpointError."""
+        if resume != LATEST:
+            metadata = load_checkpoint(resume)
+            verify_checkpoint(metadata)
+            return metadata
+        if self._storage is None:
+            raise CheckpointError("to go on from the latest checkpoint the job needs its checkpoint_dir")
+        latest = self._storage.latest_usable()
+        if latest is None:
+            raise CheckpointError(
+                f"job {self._job!r} has no checkpoint in {self._storage.folder}: start it without one"
+            )
+        return latest
 
     def start(self, attempt: int) -> None:
         """All tasks of the attempt run."""
@@ -180,7 +211,7 @@ class Checkpoints:
             VertexState(
                 vertex_key(vertex),
                 vertex.name,
-                self._config.max_parallelism or default_max_parallelism(vertex.parallelism),
+                self._key_groups[vertex.id],
                 tuple(complete.parts[Task(vertex.id, subtask)] for subtask in range(vertex.parallelism)),
             )
             for vertex in self._plan.job.vertices

@@ -18,6 +18,7 @@ from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph
 from headgate.plan.node_keys import node_key
 from headgate.records.arrow import plain_schema
+from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 #: What sinks' writers returned, by node key.
 Pending = Mapping[str, Sequence[Any]]
@@ -36,22 +37,29 @@ class Ends:
         self._prepared: list[int] = []
         self._reading: list[Node] = []
 
-    def prepare(self) -> None:
-        """Check that everything can be read and written. Raises HeadgateError; then nothing is left of what was made
-        ready."""
+    def prepare(self, resumed: CheckpointMetadata | None = None) -> None:
+        """Check that everything can be read and written; for a job that goes on from a checkpoint, also that it still
+        is what it was. Raises HeadgateError; then nothing is left of what was made ready."""
         try:
             # Sinks that remove what is there come last: a job that cannot start removes nothing.
             for node in sorted(self._nodes, key=lambda node: 0 if node.sink is None else 1 + node.sink.replaces):
                 with _named(node):
-                    if node.source is not None:
-                        node.source.prepare()
-                        self._reading.append(node)
-                    if node.sink is not None:
-                        self._prepared.append(node.id)
-                        node.sink.prepare(f"{self._run}-{node.id}", node.schema)
+                    self._prepare(node, None if resumed is None else resumed.prepared.get(node_key(node)))
+            if resumed is not None:
+                self.rollback(resumed.pending, resumed.id)
         except BaseException:
-            self.abort()
+            self.abort(*((resumed.pending, resumed.id) if resumed is not None else ()))
             raise
+
+    def _prepare(self, node: Node, before: Any) -> None:
+        """`before` is what it was prepared with in the program that it goes on from."""
+        if node.source is not None:
+            node.source.prepare() if before is None else node.source.restore(before)
+            self._reading.append(node)
+        if node.sink is not None:
+            job = f"{self._run}-{node.id}"
+            self._prepared.append(node.id)
+            node.sink.prepare(job, node.schema) if before is None else node.sink.resume(job, node.schema, before)
 
     def prepared(self) -> dict[str, Any]:
         """What sources and sinks found out, by node key: for another program that goes on with this job."""

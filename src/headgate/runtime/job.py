@@ -90,8 +90,11 @@ class JobHandle:
         return f"JobHandle({self._name!r}, {self.status()})"
 
 
-def submit(graph: StreamGraph, name: str, config: Config, deployment: Deployment) -> JobHandle:
-    """Check, prepare sources and sinks, and start. Raises what is wrong before anything runs."""
+def submit(
+    graph: StreamGraph, name: str, config: Config, deployment: Deployment, resume: str | None = None
+) -> JobHandle:
+    """Check, prepare sources and sinks, and start; `resume` is the checkpoint to go on from: its path or URI, or
+    "latest". Raises what is wrong before anything runs."""
     job_graph = build_job_graph(graph)
     count = deployment.taskmanagers(job_graph.parallelism, config)
     plan = ExecutionPlan(job_graph, count)
@@ -101,7 +104,7 @@ def submit(graph: StreamGraph, name: str, config: Config, deployment: Deployment
         raise error.at(job=name) from None
     deployment.check(count, config)
     run = f"{os.getpid():x}-{os.urandom(4).hex()}"
-    master = JobMaster(name, run, plan, config, deployment)
+    master = JobMaster(name, run, plan, config, deployment, resume)
     try:
         master.start()
     except HeadgateError as error:

@@ -46,7 +46,15 @@ class JobState(enum.Enum):
 class JobMaster:
     """See the module. `ended` is set when nothing of the job runs any more; `error` is then None or what ended it."""
 
-    def __init__(self, name: str, run: str, plan: ExecutionPlan, config: Config, deployment: Deployment) -> None:
+    def __init__(
+        self,
+        name: str,
+        run: str,
+        plan: ExecutionPlan,
+        config: Config,
+        deployment: Deployment,
+        resume: str | None = None,
+    ) -> None:
         self._name = name
         self._run_id = run
         self._plan = plan
@@ -54,7 +62,7 @@ class JobMaster:
         self._deployment = deployment
         self._ends = Ends(plan.job, run)
         self._late_rows = LateRowWarnings(plan.job)
-        self._checkpoints = Checkpoints(name, plan, config, self._ends, self._tell)
+        self._checkpoints = Checkpoints(name, plan, config, self._ends, self._tell, resume)
         self._restarts = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
         self._injected = itertools.count(1)
@@ -66,7 +74,7 @@ class JobMaster:
         self.state = JobState.CREATED
         self.error: HeadgateError | None = None
         self.ended = threading.Event()
-        self._begin_attempt()
+        self._attempt: Attempt
         self.thread = threading.Thread(target=self._run, name=f"headgate-job-{run}", daemon=True)
 
     def _begin_attempt(self) -> None:
@@ -88,11 +96,12 @@ class JobMaster:
         """Prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then nothing is left
         behind."""
         self._checkpoints.prepare()
-        self._ends.prepare()
+        self._ends.prepare(self._checkpoints.latest)
         try:
+            self._begin_attempt()
             self._attempt.launch()
         except BaseException:  # an interrupt, too
-            self._ends.abort()
+            self._checkpoints.abort()
             raise
         self.thread.start()
 

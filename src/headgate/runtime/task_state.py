@@ -46,7 +46,8 @@ class TaskState:
         self._store = store
         #: The last checkpoint that the task took its part in.
         self.took_part = 0
-        #: Of a task that has ended: what of its state is no table, and what its sinks wrote since the last checkpoint.
+        #: Of a task that has ended: where its source stood, its counters, and what its sinks wrote since the last
+        #: checkpoint.
         self.final: dict[str, Any] = {}
         self.pending: dict[str, Any] = {}
 
@@ -66,9 +67,10 @@ class TaskState:
         self._store(Captured(checkpoint, self._snapshots(), pending))
 
     def end(self) -> None:
-        """The last row has left the task. All who give it input end with it, so keyed state is needed no more."""
+        """The last row has left the task. All who give it input end with it, so the state of its operators is needed no
+        more; a source that goes on must not begin anew."""
         if self._store is not None:
-            self.final = {key: dict(snapshot.values) for key, snapshot in self._snapshots().items()}
+            self.final = {key: dict(snapshot.values) for key, snapshot in self._of_the_task().items()}
         self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
 
     def restore(self, snapshots: Mapping[str, Sequence[Snapshot]]) -> None:
@@ -84,11 +86,16 @@ class TaskState:
         self._restore_counters([snapshot.values for snapshot in snapshots.get(_COUNTERS, ())])
 
     def _snapshots(self) -> dict[str, Snapshot]:
-        snapshots = {_COUNTERS: Snapshot(values=self._counters())}
+        snapshots = self._of_the_task()
         for key, entry in self._entries:
             snapshot = entry.operator.snapshot()
             if snapshot is not None:
                 snapshots[key] = snapshot
+        return snapshots
+
+    def _of_the_task(self) -> dict[str, Snapshot]:
+        """But for its operators."""
+        snapshots = {_COUNTERS: Snapshot(values=self._counters())}
         if self._head is not None:
             snapshots[self._head[0]] = Snapshot(values=self._head[1].snapshot())
         return snapshots

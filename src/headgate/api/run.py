@@ -1,0 +1,38 @@
+"""`headgate run`: a script of the user's, whose jobs may go on from a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from headgate.api.environment import RESUME
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the script as Python would. Returns 0; raises what the script raises."""
+    arguments = _parser().parse_args(argv)
+    if arguments.start is not None:
+        os.environ[RESUME] = arguments.start
+    sys.argv = [str(arguments.script), *arguments.arguments]
+    sys.path.insert(0, str(arguments.script.resolve().parent))
+    runpy.run_path(str(arguments.script), run_name="__main__")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="headgate run", description="Run a script as `python SCRIPT` does.")
+    where = 'checkpoint to go on from: its path or URI, or "latest" of those in the job\'s checkpoint_dir'
+    parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=where)
+    parser.add_argument("script", type=_script, metavar="SCRIPT")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the script is given")
+    return parser
+
+
+def _script(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such file")
+    return Path(text)
