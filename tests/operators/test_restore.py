@@ -360,3 +360,18 @@ def test_final_rows_do_not_come_a_second_time_from_a_checkpoint_at_the_end() -> 
     again.restore([snapshot])
     again.end_input()
     assert kept.rows == []
+
+
+@pytest.mark.parametrize("make", [of_window, of_running], ids=["window", "running"])
+def test_of_a_subtask_that_had_ended_the_values_are_enough(make: Callable[[], Operator]) -> None:
+    ended = make()
+    ended.process(small(1))
+    ended.process_watermark(MAX_TIME)
+    ended.end_input()
+    snapshot, operator = ended.snapshot(), make()
+    assert snapshot is not None
+    operator.restore([Snapshot(values=snapshot.values)])
+    kept = attach(operator)
+    operator.process_watermark(MAX_TIME)
+    operator.end_input()
+    assert kept.rows == []

@@ -100,13 +100,18 @@ class RunningAggregate(Operator):
         return Snapshot({"keys": pa.table(keys | self._accumulators.columns(slots))}, {"of": of})
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        ours, begin = self.snapshot(), 1 + len(self._key_names)
+        ours = self.snapshot()
         for snapshot in snapshots:
             ours.check_same(snapshot)
-            for batch in snapshot.tables["keys"].to_batches():
-                if batch.num_rows:
-                    slots = self._keys.slots(batch.columns[1:begin], batch.num_rows)
-                    self._accumulators.load(len(self._keys), slots, batch.columns[begin:])
+            for table in snapshot.tables.values():
+                self._load(table)
+
+    def _load(self, table: pa.Table) -> None:
+        begin = 1 + len(self._key_names)
+        for batch in table.to_batches():
+            if batch.num_rows:
+                slots = self._keys.slots(batch.columns[1:begin], batch.num_rows)
+                self._accumulators.load(len(self._keys), slots, batch.columns[begin:])
 
     def _emit(self, slots: Int64s) -> None:
         columns = [*self._keys.keys(slots), *self._accumulators.results(slots)]

@@ -232,7 +232,8 @@ class WindowAggregate(Operator):
                 if groups:
                     lane = lanes.setdefault((watermark, closed), self._lane(watermark, closed))
                     lane.groups.append(groups)
-                    lane.state.load(snapshot.of_key_groups(groups).tables["entries"])
+                    for table in snapshot.of_key_groups(groups).tables.values():
+                        lane.state.load(table)
         if sum(len(groups) for lane in lanes.values() for groups in lane.groups) != len(mine):
             raise CheckpointError("the checkpoint does not have the state of every subtask that there was, each once")
         self._lanes = list(lanes.values())
