@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.connectors import line_source, lines
+from headgate.connectors import line_parser, line_source, lines
 from headgate.connectors.base import Source, SourceReader
 from headgate.demo.replay import Replay
 from tests.connectors.conftest import drain, reader_context
@@ -93,6 +93,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr(lines, "BLOCK_BYTES", 40)
         patch.setattr(line_source, "BLOCK_BYTES", 40)
         patch.setattr(line_source, "_MOST_ROWS", 3)
+        patch.setattr(line_parser, "_TRIES", 5)
         yield
 
 
@@ -210,6 +211,7 @@ PHASES = st.lists(st.tuples(st.integers(1, 4), st.lists(st.integers(0, 3), max_s
 @settings(deadline=None, max_examples=8)
 @example([(2, [0] * 25), (3, [1] * 25), (2, [0, 0, 1]), (2, [1]), (4, [0, 1, 2, 3])])
 @example([(4, [3] * 9), (1, [0] * 5), (4, [0, 2]), (3, [])])
+@example([(1, [0] * 2), (2, [0] * 3), (2, [0] * 3)])
 @given(phases=PHASES)
 def test_any_number_of_stops(sources: dict[str, Source], name: str, phases: Sequence[tuple[int, list[int]]]) -> None:
     source = sources[name]
@@ -224,6 +226,24 @@ def test_any_number_of_stops(sources: dict[str, Source], name: str, phases: Sequ
     assert (run.rows, run.bad) == (expected.rows, expected.bad)
     run.finish(3)
     assert (run.rows, run.bad) == (expected.rows, expected.bad), "what has finished stays so"
+
+
+@pytest.mark.parametrize("name", ["csv in one split", "csv.gz", "json"])
+def test_blocks_may_end_elsewhere_after_a_stop(
+    sources: dict[str, Source], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then rows and bad lines come in other pieces, of which some part was given."""
+    expected = whole(sources[name])
+    for reads in range(10):
+        run = Run(sources[name])
+        run.start(1)
+        assert all(run.read(0) for _ in range(reads))
+        run.stop()
+        with monkeypatch.context() as patch:
+            patch.setattr(lines, "BLOCK_BYTES", 1000)
+            patch.setattr(line_parser, "_TRIES", 1000)
+            run.finish(1)
+        assert (run.rows, run.bad) == (expected.rows, expected.bad), f"after {reads} reads"
 
 
 def started(source: Source, positions: list[Any] | None = None, **where: Any) -> SourceReader:
