@@ -20,7 +20,12 @@ ALSO_BESIDE = {
 }
 
 #: Modules in these folders that do look at a clock or a socket.
-ALONE = {"connectors/test_socket_source.py", "pipelines/test_flow_control.py", "pipelines/test_idle_sources.py"}
+ALONE = {
+    "connectors/test_socket_source.py",
+    "connectors/test_source_positions.py",
+    "pipelines/test_flow_control.py",
+    "pipelines/test_idle_sources.py",
+}
 
 ORDER = ["spark", "beside others", "alone"]
 
