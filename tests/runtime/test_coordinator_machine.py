@@ -14,7 +14,7 @@ from tests.memory.planting import HUNT, PlantedBug, assert_caught
 from tests.runtime.coordinator_machine import CoordinatorMachine
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
-HUNT_COORDINATOR = settings(HUNT, max_examples=2000, stateful_step_count=20)
+HUNT_COORDINATOR = settings(HUNT, max_examples=5000, stateful_step_count=20)
 
 
 def bug(name: str, method: str, right: str, wrong: str) -> PlantedBug:
