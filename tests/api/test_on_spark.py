@@ -86,6 +86,16 @@ def test_a_dataframe_without_rows_is_a_source(spark, tmp_path):
     assert env.from_source(hg.sources.dataframe(spark.range(10).where("id > 10"))).collect().num_rows == 0
 
 
+def test_another_program_cannot_go_on_with_a_dataframe(spark, tmp_path):
+    source = hg.sources.dataframe(spark.range(3))
+    source.configure(hg.Config(spill_dir=tmp_path))
+    source.prepare()
+    assert source.prepared() is not None
+    with pytest.raises(hg.SourceError, match="its rows are kept only as long as the program that made the checkpoint"):
+        hg.sources.dataframe(spark.range(3)).restore(source.prepared())
+    source.release()
+
+
 def test_what_is_no_dataframe(spark):
     with pytest.raises(hg.ConfigError, match="a list is not a Spark DataFrame"):
         hg.sources.dataframe([1])

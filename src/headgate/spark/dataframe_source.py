@@ -59,6 +59,10 @@ class DataFrameSource(Source):
                 self._write()
             self._jobs += 1
 
+    def prepared(self) -> Any:
+        """The folder: it is there as long as this program."""
+        return self._folder
+
     def restore(self, prepared: Any) -> None:
         """Raises SourceError: Spark need not give the same rows in the same order again."""
         raise SourceError(
