@@ -1,0 +1,61 @@
+"""TaskManagers killed at times that come from a seed: what is committed is always as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import headgate as hg
+from tests.exactly_once import build, committed, environment, expected, fails_once
+
+
+def one_round(folder: Path, seed: int) -> int:
+    """Returns how often the job started again."""
+    chance = random.Random(seed)
+    parallelism, taskmanagers = chance.randint(1, 3), chance.randint(1, 3)
+    env = environment(
+        folder,
+        hg.LocalDeployment(taskmanagers, processes=True),
+        parallelism,
+        flow_control=chance.choice(["credit", "tcp"]),
+        segment_size=chance.choice([512, 32 << 10]),
+        restart=hg.restart.exponential(initial="10 ms", max="100 ms"),
+        tolerable_failed_checkpoints=100,
+    )
+    folder.mkdir()
+    job = build(env, folder, fails_once(folder) if chance.random() < 0.3 else None).execute_async()
+    for _ in range(chance.randint(1, 4)):
+        time.sleep(chance.uniform(0.0, 1.2))  # not for something to have come: this is when it strikes
+        victim = chance.choice(job._master._attempt.members).pid
+        if victim is not None and job.status() in ("CREATED", "RUNNING"):
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+    try:
+        result = job.wait(120)
+    except hg.TaskManagerLost:
+        assert job.restarts == 0 and job._master._started_at is None, "it had run, and did not start again"
+        return 0
+    assert committed(folder) == expected(), f"seed {seed}"
+    assert not list((folder / "out").glob("_*"))
+    return result.restarts
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_round(tmp_path: Path, seed: int) -> None:
+    one_round(tmp_path / "round", seed)
+
+
+@pytest.mark.soak
+def test_ten_minutes(tmp_path: Path) -> None:
+    began, rounds, restarts = time.monotonic(), 0, 0
+    while time.monotonic() - began < 600:
+        restarts += one_round(tmp_path / str(rounds), seed=1000 + rounds)
+        rounds += 1
+    print(f"{rounds} jobs, {restarts} restarts")
+    assert restarts > rounds
