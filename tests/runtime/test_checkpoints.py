@@ -116,3 +116,6 @@ def test_a_torn_file_is_named(tmp_path: Path) -> None:
     torn.write_bytes(torn.read_bytes()[:-1])
     with pytest.raises(hg.CheckpointError, match=torn.name):
         build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume=str(newest.parent))
+    older = f"chk-{int(newest.parent.name[4:]) - 1} to go on from an older one"
+    with pytest.raises(hg.CheckpointError, match=rf"{newest.parent.name}: is damaged.*{older}"):
+        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest")

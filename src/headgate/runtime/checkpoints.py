@@ -86,6 +86,10 @@ class Checkpoints:
             check_fits(self.latest, self._plan.job, self._key_groups)
         if self._storage is None:
             return
+        for node in (vertex.head for vertex in self._plan.job.vertices):
+            if node.source is not None and not node.source.replayable:
+                log.warning("job %r: %s cannot be read again: what is on its way when the job restarts is lost",
+                            self._job, node.name)  # fmt: skip
         self._storage.check()
         self.next_id = self._storage.next_id()
         options = CheckpointOptions(
@@ -97,19 +101,29 @@ class Checkpoints:
         self._coordinator = CheckpointCoordinator(self._plan, options, self.next_id)
 
     def _found(self, resume: str) -> CheckpointMetadata:
-        """The checkpoint to go on from. Raises CheckpointError."""
+        """The checkpoint to go on from. Raises CheckpointError.
+
+        An older one is not taken in the place of the latest: sinks have committed what came after it.
+        """
         if resume != LATEST:
             metadata = load_checkpoint(resume)
             verify_checkpoint(metadata)
             return metadata
         if self._storage is None:
             raise CheckpointError("to go on from the latest checkpoint the job needs its checkpoint_dir")
-        latest = self._storage.latest_usable()
-        if latest is None:
-            raise CheckpointError(
-                f"job {self._job!r} has no checkpoint in {self._storage.folder}: start it without one"
+        completed = self._storage.completed()
+        if not completed:
+            where = f"job {self._job!r} has no checkpoint in {self._storage.folder}"
+            raise CheckpointError(f"{where}: start it without one")
+        usable = self._storage.latest_usable()
+        if usable is None or usable.id != completed[0]:
+            where = self._storage.folder_of(completed[0])
+            older = (
+                "" if usable is None else f"; name {self._storage.folder_of(usable.id)} to go on from an older one, "
             )
-        return latest
+            again = older and "and remove what was committed since, or it will be there twice"
+            raise CheckpointError(f"{where}: is damaged, see the warnings{older}{again}")
+        return usable
 
     def start(self, attempt: int) -> None:
         """All tasks of the attempt run."""
