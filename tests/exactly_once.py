@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 
 import headgate as hg
 
-ROWS, KEYS, RATE = 60_000, 50, 20_000.0
+ROWS, KEYS, RATE = 60_000, 50, 50_000.0
 #: Event time per row, and the sizes of the windows, microseconds.
 STEP, SMALL, LARGE = 100, 200_000, 1_000_000
 

@@ -14,7 +14,9 @@ from tests.exactly_once import attempts, build, committed, environment, expected
 from tests.runtime.jobs import eventually
 
 
-@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
+@pytest.mark.parametrize(
+    "master", ["local-cluster[2,1,1024]", pytest.param("standalone", marks=pytest.mark.soak)], indirect=True
+)
 def test_a_worker_and_an_executor_are_killed(spark: SparkSession, tmp_path: Path) -> None:
     env = environment(tmp_path, spark, slots_timeout="90 s", registration_timeout="90 s")
     job = build(env, tmp_path).execute_async()
