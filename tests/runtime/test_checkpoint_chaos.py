@@ -13,6 +13,7 @@ import pytest
 
 import headgate as hg
 from tests.exactly_once import build, committed, environment, expected, fails_once
+from tests.runtime.jobs import eventually
 
 
 def one_round(folder: Path, seed: int) -> int:
@@ -30,6 +31,8 @@ def one_round(folder: Path, seed: int) -> int:
     )
     folder.mkdir()
     job = build(env, folder, fails_once(folder) if chance.random() < 0.3 else None).execute_async()
+    if chance.random() < 0.9:
+        eventually(lambda: job.status() == "RUNNING", 60)
     for _ in range(chance.randint(1, 4)):
         time.sleep(chance.uniform(0.0, 1.2))  # not for something to have come: this is when it strikes
         victim = chance.choice(job._master._attempt.members).pid
@@ -46,9 +49,8 @@ def one_round(folder: Path, seed: int) -> int:
     return result.restarts
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_round(tmp_path: Path, seed: int) -> None:
-    one_round(tmp_path / "round", seed)
+def test_a_round(tmp_path: Path) -> None:
+    one_round(tmp_path / "round", seed=1)
 
 
 @pytest.mark.soak

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
 from headgate.operators.window import WindowAggregate
+from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
-from tests.runtime.jobs import eventually
+from tests.runtime.jobs import eventually, numbers
+
+ROOT = Path(__file__).parents[2]
 
 
 def has_come_to(job: hg.JobHandle, folder: Path, attempt: int) -> bool:
@@ -20,8 +28,7 @@ def has_come_to(job: hg.JobHandle, folder: Path, attempt: int) -> bool:
     return job.status() == "RUNNING" and attempt in attempts(folder)
 
 
-@pytest.mark.parametrize("processes", [False, True])
-@pytest.mark.parametrize("flow_control", ["credit", "tcp"])
+@pytest.mark.parametrize(("processes", "flow_control"), [(False, "credit"), (True, "tcp")])
 def test_a_function_that_raises_once(tmp_path: Path, processes: bool, flow_control: str) -> None:
     env = environment(tmp_path, hg.LocalDeployment(2, processes), flow_control=flow_control)
     result = build(env, tmp_path, fails_once(tmp_path)).execute()
@@ -119,3 +126,75 @@ def test_a_torn_file_is_named(tmp_path: Path) -> None:
     older = f"chk-{int(newest.parent.name[4:]) - 1} to go on from an older one"
     with pytest.raises(hg.CheckpointError, match=rf"{newest.parent.name}: is damaged.*{older}"):
         build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest")
+
+
+def test_a_script_goes_on_by_the_command(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
+        "import pathlib, headgate as hg\n"
+        "from tests.exactly_once import build, environment\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "print(build(environment(folder, hg.LocalDeployment(2)), folder).execute().rows_in)\n"
+    )
+    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    eventually(lambda: any((tmp_path / "out").glob("part-*")))
+    job.cancel()
+    command = [sys.executable, "-m", "headgate.cli", "run", "--from", "latest", str(script), str(tmp_path)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{ROWS}\n", "")
+    assert committed(tmp_path) == expected()
+
+
+def test_an_operator_without_state_may_come_and_go(tmp_path: Path) -> None:
+    def jobs(names: list[str]) -> hg.JobHandle:
+        env = environment(tmp_path, hg.LocalDeployment(1), 1)
+        stream = env.from_source(hg.sources.generate(numbers, rows=20_000, rate=20_000)).uid("numbers")
+        for name in names:
+            stream = stream.filter("n >= 0").name(name)
+        stream.key_by("n").aggregate(final=True, times=hg.count()).uid("counts").sink_to(
+            hg.sinks.parquet(tmp_path / "counts")
+        ).uid("files")
+        return env.execute_async(resume="latest" if names == ["other", "more"] else None)
+
+    first = jobs(["one"])
+    eventually(lambda: len(first.checkpoints()) > 1)
+    first.cancel()
+    assert jobs(["other", "more"]).wait(60).rows_in == 20_000
+    assert sum(ds.dataset(tmp_path / "counts").to_table()["times"].to_pylist()) == 20_000
+
+
+@pytest.mark.parametrize(("tolerable", "restarts"), [(0, 1), (1, 0)])
+def test_a_disk_that_is_full_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerable: int, restarts: int
+) -> None:
+    write, full = CheckpointStorage.write_task, [True]
+
+    def write_task(self: CheckpointStorage, checkpoint: int, *arguments: Any) -> Any:
+        if checkpoint >= 3 and full:
+            full.pop()
+            raise hg.CheckpointError("no space left")
+        return write(self, checkpoint, *arguments)
+
+    monkeypatch.setattr(CheckpointStorage, "write_task", write_task)
+    env = environment(tmp_path, hg.LocalDeployment(2), tolerable_failed_checkpoints=tolerable)
+    assert build(env, tmp_path).execute().restarts == restarts
+    assert not full and committed(tmp_path) == expected()
+
+
+def test_state_that_cannot_be_read_at_a_restart_ends_the_job(tmp_path: Path) -> None:
+    fails = fails_once(tmp_path)
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return fails(batch)
+        except ValueError:
+            for file in tmp_path.glob("checkpoints/*/chk-*/*.state"):
+                file.write_bytes(b"")
+            raise
+
+    job = build(environment(tmp_path, hg.LocalDeployment(1), 1), tmp_path, function).execute_async()
+    with pytest.raises(hg.CheckpointError, match=r"\.state"):
+        job.wait(60)
+    assert job.restarts == 1

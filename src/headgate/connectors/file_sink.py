@@ -130,7 +130,7 @@ class FileSink(Sink):
             entries = self._entries(target)
             self._remove(target, entries, hidden=bool(checkpoint))
             folders = [entry.path for entry in entries if entry.type == fs.FileType.Directory and self._partition_by]
-            roots = [target.root] if self._made_root else []
+            roots = [target.root] if self._made_root and not checkpoint else []  # a job may go on from that
             for folder in [*sorted(folders, reverse=True), *roots]:
                 _remove_if_empty(target.filesystem, folder)
 

@@ -187,7 +187,7 @@ class Attempt:
         self._events.put(lambda: self._tell_last_word(member))
 
     def _on_network_error(self, error: Exception) -> None:
-        self._events.put(lambda: self._decide(_unexpected(error)))
+        self._events.put(lambda: self._decide(unexpected(error)))
 
     def _on_exit(self, index: int | None, reason: str) -> None:
         """Any thread: the platform says that TaskManagers have ended."""
@@ -221,7 +221,7 @@ class Attempt:
             self._decide(error)
         except Exception as error:  # a bug of ours must end the job, not hang it
             log.exception("error in the JobMaster")
-            self._decide(_unexpected(error))
+            self._decide(unexpected(error))
 
     def _look_at_deadlines(self, now: float) -> None:
         self._job.on_time(now)
@@ -371,5 +371,6 @@ class Attempt:
         return bool(self._stuck) and not self._gang.can_kill
 
 
-def _unexpected(error: Exception) -> HeadgateError:
+def unexpected(error: Exception) -> HeadgateError:
+    """A bug of ours, as the error that ends the job."""
     return HeadgateError(f"unexpected {type(error).__name__} in the JobMaster: {error}")

@@ -14,7 +14,7 @@ from typing import Any, Final
 from headgate.config import Config
 from headgate.errors import CheckpointError
 from headgate.plan.execution import ExecutionPlan
-from headgate.plan.node_keys import check_fits, describe, vertex_key
+from headgate.plan.node_keys import check_fits, describe, node_key, vertex_key
 from headgate.records.events import Alignment
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.checkpoint_coordinator import (
@@ -30,7 +30,7 @@ from headgate.runtime.checkpoint_coordinator import (
     Trigger,
 )
 from headgate.runtime.ends import Ends
-from headgate.state.checkpoint_metadata import CheckpointMetadata, StateFile, VertexState
+from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, StateFile, VertexState
 from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint, verify_checkpoint
 from headgate.transport.control_link import Message
 
@@ -62,6 +62,8 @@ class Checkpoints:
         self._coordinator: CheckpointCoordinator | None = None
         self._attempt = 0
         self._pending: dict[str, list[Any]] = {}
+        #: Keys of nodes that have something in a checkpoint; others may come and go between two programs.
+        self._kept: set[str] = set()
         self.latest: CheckpointMetadata | None = None
         self.next_id = 0
 
@@ -159,6 +161,7 @@ class Checkpoints:
         """A task's part is stored; `part` is what it told of its alignment."""
         assert self._coordinator is not None  # or no task would have one
         file, pending = StateFile(**message["file"]), message["pending"]
+        self._kept.update(message["nodes"])
         task, checkpoint = _task(message), int(message["checkpoint"])
         now = time.monotonic()
         self._do(self._coordinator.acknowledged(task, self._attempt, checkpoint, file, pending, part, now))
@@ -230,7 +233,10 @@ class Checkpoints:
             )
             for vertex in self._plan.job.vertices
         )
-        nodes = tuple(describe(node) for vertex in self._plan.job.vertices for node in vertex.nodes)
+        every = [node for vertex in self._plan.job.vertices for node in vertex.nodes]
+        kept = self._kept.union(complete.pending, *(part.positions for part in complete.parts.values()
+                                                    if isinstance(part, Finished)))  # fmt: skip
+        nodes = tuple(describe(node) for node in every if node_key(node) in kept)
         began = time.time() - complete.duration
         return CheckpointMetadata(
             complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,

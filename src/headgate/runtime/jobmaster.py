@@ -20,7 +20,7 @@ from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
 from headgate.runtime import console
-from headgate.runtime.attempt import Attempt, Member
+from headgate.runtime.attempt import Attempt, Member, unexpected
 from headgate.runtime.barriers import Part
 from headgate.runtime.checkpoint_coordinator import CheckpointRecord
 from headgate.runtime.checkpoints import Checkpoints, barrier_message
@@ -189,17 +189,24 @@ class JobMaster:
         try:
             self._attempt.run()
             while self._attempt.error is not None and self._is_to_restart(self._attempt):
-                self._restart(self._attempt.error)
+                self._restart()
             self._end(self._attempt.error)
+        except Exception as error:  # a bug of ours must not look like the end of a job
+            log.exception("error in the JobMaster")
+            self.error = unexpected(error).at(job=self._name)
+            self.state = JobState.FAILED
         finally:
             self.ended.set()
 
     def _is_to_restart(self, failed: Attempt) -> bool:
-        """Waits as long as the restart strategy asks. A job that never ran would only fail again; and what a user's
-        function that did not return might do to the next attempt cannot be known."""
-        if self._started_at is None or failed.left_running:
+        """Waits as long as the restart strategy asks. A job that never ran, or cannot read what it is to go on from,
+        would only fail again; and what a user's function that did not return might do to the next attempt cannot be
+        known."""
+        ran = self.state is JobState.RUNNING
+        hopeless = isinstance(failed.error, CheckpointError) and not ran
+        if self._started_at is None or failed.left_running or hopeless:
             return False
-        if self._cancelled.is_set() or isinstance(failed.error, (JobCancelled, CheckpointError)):
+        if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
         delay = self._restarts.next_delay(time.monotonic())
         if delay is None:
@@ -212,7 +219,7 @@ class JobMaster:
             failed.error = self._as_cancelled()
         return not self._cancelled.is_set()
 
-    def _restart(self, cause: HeadgateError) -> None:
+    def _restart(self) -> None:
         self.restarts += 1
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
         try:

@@ -62,6 +62,7 @@ class StateUpload:
                 "subtask": subtask,
                 "checkpoint": captured.checkpoint,
                 "pending": dict(captured.pending),
+                "nodes": list(captured.snapshots),
             }
             try:
                 payload = [encode(captured.snapshots)]
