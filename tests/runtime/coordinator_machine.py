@@ -29,6 +29,7 @@ from headgate.runtime.checkpoint_coordinator import (
     State,
     Task,
     Trigger,
+    all_finished,
 )
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from tests.runtime.checkpointed_plan import three_vertices
@@ -274,7 +275,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.committed += rows_in(complete)
         self.restored = {task: self.state_of(part) for task, part in complete.parts.items()}
         self.carry_out(self.coordinator.stored(complete.checkpoint, self.now))
-        assert (self.coordinator.state is State.OVER) == complete.is_final, "over, or not"
+        assert (self.coordinator.state is State.OVER) == all_finished(complete.parts), "over, or not"
 
     def state_of(self, part: Any) -> Any:
         return part.positions.get("src") if isinstance(part, Finished) else self.files[part.path]

@@ -12,6 +12,7 @@ from headgate.runtime.checkpoint_coordinator import (
     State,
     Task,
     Trigger,
+    all_finished,
 )
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from tests.runtime.checkpointed_plan import three_vertices
@@ -57,7 +58,7 @@ def test_a_checkpoint_from_the_trigger_to_the_end() -> None:
     driver.now = 12.0
     parts = {READ: FILE, WORK: FILE, WRITE: FILE}
     [complete] = driver.ack(WRITE, 5, pending="a")
-    assert complete == Complete(5, 2.0, parts, {"out": ["a"]}) and not complete.is_final
+    assert complete == Complete(5, 2.0, parts, {"out": ["a"]}) and not all_finished(complete.parts)
     assert coordinator.deadline is None and coordinator.state is State.STORING
     assert coordinator.stored(5, 18.0) == [] == coordinator.stored(5, 18.0)
     assert coordinator.deadline == 21.0, "three seconds after the end of the last, though it was due at 20"
@@ -145,7 +146,7 @@ def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_heard_first() 
     assert isinstance(complete, Complete) and complete.parts == {READ: FILE, WORK: FILE, WRITE: FILE}
     assert complete.pending == {"out": ["before"]}
     [complete] = driver.coordinator.stored(5, 11.0)
-    assert isinstance(complete, Complete) and complete.is_final and complete.pending == {"out": ["after"]}
+    assert isinstance(complete, Complete) and all_finished(complete.parts) and complete.pending == {"out": ["after"]}
     assert driver.coordinator.stored(6, 12.0) == [] and driver.coordinator.state is State.OVER
 
 
@@ -158,7 +159,11 @@ def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:
     assert driver.coordinator.deadline is None
     driver.ack(WORK, 5)
     [complete] = driver.ack(WRITE, 5, pending="barrier")
-    assert isinstance(complete, Complete) and complete.is_final and complete.pending == {"out": ["barrier", "end"]}
+    assert (
+        isinstance(complete, Complete)
+        and all_finished(complete.parts)
+        and complete.pending == {"out": ["barrier", "end"]}
+    )
     [abort, again] = driver.coordinator.not_stored(6, "no room", 11.0)
     assert abort == Abort(6, "no room") and isinstance(again, Complete) and again.checkpoint == 7
     assert isinstance(driver.coordinator.not_stored(7, "no room", 12.0)[-1], Fail)

@@ -49,7 +49,7 @@ BUGS = [
     bug("who ended in the old attempt has ended", "start", "self._ended = {}", "pass"),
     bug("a checkpoint completes without one part", "_advance", "< len(self._producers)", "< len(self._producers) - 1"),
     bug("there is no last checkpoint", "_advance", "if self.state is State.WAITING and", "if False and"),
-    bug("the last checkpoint is not the last", "stored", "if self._is_final():", "if False:"),
+    bug("the last checkpoint is not the last", "stored", "if all_finished(self._parts):", "if False:"),
     bug("a checkpoint takes as long as it likes", "on_time",
         "(deadline := self.deadline) is None or now < deadline",
         "self.state is not State.WAITING or now < self.deadline"),

@@ -80,11 +80,6 @@ class Complete:
     parts: Mapping[Task, TaskState]
     pending: Mapping[str, Sequence[Any]]
 
-    @property
-    def is_final(self) -> bool:
-        """All tasks have ended."""
-        return all(isinstance(part, Finished) for part in self.parts.values())
-
 
 @dataclass(frozen=True, slots=True)
 class Abort:
@@ -209,7 +204,7 @@ class CheckpointCoordinator:
         self.completed += 1
         self._failures = 0
         self._close(None, now)
-        if self._is_final():
+        if all_finished(self._parts):
             self.state = State.OVER
             return []
         return self._advance(now)
@@ -319,9 +314,6 @@ class CheckpointCoordinator:
         keys = sorted(self._pending)
         return [key for key in keys if key[0] < _AT_END or isinstance(self._parts.get(key[1]), Finished)]
 
-    def _is_final(self) -> bool:
-        return all(isinstance(part, Finished) for part in self._parts.values())
-
     def _fail(self, reason: str, now: float) -> list[Action]:
         """The checkpoint under way failed."""
         checkpoint = self._last
@@ -359,6 +351,11 @@ class CheckpointCoordinator:
         assert self._failures <= self._options.tolerable_failures or self.state is State.STOPPED, "too many failures"
         assert all(count >= 0 for count in self._live.values()), "a producer ended twice"
         assert all(told <= self._last for told in self._told.values()), "told of a checkpoint that is to come"
+
+
+def all_finished(parts: Mapping[Task, TaskState]) -> bool:
+    """Whether a checkpoint of these parts is the last of its job."""
+    return all(isinstance(part, Finished) for part in parts.values())
 
 
 def _consumers(plan: ExecutionPlan) -> dict[Task, list[tuple[int, range]]]:

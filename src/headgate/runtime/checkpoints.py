@@ -233,14 +233,15 @@ class Checkpoints:
             )
             for vertex in self._plan.job.vertices
         )
+        prepared = self._ends.prepared()
+        ended = [part.positions for part in complete.parts.values() if isinstance(part, Finished)]
+        kept = self._kept.union(prepared, complete.pending, *ended)
         every = [node for vertex in self._plan.job.vertices for node in vertex.nodes]
-        kept = self._kept.union(complete.pending, *(part.positions for part in complete.parts.values()
-                                                    if isinstance(part, Finished)))  # fmt: skip
         nodes = tuple(describe(node) for node in every if node_key(node) in kept)
         began = time.time() - complete.duration
         return CheckpointMetadata(
             complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
-            complete.pending, self._ends.prepared(),
+            complete.pending, prepared,
         )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ import re
 import uuid
 from typing import Final
 
-import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
@@ -24,7 +23,6 @@ from headgate.state.checkpoint_files import (
     is_there,
     listed,
     read_file,
-    read_state,
     remove_file,
     remove_folder,
     verify_state,
@@ -69,10 +67,6 @@ class CheckpointStorage:
         """Called where the task runs."""
         name = f"{attempt}-{_safe(task)[:_LONGEST_NAME]}-{uuid.uuid4().hex[:12]}.state"
         return write_file(f"{self.folder_of(checkpoint)}/{name}", payload)
-
-    def read_task(self, file: StateFile) -> pa.Buffer:
-        """What `write_task` was given, in one piece; verified."""
-        return read_state(file)
 
     def complete(self, metadata: CheckpointMetadata) -> str:
         """All tasks have written: from now on the checkpoint counts. Returns its path or URI."""
