@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate import restart
-    from headgate.api import sources
+    from headgate.api import sinks, sources
     from headgate.api.environment import StreamEnvironment
     from headgate.api.keyed import KeyedStream, WindowedStream
     from headgate.api.stream import DataStream, StreamSink
     from headgate.api.watermark import Watermark
     from headgate.config import Config
-    from headgate.connectors import sinks
     from headgate.errors import (
         CheckpointError,
         ConfigError,
@@ -70,7 +69,7 @@ _HOMES = {
     "headgate.runtime.local": ("LocalDeployment",),
     "headgate.spark.deployment": ("SparkDeployment",),
 }  # fmt: skip
-_MODULES = {"restart": "headgate.restart", "sinks": "headgate.connectors.sinks", "sources": "headgate.api.sources"}
+_MODULES = {"restart": "headgate.restart", "sinks": "headgate.api.sinks", "sources": "headgate.api.sources"}
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [

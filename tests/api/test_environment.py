@@ -128,7 +128,7 @@ def test_what_waits_for_an_end_refuses_a_source_without_one(plans, tmp_path):
     with pytest.raises(hg.PlanError, match=r"collect\(\) waits for the last row, and source 'paper' has no end"):
         stream.collect()
     stream.filter("delay > 1").sink_to(hg.sinks.parquet(tmp_path / "out"))
-    with pytest.raises(hg.PlanError, match="shows its files when the job ends, and source 'paper' has no end"):
+    with pytest.raises(hg.PlanError, match="shows its rows when the job ends, and source 'paper' has no end"):
         plans.env.execute()
     assert not (tmp_path / "out").exists()
 

@@ -17,7 +17,7 @@ LAST_LINES = {
     "bad_lines.py": "trips.jsonl, line 2: column 'km' changed from number to string",
     "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
     "daily_extremes.py": '"weir",1.75,1.75,1.75,1.75,1',
-    "dataframe_source.py": "[Row(city='Rome', km=12)]",
+    "dataframe_source.py": "[Row(km=3, checkpoint=0), Row(km=12, checkpoint=0)]",
     "dealing_rows.py": "worker 1: 6 rows of odd orders",
     "endless_job.py": "CANCELLED: job 'lines' was cancelled",
     "late_rows.py": "6 readings in all, counted or put aside",

@@ -38,7 +38,7 @@ class Ledger(Sink):
         if self.fails == "deliver":
             raise self.error
 
-    def commit(self, pending: Sequence[Any]) -> None:
+    def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
         self._note("commit")
 
     def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:

@@ -105,7 +105,7 @@ def start(spark: SparkSession) -> Iterator[Callable[..., Started]]:
             ended: queue.Queue[tuple[int | None, str]] = queue.Queue()
             main = _stand_in(listener.getsockname()[1])
             tasks = barrier_tasks(spark, main, payload, count, host)
-            gang = SparkGang(spark, tasks, lambda index, reason: ended.put((index, reason)))
+            gang = SparkGang(spark, tasks, count, lambda index, reason: ended.put((index, reason)))
             there = []
             for _ in range(count):
                 link = listener.accept()[0]

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError
-from headgate.spark.dataframe import read_folder, spill, spill_folder
+from headgate.spark.dataframe import read_folder, spark_columns, spill, spill_folder
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
 
@@ -30,11 +30,11 @@ def test_a_folder_of_files_is_a_dataframe(spark: SparkSession, tmp_path: Path) -
     schema = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "name": pa.string()})
     folder = Path(spill_folder(spark, str(tmp_path)))
     folder.mkdir()
-    assert read_folder(spark, str(folder), schema).collect() == []
+    assert read_folder(spark, str(folder), spark_columns("a test", schema)).collect() == []
     table = pa.table({"id": [1, 2], "at": [0, 10**15], "name": ["a", None]}, schema)
     for number in range(2):
         pa.parquet.write_table(table.slice(number, 1), folder / f"part-{number}.parquet")
-    dataframe = read_folder(spark, str(folder), schema)
+    dataframe = read_folder(spark, str(folder), spark_columns("a test", schema))
     assert dataframe.count() == 2
     assert dataframe.orderBy("id").toArrow().cast(schema) == table
 

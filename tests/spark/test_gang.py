@@ -65,7 +65,7 @@ def test_a_gang_cancelled_before_spark_knows_it_never_starts(spark: SparkSession
         threading.Event().wait()
 
     reasons: list[tuple[int | None, str]] = []
-    gang = SparkGang(spark, barrier_tasks(spark, main, b"", 2, None), lambda *reason: reasons.append(reason))
+    gang = SparkGang(spark, barrier_tasks(spark, main, b"", 2, None), 2, lambda *reason: reasons.append(reason))
     gang.cancel()
     assert gang.join(OVER_WITHIN)
     assert reasons == [(None, "its Spark job was cancelled")]

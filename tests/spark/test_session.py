@@ -33,7 +33,7 @@ def main(payload, index, host):
     if index == 1:
         raise ValueError("what Spark would log on many pages")
 
-SparkGang(spark, barrier_tasks(spark, main, b"", 2, None), lambda *reason: ended.put(reason))
+SparkGang(spark, barrier_tasks(spark, main, b"", 2, None), 2, lambda *reason: ended.put(reason))
 print(ended.get()[1].splitlines()[-1])
 print(spill(spark.range(3), None)().num_rows)
 """,

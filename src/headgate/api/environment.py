@@ -12,7 +12,7 @@ from headgate.api.builder import GraphBuilder, Input
 from headgate.api.checks import check_label, check_parallelism, check_schema
 from headgate.api.explain import describe
 from headgate.api.overwrites import check_overwrites
-from headgate.api.results import check_batch, check_ends, check_file_sinks, check_limit, finish, wait_for_rows
+from headgate.api.results import check_batch, check_end_sinks, check_ends, check_limit, finish, wait_for_rows
 from headgate.api.stream import DataStream
 from headgate.api.watermark import Watermark
 from headgate.config import Config
@@ -127,6 +127,7 @@ class StreamEnvironment:
         """Add a sink, which the next run then runs."""
         if any(sink is other for other in self._sinks):
             raise PlanError("sink_to: this sink object takes another stream already; make a second one, or use union()")
+        sink.configure(self.config, self._spark)
         self._sinks.append(sink)
         self._pending.append(self._sink_node(stream, sink))
         return self._pending[-1]
@@ -153,12 +154,13 @@ class StreamEnvironment:
     def _to_dataframe(self, stream: DataStream) -> Any:
         if self._spark is None:
             raise PlanError("to_dataframe() needs Spark: StreamEnvironment(spark); without it use collect()")
-        from headgate.spark.dataframe import read_folder, spill_folder
+        from headgate.spark.dataframe import read_folder, spark_columns, spill_folder
 
+        columns = spark_columns("to_dataframe", stream.schema)
         folder = spill_folder(self._spark, self.config.spill_dir)
         sink = self._sink_node(stream, parquet(folder))
         self._run_to_the_end(sink, "to_dataframe")
-        return read_folder(self._spark, folder, stream.schema)
+        return read_folder(self._spark, folder, columns)
 
     def _run_to_the_end(self, sink: int, name: str) -> None:
         """Run `sink` and whatever else was added since the last run."""
@@ -179,7 +181,7 @@ class StreamEnvironment:
         if self.config.is_batch:
             check_batch(graph)
         if self.config.checkpoint_dir is None:
-            check_file_sinks(graph)
+            check_end_sinks(graph)
         check_overwrites(graph)
         return submit(graph, check_label("the job's name", name), self.config, self._deployed(), resume)
 

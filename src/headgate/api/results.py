@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headgate.connectors.collect_sink import CollectSink
-from headgate.connectors.file_sink import FileSink
 from headgate.errors import PlanError
 from headgate.plan.graph import StreamGraph
 from headgate.runtime.job import JobHandle, JobResult
@@ -62,9 +61,9 @@ def check_batch(graph: StreamGraph) -> None:
         )
 
 
-def check_file_sinks(graph: StreamGraph) -> None:
-    """For a job without checkpoints: raises PlanError for a file sink below a source without end: its files would never
-    be shown."""
+def check_end_sinks(graph: StreamGraph) -> None:
+    """For a job without checkpoints: raises PlanError for a sink that shows its rows in the end, below a source that
+    has none."""
     endless: dict[int, str] = {}
     for node in graph.nodes:
         sources = [endless[edge.source] for edge in node.inputs if edge.source in endless]
@@ -73,9 +72,9 @@ def check_file_sinks(graph: StreamGraph) -> None:
         if not sources:
             continue
         endless[node.id] = sources[0]
-        if isinstance(node.sink, FileSink):
+        if node.sink is not None and node.sink.shows_at_commit:
             raise PlanError(
-                f"sink {node.name!r} shows its files when the job ends, and source {sources[0]!r} has no end; "
-                "set checkpoint_dir, with which files show at each checkpoint, give the source an end (rows=...), "
+                f"sink {node.name!r} shows its rows when the job ends, and source {sources[0]!r} has no end; "
+                "set checkpoint_dir, with which they show at each checkpoint, give the source an end (rows=...), "
                 "or write with hg.sinks.for_each_batch"
             )

@@ -122,6 +122,14 @@ class Sink(ABC):
 
     #: `prepare` removes what is there. Such a sink is prepared last, when all else of the job is known to be well.
     replaces: bool = False
+    #: Its rows are seen when they are committed, and not before.
+    shows_at_commit: bool = False
+    #: Task slots of Spark that it needs on the driver's behalf while the job runs, beside those of the job.
+    slots: int = 0
+
+    def configure(self, config: Config, spark: Any) -> None:
+        """When it joins an environment: take note of the options that matter to it, and of the Spark session, None
+        where there is none. Raises PlanError if it needs one."""
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Before the job starts: check and make the target ready. Raises SinkError. `job` is unique per run."""
@@ -144,9 +152,9 @@ class Sink(ABC):
         """A batch that a writer passed to `context.deliver`, and the checkpoint that it belongs to: one after the last
         that its writer was asked to flush for; 0 without checkpoints. Called by one thread."""
 
-    def commit(self, pending: Sequence[Any]) -> None:
-        """Make all that the writers returned from `flush` or `finish` visible: a checkpoint is complete, or the job has
-        finished. Repeating it, also in another process, changes nothing."""
+    def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
+        """Make all that the writers returned from `flush` or `finish` visible: the checkpoint is complete, or (0) the
+        job has finished without any. Repeating it, also in another process, changes nothing."""
 
     def finish(self) -> None:
         """The job has finished and all is committed: see to what is wanted once, in the end. May be repeated."""

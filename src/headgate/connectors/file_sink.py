@@ -33,6 +33,8 @@ _SCHEMES = ("file", "hdfs", "viewfs")
 class FileSink(Sink):
     """Files of one format; see `headgate.connectors.sinks.parquet` and `csv`."""
 
+    shows_at_commit = True
+
     def __init__(self, path: str | os.PathLike[str], format_: FileFormat, mode: Mode,
                  partition_by: str | Sequence[str]) -> None:  # fmt: skip
         if mode not in get_args(Mode):
@@ -94,7 +96,7 @@ class FileSink(Sink):
         """Writes one subtask's hidden files."""
         return FileWriter(self._prepared(), context.attempt, context.subtask)
 
-    def commit(self, pending: Sequence[Sequence[str] | None]) -> None:
+    def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
         """Show the files. Raises SinkError for one that is neither hidden nor shown."""
         for names in pending:
             for name in names or ():

@@ -41,6 +41,8 @@ class Target:
     format: FileFormat
     schema: pa.Schema
     partition_by: tuple[str, ...]
+    #: What names of files in the making begin with; `_` hides them.
+    prefix: str = "_part"
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -49,7 +51,7 @@ class Target:
 
     def hidden_name(self, attempt: int, subtask: int, number: int) -> str:
         """The name of a subtask's file in the making. An attempt that was given up may still be writing."""
-        return f"_part-{self.run}-{self.program}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
+        return f"{self.prefix}-{self.run}-{self.program}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
 
     @property
     def empty_name(self) -> str:

@@ -92,7 +92,7 @@ class Probe(Sink):
         subtask = context.subtask
         return _Watcher(subtask, self._stalls.get(subtask), self._drains.get(subtask))
 
-    def commit(self, pending: Sequence[Any]) -> None:
+    def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
         self.seen = {each["subtask"]: _seen(each) for each in pending if each is not None}
 
 

@@ -143,7 +143,7 @@ class Checkpoints:
     def finish(self) -> None:
         """All tasks have ended, and all that they wrote has been told. Raises the error of a sink or the storage."""
         if self._coordinator is None:
-            self._ends.commit(self._pending)
+            self._ends.commit(self._pending, 0)
         elif self._coordinator.state is not State.OVER:
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
         self._ends.finish()
@@ -219,7 +219,7 @@ class Checkpoints:
         except CheckpointError as error:
             return coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
         self.latest = metadata
-        self._ends.commit(metadata.pending)
+        self._ends.commit(metadata.pending, metadata.id)
         storage.retain()
         return coordinator.stored(complete.checkpoint, time.monotonic())
 

@@ -114,8 +114,9 @@ class Deployment(Protocol):
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         """How many TaskManagers a job of this parallelism gets."""
 
-    def check(self, needed: int, config: Config) -> None:
-        """Make sure that as many can run at once. Raises NotEnoughSlots or ConfigError."""
+    def check(self, taskmanagers: int, config: Config, slots: int = 0) -> None:
+        """Make sure that as many can run at once, and Spark jobs of this program's that take `slots` beside them.
+        Raises NotEnoughSlots or ConfigError."""
 
     def bind_hosts(self) -> str:
         """The driver's address as TaskManagers reach it."""

@@ -74,11 +74,16 @@ class Ends:
             batch.validate(full=True)
             sink.deliver(batch, checkpoint)
 
-    def commit(self, pending: Pending) -> None:
-        """Make what writers returned visible. Raises the first error."""
+    @property
+    def slots(self) -> int:
+        """Task slots of Spark that a sink needs while the job runs; they are called one after the other."""
+        return max((sink.slots for _, sink in self._sinks.values()), default=0)
+
+    def commit(self, pending: Pending, checkpoint: int) -> None:
+        """Make what writers returned visible: of a checkpoint, or (0) of a job without. Raises the first error."""
         for node, sink in self._sinks.values():
             with _named(node):
-                sink.commit(pending.get(node_key(node), ()))
+                sink.commit(pending.get(node_key(node), ()), checkpoint)
 
     def finish(self) -> None:
         """The job has finished and all is committed. Raises the first error."""

@@ -102,7 +102,6 @@ def submit(
         check_network_memory(plan, config)
     except InsufficientBuffers as error:
         raise error.at(job=name) from None
-    deployment.check(count, config)
     run = f"{os.getpid():x}-{os.urandom(4).hex()}"
     master = JobMaster(name, run, plan, config, deployment, resume)
     try:

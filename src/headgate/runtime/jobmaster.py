@@ -93,8 +93,9 @@ class JobMaster:
     # --- from any thread
 
     def start(self) -> None:
-        """Prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then nothing is left
-        behind."""
+        """Count slots, prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then
+        nothing is left behind."""
+        self._check_slots()
         self._checkpoints.prepare()
         self._ends.prepare(self._checkpoints.latest)
         try:
@@ -104,6 +105,9 @@ class JobMaster:
             self._checkpoints.abort()
             raise
         self.thread.start()
+
+    def _check_slots(self) -> None:
+        self._deployment.check(self._plan.taskmanagers, self._config, self._ends.slots)
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -225,7 +229,7 @@ class JobMaster:
         try:
             self._checkpoints.restart()
             self._begin_attempt()
-            self._deployment.check(self._plan.taskmanagers, self._config)
+            self._check_slots()
             self._attempt.launch()
         except HeadgateError as error:
             self._attempt.error = error

@@ -38,7 +38,7 @@ class LocalDeployment:
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         return min(self._count, parallelism)
 
-    def check(self, needed: int, config: Config) -> None:
+    def check(self, taskmanagers: int, config: Config, slots: int = 0) -> None:
         """There is always room."""
 
     def bind_hosts(self) -> str:

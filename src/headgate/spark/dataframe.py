@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+import re
 import tempfile
 import uuid
 import weakref
@@ -17,16 +18,24 @@ import pyarrow.dataset
 import pyarrow.fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
-from headgate.errors import ConfigError, DataError
+from headgate.errors import ConfigError, DataError, PlanError
+from headgate.filesystems import brief
 from headgate.spark.session import context_of, is_local
 
 
 def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """The path of a new folder for rows on their way, removed when the session or this process ends.
+    """The path of a new folder for rows on their way, removed when the session or this process ends. Raises ConfigError
+    as `new_folder` does."""
+    folder = new_folder(spark, spill_dir)
+    weakref.finalize(spark.sparkContext, remove_folder, folder)
+    return folder
 
-    Raises ConfigError when executors on other machines could not reach it.
-    """
+
+def new_folder(spark: SparkSession, spill_dir: str | None) -> str:
+    """The path of a folder that is not there yet. Raises ConfigError when executors on other machines could not reach
+    it."""
     context = context_of(spark)
     if spill_dir is None:
         if not is_local(context):
@@ -35,14 +44,33 @@ def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
                 "set the option spill_dir to a folder or URI that all of them reach"
             )
         spill_dir = tempfile.gettempdir()
-    folder = posixpath.join(spill_dir, f"headgate-rows-{uuid.uuid4().hex[:12]}")
-    weakref.finalize(context, remove_folder, folder)
-    return folder
+    return posixpath.join(spill_dir, f"headgate-rows-{uuid.uuid4().hex[:12]}")
 
 
-def read_folder(spark: SparkSession, folder: str, schema: pa.Schema) -> DataFrame:
-    """The rows of the parquet files in `folder`, which may have none; `schema` is theirs."""
-    return spark.read.schema(from_arrow_schema(schema)).parquet(folder)
+def read_folder(spark: SparkSession, folder: str, columns: StructType) -> DataFrame:
+    """The rows of the parquet files in `folder`, which may have none."""
+    return spark.read.schema(columns).parquet(folder)
+
+
+def spark_columns(where: str, schema: pa.Schema) -> StructType:
+    """What Spark makes of Parquet files of this schema. Raises PlanError for a column that it would not read, or not
+    as it was."""
+    for field in schema:
+        why = "" if _TIMES.search(str(field.type)) is None else "it knows no such unit or width"
+        try:
+            from_arrow_schema(pa.schema([field]))
+        except Exception as error:  # PySpark's own kinds, which differ by version
+            why = brief(error)
+        if why:
+            raise PlanError(
+                f"{where}: column {field.name!r} is {field.type}, which Spark cannot read from Parquet ({why}); "
+                "convert it, for example to timestamp[us], or leave it out with select"
+            )
+    return from_arrow_schema(schema)
+
+
+#: Units of time that Spark's Parquet reader refuses or mistakes, and types that it has only by name.
+_TIMES = re.compile(r"\b(timestamp\[ns|duration\[(s|ms|ns)\]|time(32|64)\[|decimal256\()")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ class SparkDeployment:
         """How many TaskManagers hold `parallelism` subtasks: one for each `slots_per_task` of them."""
         return -(-parallelism // config.slots_per_task)
 
-    def check(self, needed: int, config: Config) -> None:
-        """Wait until `needed` tasks can run at once. Raises NotEnoughSlots, ConfigError."""
-        wait_for_slots(context_of(self._spark), needed, config.slots_timeout)
+    def check(self, taskmanagers: int, config: Config, slots: int = 0) -> None:
+        """Wait until there are slots for as many tasks, and `slots` more. Raises NotEnoughSlots, ConfigError."""
+        wait_for_slots(context_of(self._spark), taskmanagers, config.slots_timeout, slots)
 
     def bind_hosts(self) -> str:
         """The address of the driver that executors reach."""
@@ -44,7 +44,7 @@ class SparkDeployment:
         """
         host = _LOOPBACK if is_local(context_of(self._spark)) else None
         tasks = barrier_tasks(self._spark, _run_taskmanager, spec.pickled(), count, host)
-        return SparkGang(self._spark, tasks, on_exit)
+        return SparkGang(self._spark, tasks, count, on_exit)
 
 
 def _run_taskmanager(payload: bytes, index: int, host: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -27,6 +28,14 @@ TaskMain = Callable[[bytes, int, str], None]
 _INTERVAL = 0.05
 
 
+_gangs: weakref.WeakSet[SparkGang] = weakref.WeakSet()
+
+
+def slots_held(context: SparkContext) -> int:
+    """Task slots that gangs of this program hold there now, or wait for."""
+    return sum(gang.count for gang in list(_gangs) if gang.is_in(context))
+
+
 class SparkGang:
     """The running job. It starts when it is made; `on_exit` is called from its own thread.
 
@@ -35,7 +44,8 @@ class SparkGang:
 
     can_kill = True
 
-    def __init__(self, spark: SparkSession, tasks: DataFrame, on_exit: OnExit) -> None:
+    def __init__(self, spark: SparkSession, tasks: DataFrame, count: int, on_exit: OnExit) -> None:
+        self.count = count
         self._context: SparkContext = spark.sparkContext
         self._group = f"headgate-{uuid.uuid4().hex[:12]}"
         self._tasks = tasks
@@ -44,6 +54,11 @@ class SparkGang:
         self._job.start()
         self._watch = InheritableThread(target=self._watch_tasks, name=self._group, daemon=True)
         self._watch.start()
+        _gangs.add(self)
+
+    def is_in(self, context: SparkContext) -> bool:
+        """Whether its tasks are there, and not all over."""
+        return self._context is context and self._watch.is_alive()
 
     def cancel(self) -> None:
         """Tell Spark to end the job, also one that it has not seen yet; returns at once."""

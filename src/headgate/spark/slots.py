@@ -24,17 +24,18 @@ def count_slots(context: SparkContext) -> int:
     return int(scheduler.maxNumConcurrentTasks(profile))
 
 
-def wait_for_slots(context: SparkContext, needed: int, timeout: float) -> None:
-    """Return when `needed` slots are registered, after `timeout` seconds at the latest.
+def wait_for_slots(context: SparkContext, needed: int, timeout: float, besides: int = 0) -> None:
+    """Return when slots for `needed` TaskManagers, and `besides` more for Spark jobs that a sink runs meanwhile, are
+    registered, after `timeout` seconds at the latest.
 
     Raises NotEnoughSlots when they are still too few, ConfigError for dynamic allocation.
     """
     _refuse_dynamic_allocation(context)
     deadline = time.monotonic() + timeout
-    while (there := count_slots(context)) < needed:
+    while (there := count_slots(context)) < needed + besides:
         left = deadline - time.monotonic()
         if left <= 0 or _is_fixed(context):
-            raise NotEnoughSlots(_missing(context, needed, there, timeout))
+            raise NotEnoughSlots(_missing(context, needed, besides, there, timeout))
         time.sleep(min(_INTERVAL, left))
 
 
@@ -43,12 +44,14 @@ def _is_fixed(context: SparkContext) -> bool:
     return is_local(context) and not str(context.master).startswith("local-cluster")
 
 
-def _missing(context: SparkContext, needed: int, there: int, timeout: float) -> str:
+def _missing(context: SparkContext, needed: int, besides: int, there: int, timeout: float) -> str:
     waited = "" if _is_fixed(context) else f" after waiting {timeout:g} s (slots_timeout)"
+    every = needed + besides
+    why = f" ({needed} for its TaskManagers and {besides} for the Spark jobs of foreach_dataframe)" if besides else ""
     return (
-        f"the job needs {needed} Spark task slots at the same time, but {context.master} has {there}{waited}; "
-        f"set parallelism to {max(there, 1)} or less, raise slots_per_task, or give the session more cores "
-        f"(for example master local[{needed}], more executors, a higher spark.executor.cores or lower spark.task.cpus)"
+        f"the job needs {every} Spark task slots at the same time{why}, but {context.master} has {there}{waited}; "
+        f"set parallelism to {max(there - besides, 1)} or less, raise slots_per_task, or give the session more cores "
+        f"(for example master local[{every}], more executors, a higher spark.executor.cores or lower spark.task.cpus)"
     )
 
 

@@ -1,0 +1,34 @@
+"""`hg.sinks`: the sinks of `headgate.connectors.sinks`, and a function that takes DataFrames, which needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headgate.api.checks import check_function
+from headgate.connectors.base import Sink
+from headgate.connectors.sinks import collect, csv, for_each_batch, null, parquet, printer
+
+__all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "parquet", "printer"]
+
+
+def foreach_dataframe(fn: Callable[[Any, int], object]) -> Sink:
+    """`fn(spark_df, checkpoint_id)` is called on the driver for each checkpoint, with the rows since the one before:
+    the way to Delta, Iceberg, JDBC. Without checkpoints it is called once, with all rows and 0, when the job ends.
+
+    Rows never pass through the driver: the subtasks write them as Parquet files to a new folder in the option
+    `spill_dir` (a path or URI that all executors reach), and `spark_df` reads these. It is good for Spark jobs within
+    the call only, for its files are removed when `fn` returns. There is no call for a checkpoint without rows.
+
+    Every row is in one call, unless the job starts again or is resumed before it is known that `fn` has returned: then
+    `fn` is called again with the same number and the same rows, and has to see to it that they count once, as with
+    Spark's `foreachBatch`. Calls are one after the other; the tasks go on meanwhile, the next checkpoint waits. What
+    `fn` raises is a UserFunctionError, after which the job starts again or fails as for any other.
+
+    Spark jobs of `fn` need a task slot beside those that the job's tasks hold: NotEnoughSlots if there is none.
+    Raises PlanError in an environment without Spark, and for columns that Spark has no type for.
+    """
+    from headgate.spark.dataframe_sink import ForeachDataframeSink
+
+    check_function("foreach_dataframe", fn)
+    return ForeachDataframeSink(fn)

@@ -1,0 +1,174 @@
+"""Rows handed to a function on the driver as Spark DataFrames: subtasks write files, the frame reads them.
+
+The files of a checkpoint are removed once the function has returned, the one whose name is the first of them before
+the others: so that one tells, also to another program, whether the function is still to be called.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headgate.config import Config
+from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.file_formats import ParquetFormat, check_writable
+from headgate.connectors.file_writer import FileWriter, Target, writing
+from headgate.errors import NotEnoughSlots, PlanError, SinkError
+from headgate.filesystems import locate
+from headgate.operators.base import call_user
+from headgate.spark.dataframe import new_folder, spark_columns
+from headgate.spark.gang import slots_held
+from headgate.spark.session import context_of
+from headgate.spark.slots import count_slots
+
+DataFrameFunction = Callable[[DataFrame, int], object]
+
+
+class ForeachDataframeSink(Sink):
+    """See `headgate.api.sinks.foreach_dataframe`."""
+
+    shows_at_commit = True
+    slots = 1
+
+    def __init__(self, fn: DataFrameFunction) -> None:
+        self._fn = fn
+        self._spark: SparkSession
+        self._spill_dir: str | None = None
+        self._folder = ""
+        self._columns = StructType()
+        self._target: Target | None = None
+        #: A job may go on from a checkpoint that has rows in the folder.
+        self._is_kept = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only what writers need travels."""
+        return {"_target": self._target}
+
+    def configure(self, config: Config, spark: Any) -> None:
+        """Raises PlanError without Spark."""
+        if spark is None:
+            raise PlanError("foreach_dataframe needs Spark: StreamEnvironment(spark); without it use for_each_batch")
+        self._spark, self._spill_dir = spark, config.spill_dir
+
+    def prepare(self, job: str, schema: pa.Schema) -> None:
+        """Make a folder. Raises PlanError for types that Spark does not have, ConfigError where there can be none."""
+        self._make(new_folder(self._spark, self._spill_dir), uuid.uuid4().hex[:8], schema)
+
+    def prepared(self) -> Any:
+        """The folder, and the run, by which its files are known."""
+        return {"folder": self._folder, "run": self._prepared().run}
+
+    def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
+        """Go on in the folder of another program, which may be gone if nothing in it is wanted."""
+        self._make(prepared["folder"], prepared["run"], schema)
+        self._is_kept = True
+
+    def writer(self, context: WriterContext) -> SinkWriter:
+        """Writes one subtask's files."""
+        return FileWriter(self._prepared(), context.attempt, context.subtask)
+
+    def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
+        """Call the function, if there are rows. Raises UserFunctionError, NotEnoughSlots, SinkError."""
+        names = _names(pending)
+        if names:
+            self._is_kept = self._is_kept or checkpoint > 0
+            if not self._is_there(names):
+                raise SinkError(f"{self._path(names[0])}: is gone; spill_dir must be a folder that all machines share")
+            self._hand_over(names, checkpoint)
+
+    def finish(self) -> None:
+        """Remove the files. An empty folder stays as long as a job may go on from a checkpoint."""
+        self._empty(keep=())
+
+    def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
+        """Call the function with what belongs to the checkpoint, unless that is done; remove all other files."""
+        names = _names(pending)
+        if names and self._is_there(names):
+            self._hand_over(names, checkpoint)
+        self._remove(self._files())
+
+    def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
+        """Keep what belongs to the checkpoint and was not handed over: a job that goes on from it will do that."""
+        if self._target is not None:
+            self._is_kept = checkpoint > 0
+            self._empty(keep=_names(pending))
+            self._target = None
+
+    def _make(self, folder: str, run: str, schema: pa.Schema) -> None:
+        self._target = None
+        self._columns = spark_columns("foreach_dataframe", schema)
+        check_writable(_FORMAT, schema)
+        with writing(folder):
+            filesystem, root = locate(folder)
+            filesystem.create_dir(root, recursive=True)
+        self._folder, self._is_kept = folder, False
+        self._target = Target(filesystem, root, run, uuid.uuid4().hex[:8], _FORMAT, schema, (), prefix="part")
+
+    def _is_there(self, names: Sequence[str]) -> bool:
+        """Whether these files are still to be handed over. Raises SinkError if only some of them are there."""
+        target = self._prepared()
+        paths = [self._path(name) for name in names]
+        with writing(target.root):
+            folder, *files = target.filesystem.get_file_info([target.root, *paths])
+        lost = [file.path for file in files if file.type != fs.FileType.File]
+        if folder.type != fs.FileType.Directory or (lost and lost[0] != paths[0]):
+            raise SinkError(f"{(lost or [target.root])[0]}: is gone, and with it rows that foreach_dataframe is to get")
+        return not lost
+
+    def _hand_over(self, names: Sequence[str], checkpoint: int) -> None:
+        self._require_slot()
+        paths = [posixpath.join(self._folder, name) for name in names]
+        call_user(self._fn, self._spark.read.schema(self._columns).parquet(*paths), checkpoint)
+        self._remove(map(self._path, names))
+
+    def _require_slot(self) -> None:
+        """Without a free slot the function's Spark jobs would wait for ever. Raises NotEnoughSlots."""
+        context = context_of(self._spark)
+        there, held = count_slots(context), slots_held(context)
+        if held >= there:
+            raise NotEnoughSlots(
+                f"the Spark jobs of foreach_dataframe need a task slot, and TaskManagers hold {held} of the {there} on "
+                f"{context.master}; give the session more cores, or run fewer jobs there at a time"
+            )
+
+    def _empty(self, keep: Sequence[str]) -> None:
+        target = self._prepared()
+        kept = set(map(self._path, keep))
+        self._remove(path for path in self._files() if path not in kept)
+        if not self._is_kept:
+            with writing(target.root), suppress(FileNotFoundError):
+                target.filesystem.delete_dir(target.root)
+
+    def _files(self) -> list[str]:
+        target = self._prepared()
+        with writing(target.root):
+            entries = target.filesystem.get_file_info(fs.FileSelector(target.root, allow_not_found=True))
+        return [entry.path for entry in entries]
+
+    def _remove(self, paths: Iterator[str] | Sequence[str]) -> None:
+        filesystem = self._prepared().filesystem
+        for path in paths:
+            with writing(path), suppress(FileNotFoundError):
+                filesystem.delete_file(path)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._prepared().root, name)
+
+    def _prepared(self) -> Target:
+        assert self._target is not None
+        return self._target
+
+
+_FORMAT = ParquetFormat()
+
+
+def _names(pending: Sequence[Sequence[str] | None]) -> list[str]:
+    return sorted(name for names in pending for name in names or ())

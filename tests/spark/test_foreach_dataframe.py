@@ -1,0 +1,224 @@
+"""Rows handed to a function as DataFrames: each in one call, whatever fails, and no slot that is waited for in vain."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headgate as hg
+from headgate.connectors.base import SinkWriter
+from tests.connectors.conftest import writer_context
+from tests.runtime.jobs import eventually
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("master", ["local[3]"], indirect=True)]
+SCHEMA = pa.schema({"v": pa.int64()})
+
+
+def numbers() -> Callable[[int, int], pa.RecordBatch]:
+    def rows(start: int, n: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.array(range(start, start + n), pa.int64())], names=["v"])
+
+    return rows
+
+
+class Table:
+    """What a function writes by checkpoint, as a table of the user's would be; it may fail so often after that."""
+
+    def __init__(self, folder: Path, failures: int = 0) -> None:
+        self.folder = folder
+        self.calls: list[int] = []
+        self._failures = failures
+
+    def write(self, rows: DataFrame, checkpoint_id: int) -> None:
+        self.calls.append(checkpoint_id)
+        rows.write.mode("overwrite").parquet(str(self.folder / str(checkpoint_id)))
+        if self._failures:
+            self._failures -= 1
+            raise OSError("the table is away")
+
+    def rows(self, spark: SparkSession) -> list[int]:
+        return sorted(row.v for folder in self.folder.iterdir() for row in spark.read.parquet(str(folder)).collect())
+
+
+def environment(spark: SparkSession, folder: Path, parallelism: int = 2, **options: Any) -> hg.StreamEnvironment:
+    (folder / "spill").mkdir(exist_ok=True)
+    config = hg.Config(spill_dir=folder / "spill", **options)
+    return hg.StreamEnvironment(spark, parallelism=parallelism, config=config)
+
+
+def checkpointed(spark: SparkSession, folder: Path, **options: Any) -> hg.StreamEnvironment:
+    kept = folder / "checkpoints"
+    return environment(spark, folder, checkpoint_dir=kept, checkpoint_interval="100 ms", **options)
+
+
+def test_without_checkpoints_it_is_called_once(spark: SparkSession, tmp_path: Path) -> None:
+    env = environment(spark, tmp_path)
+    table = Table(tmp_path / "table")
+    env.from_source(hg.sources.generate(numbers(), rows=20_000)).sink_to(hg.sinks.foreach_dataframe(table.write))
+    env.execute()
+    assert (table.calls, table.rows(spark)) == ([0], list(range(20_000)))
+    env.from_source(hg.sources.generate(numbers(), rows=0)).sink_to(hg.sinks.foreach_dataframe(table.write))
+    env.execute()
+    assert table.calls == [0], "there were no rows"
+    assert os.listdir(tmp_path / "spill") == []
+
+
+def test_each_row_counts_once_though_tasks_and_the_function_fail(spark: SparkSession, tmp_path: Path) -> None:
+    written, failed = tmp_path / "written", tmp_path / "failed"
+
+    def fails_once_written(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if written.exists() and not failed.exists():
+            failed.touch()
+            raise ValueError("once")
+        return batch
+
+    def write(rows: DataFrame, checkpoint_id: int) -> None:
+        table.write(rows, checkpoint_id)
+        written.touch()
+
+    env = checkpointed(spark, tmp_path)
+    table = Table(tmp_path / "table", failures=1)
+    stream = env.from_source(hg.sources.generate(numbers(), rows=20_000, rate=10_000))
+    failing = stream.map_batches(fails_once_written, schema=stream.schema)
+    failing.sink_to(hg.sinks.foreach_dataframe(write))
+    assert env.execute().restarts == 2
+    assert table.calls[0] == table.calls[1] and sorted(set(table.calls)) == table.calls[1:], table.calls
+    assert table.rows(spark) == list(range(20_000))
+    assert [path for path in (tmp_path / "spill").rglob("*") if path.is_file()] == []
+
+
+def test_what_a_failed_job_had_not_handed_over_comes_when_it_is_resumed(spark: SparkSession, tmp_path: Path) -> None:
+    def build(table: Table, **options: Any) -> hg.StreamEnvironment:
+        env = checkpointed(spark, tmp_path, **options)
+        stream = env.from_source(hg.sources.generate(numbers(), rows=6_000, rate=6_000))
+        stream.sink_to(hg.sinks.foreach_dataframe(table.write))
+        return env
+
+    first = Table(tmp_path / "first", failures=1)
+    with pytest.raises(hg.UserFunctionError, match=r"(?s)foreach_dataframe: .*write raised OSError: .*Traceback"):
+        build(first, restart=hg.restart.none()).execute()
+    second = Table(tmp_path / "second")
+    build(second).execute(resume="latest")
+    assert first.calls == second.calls[:1]
+    assert second.rows(spark) == list(range(6_000))
+    build(second).execute(resume="latest")  # which had ended
+    assert second.rows(spark) == list(range(6_000))
+
+
+def test_a_job_that_leaves_no_slot_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    env = environment(spark, tmp_path, parallelism=3)
+    env.from_source(hg.sources.generate(numbers(), rows=1)).sink_to(hg.sinks.foreach_dataframe(print))
+    why = r"needs 4 Spark task slots .*\(3 for its TaskManagers and 1 for the Spark jobs of foreach_dataframe\)"
+    with pytest.raises(hg.NotEnoughSlots, match=rf"{why}, but local\[3\] has 3; set parallelism to 2 or less"):
+        env.execute()
+    beside = hg.StreamEnvironment(spark, parallelism=3, config=env.config, deployment=hg.LocalDeployment())
+    table = Table(tmp_path / "table")
+    beside.from_source(hg.sources.generate(numbers(), rows=9)).sink_to(hg.sinks.foreach_dataframe(table.write))
+    beside.execute()
+    assert table.rows(spark) == list(range(9)), "a local job takes no slots"
+
+
+def test_the_function_is_not_called_while_other_jobs_hold_all_slots(spark: SparkSession, tmp_path: Path) -> None:
+    endless = hg.StreamEnvironment(spark, parallelism=2)
+    endless.from_source(hg.sources.generate(numbers(), rate=100)).sink_to(hg.sinks.null())
+    job = endless.execute_async("endless")
+    eventually(lambda: job.status() == "RUNNING", 90)
+    try:
+        env = environment(spark, tmp_path, parallelism=1)
+        env.from_source(hg.sources.generate(numbers(), rows=1)).sink_to(hg.sinks.foreach_dataframe(print))
+        with pytest.raises(hg.NotEnoughSlots, match=r"TaskManagers hold 3 of the 3 on local\[3\]"):
+            env.execute()
+    finally:
+        job.cancel()
+    assert os.listdir(tmp_path / "spill") == []
+
+
+def test_a_function_may_cancel_its_job(spark: SparkSession, tmp_path: Path) -> None:
+    env = checkpointed(spark, tmp_path)
+    started = threading.Event()
+
+    def cancel(rows: DataFrame, checkpoint_id: int) -> None:
+        started.wait()
+        job.cancel()
+
+    env.from_source(hg.sources.generate(numbers(), rate=1_000)).sink_to(hg.sinks.foreach_dataframe(cancel))
+    job = env.execute_async()
+    started.set()
+    with pytest.raises(hg.JobCancelled):
+        job.wait(90)
+
+
+def prepared(spark: SparkSession, folder: Path, calls: list[Any], resumed: Any = None) -> Any:
+    def note(rows: DataFrame, checkpoint_id: int) -> None:
+        calls.append((sorted(row.v for row in rows.collect()), checkpoint_id))
+
+    sink = hg.sinks.foreach_dataframe(note)
+    sink.configure(hg.Config(spill_dir=folder), spark)
+    sink.prepare("job", SCHEMA) if resumed is None else sink.resume("job", SCHEMA, json.loads(json.dumps(resumed)))
+    return sink
+
+
+def written(writer: SinkWriter, *values: int) -> Any:
+    writer.write(pa.RecordBatch.from_arrays([pa.array(values, pa.int64())], names=["v"]))
+    return writer.flush(1)
+
+
+def test_a_program_that_dies_while_it_removes_files_has_called(spark: SparkSession, tmp_path: Path) -> None:
+    calls: list[Any] = []
+    sink = prepared(spark, tmp_path, calls)
+    writers = [sink.writer(writer_context(SCHEMA, subtask=subtask, checkpoint=1)) for subtask in range(2)]
+    pending = [written(writer, value) for writer, value in zip(writers, [1, 2], strict=True)]
+    after = written(writers[0], 3)
+    folder = tmp_path / os.listdir(tmp_path)[0]
+    other = prepared(spark, tmp_path, calls, sink.prepared())
+    other.rollback([*pending, None], 7)
+    other.rollback(pending, 7)
+    assert (calls, os.listdir(folder)) == ([([1, 2], 7)], []), "the rows after the checkpoint are gone"
+    assert not set(after) & {name for names in pending for name in names}
+    again = written(other.writer(writer_context(SCHEMA, checkpoint=8)), 3)
+    (folder / sorted(again)[0]).unlink()
+    prepared(spark, tmp_path, calls, sink.prepared()).rollback([again], 8)
+    assert len(calls) == 1
+    with pytest.raises(hg.SinkError, match=r"is gone; spill_dir must be a folder that all machines share"):
+        other.commit([again], 8)
+    other.finish()
+    assert os.listdir(folder) == []
+
+
+def test_a_folder_that_is_gone_with_rows_in_it(spark: SparkSession, tmp_path: Path) -> None:
+    sink = prepared(spark, tmp_path, calls := [])
+    pending = [written(sink.writer(writer_context(SCHEMA, checkpoint=1)), 1)]
+    second = [*pending, written(sink.writer(writer_context(SCHEMA, subtask=1, checkpoint=1)), 2)]
+    (tmp_path / os.listdir(tmp_path)[0] / second[1][0]).unlink()
+    with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe is to"):
+        sink.rollback(second, 1)
+    sink.abort(pending, 1)
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1, "a job that goes on hands it over"
+    prepared(spark, tmp_path, calls, {"folder": str(tmp_path / "other"), "run": "x"}).rollback([None], 1)
+    assert calls == []
+
+
+def test_what_cannot_be_handed_over_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(hg.PlanError, match=r"foreach_dataframe: the first argument must be a function"):
+        hg.sinks.foreach_dataframe(1)  # type: ignore[arg-type]
+    local = hg.StreamEnvironment().from_source(hg.sources.generate(numbers(), rows=1))
+    with pytest.raises(hg.PlanError, match=r"needs Spark: StreamEnvironment\(spark\)"):
+        local.sink_to(hg.sinks.foreach_dataframe(print))
+    env = environment(spark, tmp_path)
+    env.from_source(hg.sources.generate(numbers())).sink_to(hg.sinks.foreach_dataframe(print))
+    with pytest.raises(hg.PlanError, match=r"shows its rows when the job ends, and source 'generate' has no end"):
+        env.execute()
+    for kind in (pa.uint8(), pa.duration("s"), pa.timestamp("ns", "UTC"), pa.time64("us"), pa.decimal256(50, 2)):
+        stream = env.from_source(hg.sources.iterable([], schema=pa.schema({"x": kind})))
+        stream.sink_to(hg.sinks.foreach_dataframe(print))
+        with pytest.raises(hg.PlanError, match=r"column 'x' is .*, which Spark cannot read from Parquet"):
+            env.execute()
+    assert os.listdir(tmp_path / "spill") == []
