@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -19,7 +20,7 @@ from hypothesis import settings
 from headgate.config import Config
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.execution import ExecutionPlan
-from headgate.runtime import job, taskmanager
+from headgate.runtime import forks, job, taskmanager
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.jobmaster import JobMaster
 from tests.ending import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401
@@ -87,7 +88,8 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads named `headgate-*`, child processes, sockets and network memory that a test took are gone after it.
 
     What was there before it (a Spark session shared by a module) may stay, and so may what a library keeps for the life
-    of the process: the helper process of multiprocessing, PySpark's JVM and the sockets between it and us.
+    of the process: the helper process of multiprocessing, PySpark's JVM and the sockets between it and us. So does the
+    process that forks TaskManagers, for a while.
     """
     monkeypatch.setattr(taskmanager, "NetworkBufferPool", WatchedPool)
     monkeypatch.setattr(job, "JobMaster", PatientJobMaster)
@@ -124,7 +126,12 @@ def _threads() -> set[threading.Thread]:
 
 
 def _children() -> set[int]:
-    return {child.pid for child in _ME.children()}
+    """Processes of this one, and those of TaskManagers."""
+    children = _ME.children()
+    server = next((child for child in children if child.pid == forks.server.pid), None)
+    with suppress(psutil.Error):
+        children += server.children() if server is not None else []
+    return {child.pid for child in children}
 
 
 def _sockets() -> dict[int, str]:
@@ -147,7 +154,7 @@ def _command(pid: int) -> str:
 def _kept_processes() -> set[int]:
     tracker = getattr(multiprocessing.resource_tracker._resource_tracker, "_pid", None)
     gateway = getattr(_pyspark("_gateway"), "proc", None)
-    return {pid for pid in (tracker, getattr(gateway, "pid", None)) if pid is not None}
+    return {pid for pid in (tracker, getattr(gateway, "pid", None), forks.server.pid) if pid is not None}
 
 
 def _kept_ports() -> set[int]:

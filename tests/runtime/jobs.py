@@ -12,6 +12,7 @@ import psutil
 import pyarrow as pa
 
 import headgate as hg
+from headgate.runtime.forks import PROCESS_NAME
 
 
 def environment(
@@ -83,12 +84,12 @@ def files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def pids() -> dict[int, int]:
-    """Processes of TaskManagers by index."""
+def pids(driver: int | None = None) -> dict[int, int]:
+    """Processes of TaskManagers by index, those of this process or of another driver."""
     found = {}
-    for child in psutil.Process().children():
+    for process in psutil.Process(driver).children(recursive=True):
         with suppress(psutil.Error):
-            command = child.cmdline()
-            if "headgate.runtime.child" in command:
-                found[int(command[command.index("headgate.runtime.child") + 1])] = child.pid
+            name, _, index = process.name().rpartition("-")
+            if f"{name}-" == PROCESS_NAME:
+                found[int(index)] = process.pid
     return found

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.ending import END, within
-from tests.runtime.jobs import files_below
+from tests.runtime.jobs import files_below, pids
 
 ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 #: Tells when it runs, then reads rows without end.
@@ -62,7 +62,7 @@ def run(script: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> None:
-    children = psutil.Process(driver.pid).children()
+    children = [psutil.Process(pid) for pid in pids(driver.pid).values()]
     assert len(children) == 2
     driver.kill()
     with within(END):
@@ -72,7 +72,7 @@ def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> Non
 
 def test_an_interrupt_from_the_terminal(driver: subprocess.Popen[bytes]) -> None:
     """Ctrl-C goes to the driver's process group. The driver cancels the job; the only traceback is its own."""
-    children = psutil.Process(driver.pid).children()
+    children = [psutil.Process(pid) for pid in pids(driver.pid).values()]
     with within(END):
         os.killpg(driver.pid, signal.SIGINT)
         _, words = driver.communicate(timeout=30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +19,7 @@ from headgate.bench.rows import keyed_rows
 from headgate.connectors.for_each_batch_sink import BatchInfo
 from headgate.errors import HeadgateError
 from headgate.exchange.pending import PENDING_BUDGET
+from headgate.runtime.forks import PROCESS_NAME
 
 PARALLELISM = 2
 SINK_BYTES_PER_S = 1_000_000
@@ -107,7 +109,7 @@ def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
         while (now := time.monotonic()) < end:
             if job.status() not in ("CREATED", "RUNNING"):
                 job.wait(0)
-            sizes = [_resident(child) for child in driver.children()]
+            sizes = [_resident(process) for process in taskmanagers(driver)]
             if len(sizes) >= PARALLELISM:
                 memory.workers.append(max(sizes))
                 memory.driver.append(_resident(driver))
@@ -116,6 +118,16 @@ def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
     finally:
         job.cancel()
     return memory
+
+
+def taskmanagers(driver: psutil.Process) -> list[psutil.Process]:
+    """The processes of its TaskManagers, which the one that forks them gives a name."""
+    found = []
+    for process in driver.children(recursive=True):
+        with suppress(psutil.Error):
+            if process.name().startswith(PROCESS_NAME):
+                found.append(process)
+    return found
 
 
 def _resident(process: psutil.Process) -> int:

@@ -1,10 +1,9 @@
-"""Main module of a TaskManager process: reads its plan from standard input, runs, and ends with its parent."""
+"""What a TaskManager process does: it reads its plan from standard input, runs, and ends with its driver."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import traceback
 
@@ -12,17 +11,16 @@ from headgate.errors import HeadgateError
 from headgate.runtime import taskmanager_process
 from headgate.runtime.cores import own_cores
 
+_LENGTH = 8
 
-def main() -> int:
+
+def main(index: int, count: int, host: str) -> int:
     """Exit code 0 when the driver knows how it ended, 3 when it could not be told, 1 for a bug of ours."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # who sends it to us means us; the driver then says what we died of
-    index, count, host = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    pipe = sys.stdin.buffer
-    size = int.from_bytes(pipe.read(8), "big")
-    payload = pipe.read(size)
-    if len(payload) < size:
+    payload = read(0)
+    if payload is None:
         return 3
-    threading.Thread(target=_end_with_parent, args=(pipe.fileno(),), name="headgate-parent-watch", daemon=True).start()
+    threading.Thread(target=_end_with_driver, args=(0,), name="headgate-parent-watch", daemon=True).start()
     try:
         with own_cores(index, count):
             taskmanager_process.run(payload, index, host)
@@ -34,15 +32,29 @@ def main() -> int:
     return 0
 
 
-def _end_with_parent(descriptor: int) -> None:
-    """The parent holds the other end of the pipe for as long as it lives."""
-    while os.read(descriptor, 1):
+def framed(data: bytes) -> bytes:
+    """As `read` takes it."""
+    return len(data).to_bytes(_LENGTH, "big") + data
+
+
+def read(pipe: int) -> bytes | None:
+    """What was framed; None if the pipe ends before."""
+    if (length := _exactly(pipe, _LENGTH)) is None:
+        return None
+    return _exactly(pipe, int.from_bytes(length, "big"))
+
+
+def _exactly(pipe: int, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        if not (part := os.read(pipe, min(size - len(data), 1 << 20))):
+            return None
+        data += part
+    return bytes(data)
+
+
+def _end_with_driver(pipe: int) -> None:
+    """The driver holds the other end of the pipe for as long as it lives."""
+    while os.read(pipe, 1):
         pass
     os._exit(3)
-
-
-if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # the watch on the pipe never returns, and interpreter shutdown would wait for nothing else

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import suppress
 
 from headgate.config import Config
 from headgate.errors import ConfigError, HeadgateError, TaskManagerLost
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
+from headgate.runtime.forks import Fork
 from headgate.runtime.taskmanager import TaskManager
 
 _LOOPBACK = "127.0.0.1"
@@ -25,7 +22,8 @@ class LocalDeployment:
 
     With `processes=False` functions and what they close over are the user's own objects, and what they print simply
     appears. With True they are copies, in processes that need no `__main__` guard, and what they print appears here as
-    `operator[subtask] | line`. All sockets are on loopback.
+    `operator[subtask] | line`. These are forks of a process that has nothing of yours but has its imports done; it
+    stays, idle, for up to a minute after a job. All sockets are on loopback.
     """
 
     def __init__(self, taskmanagers: int = 1, processes: bool = False) -> None:
@@ -78,13 +76,13 @@ class _Threads:
 
 
 class _Processes:
-    """TaskManagers as child processes. The plan goes down a pipe, which also ends a child whose parent is gone."""
+    """TaskManagers as processes. The plan goes down a pipe, which also ends a process whose driver is gone."""
 
     can_kill = True
 
     def __init__(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> None:
         payload = spec.pickled()
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._forks: list[Fork] = []
         self._watchers: list[threading.Thread] = []
         try:
             for index in range(count):
@@ -93,38 +91,25 @@ class _Processes:
             self.cancel()
             self.join(_KILL_TIMEOUT)
             if isinstance(error, OSError):
-                raise TaskManagerLost(f"cannot start TaskManager {len(self._children)}'s process: {error}") from error
+                raise TaskManagerLost(f"cannot start TaskManager {len(self._forks)}'s process: {error}") from error
             raise
 
     def _start(self, payload: bytes, index: int, count: int, on_exit: OnExit) -> None:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "headgate.runtime.child", str(index), str(count), _LOOPBACK],
-            stdin=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            process_group=0,  # Ctrl-C is the driver's to handle
-        )
-        self._children.append(child)
+        fork = Fork(payload, index, count, _LOOPBACK)
+        self._forks.append(fork)
         watcher = threading.Thread(
-            target=self._watch, args=(child, payload, index, on_exit), name=f"headgate-child-{index}", daemon=True
+            target=self._watch, args=(fork, index, on_exit), name=f"headgate-child-{index}", daemon=True
         )
         watcher.start()
         self._watchers.append(watcher)
 
     @staticmethod
-    def _watch(child: subprocess.Popen[bytes], payload: bytes, index: int, on_exit: OnExit) -> None:
-        assert child.stdin is not None
-        with suppress(OSError):  # it may die at once; its exit code says more
-            child.stdin.write(len(payload).to_bytes(8, "big") + payload)
-            child.stdin.flush()
-        code = child.wait()
-        with suppress(OSError):  # what was not written is still in the buffer
-            child.stdin.close()
-        on_exit(index, _exit_reason(code, child.pid))
+    def _watch(fork: Fork, index: int, on_exit: OnExit) -> None:
+        on_exit(index, _exit_reason(fork.wait()))
 
     def cancel(self) -> None:
-        for child in self._children:
-            if child.poll() is None:
-                child.kill()
+        for fork in self._forks:
+            fork.kill()
 
     def join(self, timeout: float) -> bool:
         return _join(self._watchers, timeout)
@@ -138,9 +123,14 @@ def _join(threads: list[threading.Thread], timeout: float) -> bool:
     return not any(thread.is_alive() for thread in threads)
 
 
-def _exit_reason(code: int, pid: int) -> str:
+def _exit_reason(ended: tuple[int, int] | None) -> str:
+    if ended is None:
+        return "the process that starts TaskManagers was killed"
+    process, code = ended
+    if not process:
+        return "the system can start no more processes"
     if code == 0:
         return ""
     if code < 0:
-        return f"process {pid} was killed by {signal.Signals(-code).name}"
-    return f"process {pid} ended with exit code {code}"
+        return f"process {process} was killed by {signal.Signals(-code).name}"
+    return f"process {process} ended with exit code {code}"

@@ -1,0 +1,168 @@
+"""A process that forks TaskManagers: what they import takes a second of each, and takes it once here.
+
+It is started by `forks`, whose requests come on the socket that is its standard input; each brings four descriptors:
+the child's standard input, output and error, and a pipe that is told how the child ended. It has one thread and runs
+nothing of the user's, so a fork finds everything at rest. It ends with its driver, or when nobody has wanted anything
+for a while.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+import warnings
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.runtime import child
+from headgate.runtime.forks import ENDED, PROCESS_NAME
+
+#: Seconds without a child and without a request.
+_IDLE: Final = 60.0
+_LARGEST_REQUEST: Final = 4096
+_DESCRIPTORS: Final = 4
+_ALL_DESCRIPTORS: Final = 1 << 16
+
+
+class _Server:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        #: By the driver's number for it: process, and the pipe for its end.
+        self._children: dict[int, tuple[int, int]] = {}
+        self._woken, wake = os.pipe()
+        for descriptor in (self._woken, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def run(self) -> None:
+        while True:
+            control = self._control.fileno()
+            readable, _, _ = select.select([control, self._woken], [], [], None if self._children else _IDLE)
+            if not readable and self._is_over():
+                return
+            if self._woken in readable:
+                os.read(self._woken, _LARGEST_REQUEST)
+                self._reap()
+            if control in readable and not self._serve():
+                return
+
+    def _is_over(self) -> bool:
+        """Take no more requests, unless one came just now."""
+        self._control.shutdown(socket.SHUT_RD)
+        self._control.setblocking(False)
+        with suppress(BlockingIOError):
+            while self._serve():
+                pass
+        self._control.setblocking(True)
+        return not self._children
+
+    def _serve(self) -> bool:
+        """One request; False when there will be no more."""
+        data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST_REQUEST, _DESCRIPTORS)
+        if not data:
+            return False
+        request: dict[str, Any] = json.loads(data)
+        if "kill" in request:
+            if request["kill"] in self._children:
+                os.kill(self._children[request["kill"]][0], signal.SIGKILL)
+            return True
+        *streams, status = descriptors
+        process = _fork()
+        if process == 0:
+            _become(streams, request["index"], request["count"], request["host"])
+        for descriptor in streams:
+            os.close(descriptor)
+        self._children[request["start"]] = process, status
+        if process < 0:
+            self._tell_end(request["start"], 0)
+        return True
+
+    def _reap(self) -> None:
+        for number, (process, _) in list(self._children.items()):
+            found, status = os.waitpid(process, os.WNOHANG)
+            if found:
+                self._tell_end(number, os.waitstatus_to_exitcode(status))
+
+    def _tell_end(self, number: int, code: int) -> None:
+        process, status = self._children.pop(number)
+        with suppress(OSError):  # the driver may have gone
+            os.write(status, ENDED.pack(max(process, 0), code))
+        os.close(status)
+
+
+def _fork() -> int:
+    """The child's process, 0 in the child, -1 if there can be no more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of OpenBLAS and jemalloc, which expect forks
+        try:
+            return os.fork()
+        except OSError:
+            return -1
+
+
+def _become(streams: list[int], index: int, count: int, host: str) -> None:
+    """In the child, which never returns: the frames above hold the server's sockets, and are not unwound."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)  # Ctrl-C is the driver's to handle
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
+        os.closerange(3, _ALL_DESCRIPTORS)
+        if (surroundings := child.read(0)) is not None:
+            _take_on(json.loads(surroundings))
+            _name(f"{PROCESS_NAME}{index}")
+            code = child.main(index, count, host)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _take_on(surroundings: dict[str, Any]) -> None:
+    """Be what a process that the driver starts now would be: see `forks.surroundings`."""
+    os.environ.clear()
+    os.environ.update(surroundings["environ"])
+    time.tzset()
+    sys.path[:] = surroundings["path"]
+    os.chdir(surroundings["folder"])
+    if surroundings["cores"]:
+        os.sched_setaffinity(0, surroundings["cores"])
+    random.seed()
+    np.random.seed()  # or all would draw the same
+
+
+def _name(name: str) -> None:
+    """For `ps` and `top`; it is Linux's to offer."""
+    with suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write(name)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=0)
+    importlib.import_module("headgate")  # all that pipelines are made of
+    pa.array(np.zeros(1))  # pyarrow imports pandas then
+    gc.collect()
+    gc.freeze()  # what is here already is left in memory that all share
+    _Server(control).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The driver's side of the process that forks TaskManagers, see `fork_server`: one for the life of this process, or
+until it has had nothing to do for a minute."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from headgate.runtime.child import framed
+
+#: How a child ended: its process, and its exit code, negative for a signal; the process is 0 if none could be made.
+ENDED: Final = struct.Struct("<qi")
+#: What `ps` calls a TaskManager's process, before its index.
+PROCESS_NAME: Final = "headgate-tm-"
+#: How long the server is waited for at the end of this process.
+_END_TIMEOUT: Final = 2.0
+
+
+class Fork:
+    """One TaskManager process. Raises OSError where it cannot be started."""
+
+    def __init__(self, payload: bytes, index: int, count: int, host: str) -> None:
+        self._payload = payload
+        self._number = next(_numbers)
+        read, self._stdin = os.pipe()
+        self._status, told = os.pipe()
+        streams = [read, _stream(1), _stream(2), told]
+        try:
+            server.send({"start": self._number, "index": index, "count": count, "host": host}, streams)
+        except BaseException:
+            os.close(self._stdin)
+            os.close(self._status)
+            raise
+        finally:
+            for descriptor in streams:
+                os.close(descriptor)
+
+    def wait(self) -> tuple[int, int] | None:
+        """Give it what it is to run, and wait until it has ended: its process and exit code as in `ENDED`. None if
+        that is not known, since the server is gone; the child then ends too."""
+        with suppress(OSError):  # it may die at once; its exit code says more
+            _write(self._stdin, framed(json.dumps(surroundings()).encode()) + framed(self._payload))
+        told = b""
+        while len(told) < ENDED.size and (part := os.read(self._status, ENDED.size - len(told))):
+            told += part
+        os.close(self._status)
+        os.close(self._stdin)
+        return ENDED.unpack(told) if len(told) == ENDED.size else None
+
+    def kill(self) -> None:
+        """Harmless when it has ended."""
+        with suppress(OSError):
+            server.send({"kill": self._number}, [])
+
+
+def surroundings() -> dict[str, Any]:
+    """What a child has of this process as it is now."""
+    path = [folder or os.curdir for folder in sys.path]
+    return {
+        "environ": {**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        "path": path,
+        "folder": os.getcwd(),
+        "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+    }
+
+
+class _Server:
+    """Any thread may ask. A process that was forked from this one has a server of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def send(self, request: dict[str, Any], descriptors: Sequence[int]) -> None:
+        with self._lock:
+            if self._control is not None and self._owner == os.getpid():
+                with suppress(ConnectionError):  # it had been idle for long, or was killed
+                    self._send(self._control, request, descriptors)
+                    return
+            self._start()
+            assert self._control is not None
+            self._send(self._control, request, descriptors)
+
+    @staticmethod
+    def _send(control: socket.socket, request: dict[str, Any], descriptors: Sequence[int]) -> None:
+        socket.send_fds(control, [json.dumps(request).encode()], descriptors)
+
+    def _start(self) -> None:
+        self.close()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        output, errors = _stream(1), _stream(2)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "headgate.runtime.fork_server"],
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=errors,
+                env=surroundings()["environ"],
+                process_group=0,  # Ctrl-C is the driver's to handle
+            )
+        finally:
+            theirs.close()
+            os.close(output)
+            os.close(errors)
+        self._owner = os.getpid()
+
+    def close(self) -> None:
+        """Have it end."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None and self._owner == os.getpid():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_TIMEOUT)
+            self._process = None
+
+
+_numbers = itertools.count(1)
+server = _Server()
+atexit.register(server.close)
+
+
+def _stream(number: int) -> int:
+    """This process's output as it is now; what it has closed goes nowhere."""
+    try:
+        return os.dup(number)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _write(pipe: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(pipe, rest) :]
