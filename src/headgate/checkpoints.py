@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="headgate checkpoints", description="Look at the checkpoints of jobs.")
+    parser = argparse.ArgumentParser(prog="headgate checkpoints", description="Look at checkpoints and savepoints.")
     what = "list: all there are; show: what is in one, the newest; verify: read all files, compare their checksums"
     parser.add_argument("command", choices=list(_COMMANDS), help=what)
     uri = "a checkpoint's folder, that of a job, or that which all jobs write to: a path or a URI"
@@ -70,10 +70,12 @@ def _list(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
         else:
             tasks = sum(len(vertex.tasks) for vertex in metadata.vertices)
             numbers = f"{metadata.duration:.3g}", f"{metadata.size:,}", str(tasks)
-            table.add_row(str(metadata.id), metadata.job, _time(metadata.timestamp), *numbers, state)
+            shown = "savepoint" if metadata.kind == "savepoint" else state
+            table.add_row(str(metadata.id), metadata.job, _time(metadata.timestamp), *numbers, shown)
             report.append(
                 {"uri": folder, "id": metadata.id, "job": metadata.job, "timestamp": metadata.timestamp,
-                 "duration": metadata.duration, "size": metadata.size, "tasks": tasks, "state": state}
+                 "duration": metadata.duration, "size": metadata.size, "tasks": tasks, "state": state,
+                 "kind": metadata.kind}
             )  # fmt: skip
     console.print(table)
     for broken in (each["state"] for each in report if each["state"].startswith("broken")):
@@ -94,7 +96,7 @@ def _load(folder: str) -> tuple[CheckpointMetadata | None, str]:
 def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
     folder = next((each for each in folders if is_there(f"{each}/{METADATA_FILE}")), folders[0])
     metadata = load_checkpoint(folder)
-    console.print(f"checkpoint {metadata.id} of job {metadata.job!r}, attempt {metadata.attempt}: {folder}")
+    console.print(f"{metadata.kind} {metadata.id} of job {metadata.job!r}, attempt {metadata.attempt}: {folder}")
     took = f"{metadata.duration:.3g} s"
     console.print(f"taken {_time(metadata.timestamp)} UTC, took {took}, {_bytes(metadata.size)}", highlight=False)
     tasks = _table("task", "of", "key groups", "state")

@@ -25,6 +25,7 @@ LAST_LINES = {
     "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",
     "python_function.py": " F",
     "restart.py": "10000 rows, 10000 counted, total 49995000",
+    "savepoint.py": "10000 rows, 10000 counted, total 49995000",
     "side_output.py": "refused: [{'item': 'milk', 'why': '-1 pieces'}]",
     "tasks_and_processes.py": "through sockets: True",
     "union_of_streams.py": "5 rows read, 2 written",

@@ -42,7 +42,7 @@ def test_an_event_comes_back(event: Event) -> None:
 
 def test_the_bytes_are_those_documented() -> None:
     barrier = CheckpointBarrier(1, 2, Alignment.TIMEOUT, 3)
-    body = "0000000000000001" + "0000000000000002" + "01" + "0000000000000003"
+    body = "0000000000000001" + "0000000000000002" + "00" + "01" + "0000000000000003"
     assert encode_event(barrier).hex() == "00000001" + body
     assert encode_event(Announcement(4, barrier)).hex() == "00000006" + "00000004" + "00000001" + body
     assert encode_event(CancelMarker(5)).hex() == "00000004" + "0000000000000005"

@@ -2,7 +2,7 @@
 channels with aligned barriers and ends; messages that are late, doubled or of an old attempt.
 
 Rows are numbered. Each complete checkpoint must be a cut: what is committed and what its workers hold is what its
-readers had read, no row twice.
+readers had read, no row twice. Savepoints are asked for at any time; each is taken at once, or next.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from headgate.runtime.checkpoint_coordinator import (
     CheckpointOptions,
     Complete,
     Fail,
+    Request,
     State,
     Task,
     Trigger,
@@ -140,6 +141,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.committed: list[Row] = []
         self.restored: dict[Task, Any] = {}
         self.stale: list[Step] = []
+        self.asked: deque[Request] = deque()
+        self.request: Request | None = None
         self.triggered: set[Task] = set()
         self.restart()
 
@@ -158,9 +161,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.failures = 0
         self.stopped = False
         self.build()
-        self.carry_out(self.coordinator.start(self.attempt, self.now), counts=False)
+        actions = self.coordinator.start(self.attempt, self.now)
+        self.carry_out([each for each in actions if isinstance(each, Abort)], counts=False)
         assert self.under_way is None, "under way through a restart"
         self.triggered_at, self.ended_at = self.now, -math.inf
+        self.carry_out([each for each in actions if not isinstance(each, Abort)])
 
     def build(self) -> None:
         vertices = [[SimTask(Task(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)]
@@ -242,6 +247,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert word() == [], "something followed from what an old attempt said"
         self.stale = []
 
+    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not State.OVER)
+    @rule(times=st.integers(1, 2))
+    def ask_for_savepoints(self, times: int) -> None:
+        for _ in range(times):
+            self.asked.append(Request("savepoints"))
+            self.carry_out(self.coordinator.request(self.asked[-1], self.now))
+
     # ---- time and storage
 
     @precondition(lambda self: hasattr(self, "coordinator"))
@@ -274,8 +286,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.under_way, self.failures, self.ended_at = None, 0, self.now
         self.committed += rows_in(complete)
         self.restored = {task: self.state_of(part) for task, part in complete.parts.items()}
+        is_last = all_finished(complete.parts) and not self.asked
         self.carry_out(self.coordinator.stored(complete.checkpoint, self.now))
-        assert (self.coordinator.state is State.OVER) == all_finished(complete.parts), "over, or not"
+        assert (self.coordinator.state is State.OVER) == is_last, "over, or not"
 
     def state_of(self, part: Any) -> Any:
         return part.positions.get("src") if isinstance(part, Finished) else self.files[part.path]
@@ -286,30 +299,33 @@ class CoordinatorMachine(RuleBasedStateMachine):
         for action in actions:
             assert not self.stopped, "something happened after the failure"
             match action:
-                case Trigger(checkpoint, tasks):
-                    self.on_begun(checkpoint)
+                case Trigger(checkpoint, tasks, request):
+                    self.on_begun(checkpoint, request)
                     for task in tasks:
                         assert not self.tasks[task].has_said_so, "triggered after its end"
                         assert task not in self.triggered, "triggered twice"
                         self.triggered.add(task)
                         self.tasks[task].injected.append(checkpoint)
                 case Complete():
-                    self.on_begun(action.checkpoint)
+                    self.on_begun(action.checkpoint, action.request)
                     self.on_complete(action)
-                case Abort(checkpoint):
-                    assert checkpoint == self.under_way, "another one was aborted"
+                case Abort(checkpoint, _, request):
+                    assert (checkpoint, request) == (self.under_way, self.request), "another one was aborted"
                     self.under_way, self.ended_at = None, self.now
-                    self.failures += counts
+                    self.failures += counts and request is None
                 case Fail():
                     assert self.failures > self.options.tolerable_failures, "failed too early"
                     self.stopped = True
         assert self.stopped or self.failures <= self.options.tolerable_failures, "failures without an end"
 
-    def on_begun(self, checkpoint: int) -> None:
+    def on_begun(self, checkpoint: int, request: Request | None) -> None:
         if checkpoint == self.under_way:
+            assert request is self.request, "a savepoint became another, or none"
             return
         assert self.under_way is None and checkpoint > self.last, "one at a time, each newer than the last"
-        if not all(task.has_said_so for task in self.tasks.values()):
+        self.request = self.asked.popleft() if self.asked else None
+        assert request is self.request, "not the savepoint that was asked for first"
+        if self.request is None and not all(task.has_said_so for task in self.tasks.values()):
             assert self.now >= self.triggered_at + self.options.interval, "before the interval had passed"
             assert self.now >= self.ended_at + self.options.min_pause, "without a pause"
         self.under_way = self.last = checkpoint
@@ -330,6 +346,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             return
         self.coordinator.validate()
         assert (self.coordinator.state is State.STORING) == (self.complete is not None)
+        assert self.coordinator.state is not State.WAITING or not self.asked, "a savepoint waits for nothing"
         assert (self.coordinator.state is State.COLLECTING) == (self.under_way is not None and self.complete is None)
         assert len(self.coordinator.history) <= 10
         for where, task in self.tasks.items():
@@ -353,6 +370,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             else:
                 break
         assert self.coordinator.state is State.OVER, "stuck: the last checkpoint never completes"
+        assert not self.asked, "over before a savepoint"
         read = [(task.task.subtask, at) for task in self.tasks.values() for at in range(task.position)]
         assert sorted(self.committed) == sorted(read), "lost or doubled"
 

@@ -49,7 +49,7 @@ BUGS = [
     bug("who ended in the old attempt has ended", "start", "self._ended = {}", "pass"),
     bug("a checkpoint completes without one part", "_advance", "< len(self._producers)", "< len(self._producers) - 1"),
     bug("there is no last checkpoint", "_advance", "if self.state is State.WAITING and", "if False and"),
-    bug("the last checkpoint is not the last", "stored", "if all_finished(self._parts):", "if False:"),
+    bug("the last checkpoint is not the last", "stored", "if all_finished(self._parts) and", "if False and"),
     bug("a checkpoint takes as long as it likes", "on_time",
         "(deadline := self.deadline) is None or now < deadline",
         "self.state is not State.WAITING or now < self.deadline"),
@@ -58,6 +58,17 @@ BUGS = [
     bug("failures are counted for ever", "stored", "self._failures = 0", "pass"),
     bug("any number of failures is tolerated", "_fail", "if self._failures <= self._options.tolerable_failures:",
         "if True:"),
+    bug("a savepoint that failed is a failure of the job", "_fail", "abort.request is None", "True"),
+    bug("a savepoint waits for the time of a checkpoint", "_advance", "self._requests or all(", "all("),
+    bug("a savepoint that is asked for late is not taken", "stored", "and not self._requests", ""),
+    bug("a savepoint is taken again and again", "_trigger", "self._requests.popleft()", "self._requests[0]"),
+    bug("who asks last is served first", "_trigger", "self._requests.popleft()", "self._requests.pop()"),
+    bug("nobody hears of a savepoint that a restart ends", "interrupted", "if self.state is State.COLLECTING",
+        "if False"),
+    bug("a restart forgets what was asked for", "start", "self._ended = {}",
+        "self._ended = {}; self._requests.clear()"),
+    bug("a barrier that begins later is of no savepoint", "_roots_below", "tuple(roots), self._request",
+        "tuple(roots)"),
 ]  # fmt: skip
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate.cli import main
-from headgate.state.checkpoint_storage import CheckpointStorage
+from headgate.state.checkpoint_storage import CheckpointStorage, SavepointStorage
 from headgate.state.snapshot import Snapshot, encode
 from tests.state.checkpoints import make_checkpoint
 
@@ -34,7 +35,7 @@ def test_list(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tm
     assert code == 0 and [each["state"] for each in report] == ["not complete", "complete", "complete"]
     assert report[1] == {
         "uri": storage.folder_of(2), "id": 2, "job": "delays", "timestamp": 1700000000.5, "duration": 0.25, "size": 6,
-        "tasks": 2, "state": "complete",
+        "tasks": 2, "state": "complete", "kind": "checkpoint",
     }  # fmt: skip
     Path(storage.folder_of(2), "_metadata").write_text("{")
     assert main(["checkpoints", "list", storage.folder]) == 0
@@ -69,6 +70,27 @@ def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], 
     Path(storage.folder_of(2), "_metadata").write_text("{")
     assert main(["checkpoints", "verify", storage.folder_of(2)]) == 1
     assert "chk-2/_metadata: is torn" in capsys.readouterr().out
+
+
+def test_a_savepoint(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It stays when others go, and is named among the checkpoints of its job."""
+    savepoint = SavepointStorage.below(tmp_path / "checkpoints", "delays", 4, "ab12")
+    made = replace(make_checkpoint(savepoint, 4, encode({})), kind="savepoint")
+    Path(savepoint.folder, "_metadata").unlink()
+    savepoint.complete(made)
+    storage.complete(replace(made, folder=savepoint.folder))
+    _, report = run(capsys, "list", storage.folder)
+    assert [(each["uri"].rpartition("/")[2], each.get("kind")) for each in report] == [
+        ("sp-4-ab12", "savepoint"), ("chk-4", "savepoint"), ("chk-3", None), ("chk-2", "checkpoint"),
+        ("chk-1", "checkpoint"),
+    ]  # fmt: skip
+    assert main(["checkpoints", "show", savepoint.folder]) == 0
+    assert "savepoint 4 of job 'delays'" in capsys.readouterr().out
+    make_checkpoint(storage, 5)
+    storage.retain(keep=1)
+    assert sorted(path.name for path in Path(storage.folder).iterdir()) == ["chk-5", "sp-4-ab12"]
+    assert storage.next_id() == 6 and savepoint.load(4) == made
+    assert run(capsys, "verify", savepoint.folder)[0] == 0
 
 
 def test_where_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from headgate.errors import ExchangeError
 
 _TAG: Final = struct.Struct(">i")
-_BARRIER: Final = struct.Struct(">iqqBq")  # tag, id, timestamp, alignment, timeout
+_BARRIER: Final = struct.Struct(">iqqBBq")  # tag, id, timestamp, is_probe, alignment, timeout
 _CANCEL: Final = struct.Struct(">iq")  # tag, id
 _ANNOUNCEMENT: Final = struct.Struct(">iI")  # tag, sequence; the announced event follows
 _END_OF_DATA: Final = struct.Struct(">iB")  # tag, drain
@@ -37,12 +37,14 @@ class Alignment(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier(Event):
     """Divides what belongs to checkpoint `id` from what does not. `timestamp` is when it was injected, microseconds
-    since the epoch; `timeout` (microseconds from then on) counts for Alignment.TIMEOUT alone."""
+    since the epoch; `timeout` (microseconds from then on) counts for Alignment.TIMEOUT alone. Of a probe nobody keeps
+    anything: it is sent to see how it comes through."""
 
     id: int
     timestamp: int
     alignment: Alignment = Alignment.ALIGNED
     timeout: int = 0
+    is_probe: bool = False
 
     @property
     def is_priority(self) -> bool:
@@ -103,8 +105,8 @@ def encode_event(event: Event) -> bytes:
     match event:
         case EndOfPartition():
             return _TAG.pack(0)
-        case CheckpointBarrier(id, timestamp, alignment, timeout):
-            return _BARRIER.pack(1, id, timestamp, alignment, timeout)
+        case CheckpointBarrier(id, timestamp, alignment, timeout, is_probe):
+            return _BARRIER.pack(1, id, timestamp, is_probe, alignment, timeout)
         case CancelMarker(id):
             return _CANCEL.pack(4, id)
         case Announcement(sequence, barrier):
@@ -146,7 +148,7 @@ def _decode(body: bytes | memoryview) -> Event | None:
 
 
 def _barrier(body: bytes | memoryview) -> CheckpointBarrier | None:
-    tag, id, timestamp, alignment, timeout = _BARRIER.unpack(body)
-    if tag != 1 or id <= 0 or timeout < 0:
+    tag, id, timestamp, is_probe, alignment, timeout = _BARRIER.unpack(body)
+    if tag != 1 or id <= 0 or timeout < 0 or is_probe > 1:
         return None
-    return CheckpointBarrier(id, timestamp, Alignment(alignment), timeout)
+    return CheckpointBarrier(id, timestamp, Alignment(alignment), timeout, bool(is_probe))

@@ -199,7 +199,8 @@ class TaskBarriers:
         if not barrier.is_priority:
             for writer in self._writers:  # first, so that those behind need not wait for the copying
                 writer.write_barrier(barrier)
-            self.capture(barrier.id)
+            if not barrier.is_probe:
+                self.capture(barrier.id)
             timeout = self._timeout_of(barrier)
             self._output_timeout = (timeout, barrier.id) if timeout is not None else None
             return

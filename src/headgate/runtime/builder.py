@@ -91,7 +91,7 @@ class Surroundings:
     checkpoint: int
     #: The checkpoint that the job goes on from.
     restore: CheckpointMetadata | None
-    #: Takes what a task, by its name, vertex and subtask, has captured; None without checkpoints.
+    #: Takes what a task, by its name, vertex and subtask, has captured; None in batch mode, which knows no checkpoints.
     upload: Callable[[str, int, int, Captured], None] | None
 
 

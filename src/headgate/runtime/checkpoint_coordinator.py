@@ -19,6 +19,10 @@ late for it, is committed with the next one that completes. So each task must sa
 that it did, by `acknowledged` or `declined`, in the order of checkpoints. What it has pending at its end comes after
 its last part, and is committed with the first checkpoint in which it is finished.
 
+**On request.** A savepoint is a checkpoint that somebody asked for. It begins at once, or when that under way is over;
+one that cannot be had is no failure of the job's. Those that are asked for before the job is over are taken before it
+is. One that is under way when the job restarts has failed; others wait for the job to run again.
+
 **The end.** When all tasks have ended one more checkpoint completes, in which all are finished; what is still pending
 is committed with it, and the coordinator is over.
 
@@ -36,7 +40,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from headgate.errors import CheckpointError
 from headgate.plan.execution import ExecutionPlan
-from headgate.state.checkpoint_metadata import Finished, StateFile, TaskState
+from headgate.state.checkpoint_metadata import Finished, Kind, StateFile, TaskState
 
 #: How many checkpoints the history has.
 HISTORY: Final = 10
@@ -54,13 +58,21 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """Seconds: from one trigger to the next, between two checkpoints at the least, and until one is given up. More
-    failures in a row than `tolerable_failures` fail the job."""
+    """Seconds: from one trigger to the next (infinite: there are none but those that are asked for), between two
+    checkpoints at the least, and until one is given up. More failures in a row than `tolerable_failures` fail the
+    job."""
 
     interval: float
     min_pause: float = 0.0
     timeout: float = 600.0
     tolerable_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """A savepoint that somebody asked for: its folder is to be in `uri`."""
+
+    uri: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,7 @@ class Trigger:
 
     checkpoint: int
     tasks: tuple[Task, ...]
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,7 @@ class Complete:
     duration: float
     parts: Mapping[Task, TaskState]
     pending: Mapping[str, Sequence[Any]]
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,7 @@ class Abort:
 
     checkpoint: int
     reason: str
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,7 @@ class CheckpointRecord:
     duration: float = 0.0
     size: int = 0
     failure: str | None = None
+    kind: Kind = "checkpoint"
     parts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -139,6 +155,9 @@ class CheckpointCoordinator:
         self._last = first_id - 1
         self._next_trigger = math.inf
         self._failures = 0
+        #: Asked for and not begun; and that which is under way, or was the last.
+        self._requests: deque[Request] = deque()
+        self._request: Request | None = None
         self._record = CheckpointRecord(self._last, 0.0)
         self._parts: dict[Task, TaskState] = {}
         #: Tasks that the barrier of the checkpoint under way comes to from a producer that has ended since.
@@ -160,9 +179,7 @@ class CheckpointCoordinator:
 
     def start(self, attempt: int, now: float) -> list[Action]:
         """All tasks run, again if the attempt is not the first; then what the last one left is forgotten."""
-        actions: list[Action] = []
-        if self.state is State.COLLECTING:
-            actions = [self._give_up("the job restarts", now)]
+        actions = self.interrupted("the job restarts", now)
         self._attempt = attempt
         self.state = State.WAITING
         self._next_trigger = now + self._options.interval
@@ -171,14 +188,25 @@ class CheckpointCoordinator:
         self._told = dict.fromkeys(self._producers, 0)
         self._ended = {}
         self._pending = {}
+        return [*actions, *self._advance(now)]
+
+    def interrupted(self, reason: str, now: float) -> list[Action]:
+        """The job has failed, or ended: what is under way comes to nothing."""
+        actions: list[Action] = [self._give_up(reason, now)] if self.state is State.COLLECTING else []
+        self.state = State.STOPPED
         return actions
+
+    def request(self, request: Request, now: float) -> list[Action]:
+        """Somebody wants a savepoint. What becomes of it is said with the actions, unless the job ends before."""
+        self._requests.append(request)
+        return self._advance(now)
 
     @property
     def deadline(self) -> float | None:
         """When `on_time` is to be called, if nothing happens before."""
         if self.state is State.COLLECTING:
             return self._record.triggered_at + self._options.timeout
-        if self.state is State.WAITING and len(self._ended) < len(self._producers):
+        if self.state is State.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
             return self._next_trigger
         return None
 
@@ -204,7 +232,7 @@ class CheckpointCoordinator:
         self.completed += 1
         self._failures = 0
         self._close(None, now)
-        if all_finished(self._parts):
+        if all_finished(self._parts) and not self._requests:
             self.state = State.OVER
             return []
         return self._advance(now)
@@ -275,21 +303,22 @@ class CheckpointCoordinator:
             elif not self._live[consumer] and consumer not in self._reached and consumer not in self._ended:
                 roots.append(consumer)
         collecting = self.state is State.COLLECTING
-        return [Trigger(self._last, tuple(roots))] if collecting and roots else []
+        return [Trigger(self._last, tuple(roots), self._request)] if collecting and roots else []
 
     # --- one checkpoint
 
     def _trigger(self, now: float) -> list[Action]:
         self._last += 1
         self.state = State.COLLECTING
-        self._record = CheckpointRecord(self._last, now)
+        self._request = self._requests.popleft() if self._requests else None
+        self._record = CheckpointRecord(self._last, now, kind="checkpoint" if self._request is None else "savepoint")
         self._parts, self._reached = {}, set()
         roots = tuple(task for task, live in self._live.items() if not live and task not in self._ended)
-        return [Trigger(self._last, roots), *self._advance(now)] if roots else self._advance(now)
+        return [Trigger(self._last, roots, self._request), *self._advance(now)] if roots else self._advance(now)
 
     def _advance(self, now: float) -> list[Action]:
         """What follows when something was heard of a task."""
-        if self.state is State.WAITING and all(self._is_heard(task) for task in self._producers):
+        if self.state is State.WAITING and (self._requests or all(map(self._is_heard, self._producers))):
             return self._trigger(now)
         if self.state is not State.COLLECTING:
             return []
@@ -303,7 +332,7 @@ class CheckpointCoordinator:
         for key in self._covered():
             for node, what in self._pending[key].items():
                 pending.setdefault(node, []).append(what)
-        return [Complete(self._last, now - self._record.triggered_at, dict(self._parts), pending)]
+        return [Complete(self._last, now - self._record.triggered_at, dict(self._parts), pending, self._request)]
 
     def _is_heard(self, task: Task) -> bool:
         """It has ended, and told of all checkpoints that it took part in."""
@@ -318,7 +347,7 @@ class CheckpointCoordinator:
         """The checkpoint under way failed."""
         checkpoint = self._last
         abort = self._give_up(reason, now)
-        self._failures += 1
+        self._failures += abort.request is None
         if self._failures <= self._options.tolerable_failures:
             return [abort, *self._advance(now)]
         self.state = State.STOPPED
@@ -329,7 +358,7 @@ class CheckpointCoordinator:
     def _give_up(self, reason: str, now: float) -> Abort:
         self.failed += 1
         self._close(reason, now)
-        return Abort(self._last, reason)
+        return Abort(self._last, reason, self._request)
 
     def _close(self, failure: str | None, now: float) -> None:
         self.state = State.WAITING

@@ -1,18 +1,24 @@
 """A job's checkpoints on the driver: what its coordinator decides is done here, with the storage, the sinks and the
 TaskManagers.
 
-Without `checkpoint_dir` there is one commit, at the end of the job. All of it is on the job's thread.
+Without `checkpoint_dir` there are savepoints alone, and one commit at the end of the job. All of it is on the job's
+thread, but for `ask`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Final
 
 from headgate.config import Config
 from headgate.errors import CheckpointError
+from headgate.filesystems import absolute
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.node_keys import check_fits, describe, node_key, vertex_key
 from headgate.records.events import Alignment
@@ -25,13 +31,20 @@ from headgate.runtime.checkpoint_coordinator import (
     CheckpointRecord,
     Complete,
     Fail,
+    Request,
     State,
     Task,
     Trigger,
 )
 from headgate.runtime.ends import Ends
+from headgate.runtime.requests import Requests
 from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, StateFile, VertexState
-from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint, verify_checkpoint
+from headgate.state.checkpoint_storage import (
+    CheckpointStorage,
+    SavepointStorage,
+    load_checkpoint,
+    verify_checkpoint,
+)
 from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
@@ -41,11 +54,13 @@ LATEST: Final = "latest"
 
 
 class Checkpoints:
-    """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints."""
+    """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints. `run` is
+    hexadecimal, and the job's alone."""
 
     def __init__(
         self,
         job: str,
+        run: str,
         plan: ExecutionPlan,
         config: Config,
         ends: Ends,
@@ -53,15 +68,16 @@ class Checkpoints:
         resume: str | None,
     ) -> None:
         self._job = job
+        self._run = run
         self._plan = plan
         self._config = config
         self._ends = ends
         self._tell = tell
         self._resume = resume
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
-        self._coordinator: CheckpointCoordinator | None = None
+        self._coordinator: CheckpointCoordinator
+        self._requests = Requests()
         self._attempt = 0
-        self._pending: dict[str, list[Any]] = {}
         #: Keys of nodes that have something in a checkpoint; others may come and go between two programs.
         self._kept: set[str] = set()
         self.latest: CheckpointMetadata | None = None
@@ -69,8 +85,9 @@ class Checkpoints:
 
     @property
     def history(self) -> list[CheckpointRecord]:
-        """The last ten."""
-        return [] if self._coordinator is None else list(self._coordinator.history)
+        """The last ten. The end of a job without checkpoints is none."""
+        kept = self._coordinator.history
+        return [record for record in kept if self._storage is not None or record.kind == "savepoint"]
 
     @property
     def _key_groups(self) -> dict[int, int]:
@@ -86,21 +103,38 @@ class Checkpoints:
         if self._resume is not None:
             self.latest = self._found(self._resume)
             check_fits(self.latest, self._plan.job, self._key_groups)
-        if self._storage is None:
-            return
-        for node in (vertex.head for vertex in self._plan.job.vertices):
-            if node.source is not None and not node.source.replayable:
-                log.warning("job %r: %s cannot be read again: what is on its way when the job restarts is lost",
-                            self._job, node.name)  # fmt: skip
-        self._storage.check()
-        self.next_id = self._storage.next_id()
+            self.next_id = self.latest.id + 1
+        if self._storage is not None:
+            self._warn("restarts")
+            self._storage.check()
+            self.next_id = max(self.next_id, self._storage.next_id())
         options = CheckpointOptions(
-            self._config.checkpoint_interval,
+            math.inf if self._storage is None else self._config.checkpoint_interval,
             self._config.checkpoint_min_pause,
             self._config.checkpoint_timeout,
             self._config.tolerable_failed_checkpoints,
         )
-        self._coordinator = CheckpointCoordinator(self._plan, options, self.next_id)
+        self._coordinator = CheckpointCoordinator(self._plan, options, max(1, self.next_id))
+
+    def _warn(self, when: str) -> None:
+        for node in (vertex.head for vertex in self._plan.job.vertices):
+            if node.source is not None and not node.source.replayable:
+                log.warning("job %r: %s cannot be read again: what is on its way when the job %s is lost",
+                            self._job, node.name, when)  # fmt: skip
+
+    def ask(self, uri: str | os.PathLike[str]) -> Future[str]:
+        """Any thread: a savepoint below `uri` is wanted; then `look` is to be called. Raises CheckpointError for a
+        folder that is of no use, and in batch mode."""
+        if self._config.is_batch:
+            raise CheckpointError(
+                "there are no savepoints with execution_mode='batch', where an operator begins when those before it "
+                "have ended"
+            )
+        folder = absolute(uri).rstrip("/")
+        CheckpointStorage(folder, self._job).check()
+        if self._storage is None:
+            self._warn("goes on from the savepoint")
+        return self._requests.ask(folder)
 
     def _found(self, resume: str) -> CheckpointMetadata:
         """The checkpoint to go on from. Raises CheckpointError.
@@ -130,21 +164,30 @@ class Checkpoints:
     def start(self, attempt: int) -> None:
         """All tasks of the attempt run."""
         self._attempt = attempt
-        if self._coordinator is not None:
-            self._do(self._coordinator.start(attempt, time.monotonic()))
+        self._do(self._coordinator.start(attempt, time.monotonic()))
+        self.look()
+
+    def look(self) -> None:
+        """Something may have been asked for."""
+        for request in self._requests.take():
+            self._do(self._coordinator.request(request, time.monotonic()))
+
+    def interrupted(self, error: Exception) -> None:
+        """The attempt has failed."""
+        self._do(self._coordinator.interrupted(f"the job failed: {error}", time.monotonic()))
+
+    def close(self, reason: str) -> None:
+        """The job is over."""
+        self._requests.close(reason)
 
     def restart(self) -> None:
         """The job is to go on from `latest`: what was written since is taken back. Raises the error of a sink."""
-        self._pending = {}
         self._ends.rollback(*self._of_latest())
-        if self._coordinator is not None:
-            self.next_id = self._coordinator.last + 1
+        self.next_id = self._coordinator.last + 1
 
     def finish(self) -> None:
         """All tasks have ended, and all that they wrote has been told. Raises the error of a sink or the storage."""
-        if self._coordinator is None:
-            self._ends.commit(self._pending, 0)
-        elif self._coordinator.state is not State.OVER:
+        if self._coordinator.state is not State.OVER:
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
         self._ends.finish()
 
@@ -159,7 +202,6 @@ class Checkpoints:
 
     def acknowledged(self, message: Message, part: Any) -> None:
         """A task's part is stored; `part` is what it told of its alignment."""
-        assert self._coordinator is not None  # or no task would have one
         file, pending = StateFile(**message["file"]), message["pending"]
         self._kept.update(message["nodes"])
         task, checkpoint = _task(message), int(message["checkpoint"])
@@ -168,60 +210,84 @@ class Checkpoints:
 
     def declined(self, message: Message) -> None:
         """A task's part could not be stored."""
-        assert self._coordinator is not None
         reason, pending = str(message["reason"]), message["pending"]
         task, checkpoint = _task(message), int(message["checkpoint"])
         self._do(self._coordinator.declined(task, self._attempt, checkpoint, reason, pending, time.monotonic()))
 
     def task_finished(self, message: Message) -> None:
         """A task has ended, and all that it sent has been worked on."""
-        pending = message["pending"]
-        if self._coordinator is None:
-            for key, written in pending.items():
-                self._pending.setdefault(key, []).append(written)
-            return
         task, took_part, final = _task(message), int(message["took_part"]), message["final"]
+        pending = message["pending"]
         self._do(self._coordinator.finished(task, self._attempt, took_part, final, pending, time.monotonic()))
 
     # --- by the clock
 
     @property
     def deadline(self) -> float | None:
-        return None if self._coordinator is None else self._coordinator.deadline
+        return self._coordinator.deadline
 
     def on_time(self, now: float) -> None:
-        if self._coordinator is not None:
-            self._do(self._coordinator.on_time(now))
+        self._do(self._coordinator.on_time(now))
 
     # --- what the coordinator decides
 
     def _do(self, actions: Sequence[Action]) -> None:
         """Raises the error that the job cannot go on with."""
-        assert self._coordinator is not None and self._storage is not None
         for action in actions:
             match action:
-                case Trigger(checkpoint, tasks):
+                case Trigger(checkpoint, tasks, request):
                     roots = [[task.vertex, task.subtask] for task in tasks]
-                    self._tell({**barrier_message(checkpoint, Alignment.ALIGNED, 0.0), "roots": roots})
+                    folder = None if request is None else self._savepoint(checkpoint, request).folder
+                    barrier = barrier_message(checkpoint, Alignment.ALIGNED, 0.0)
+                    self._tell({**barrier, "roots": roots, "savepoint": folder})
                 case Complete():
-                    self._do(self._complete(self._coordinator, self._storage, action))
-                case Abort(checkpoint, reason):
-                    log.warning("job %r: checkpoint %d failed: %s", self._job, checkpoint, reason)
+                    self._do(self._complete(action))
+                case Abort():
+                    self._abort(action)
                 case Fail(error):
                     raise error
 
-    def _complete(
-        self, coordinator: CheckpointCoordinator, storage: CheckpointStorage, complete: Complete
-    ) -> list[Action]:
+    def _savepoint(self, checkpoint: int, request: Request) -> SavepointStorage:
+        return SavepointStorage.below(request.uri, self._job, checkpoint, self._run)
+
+    def _complete(self, complete: Complete) -> list[Action]:
+        if self._storage is None and complete.request is None:  # all tasks have ended
+            self._ends.commit(complete.pending, 0 if self.latest is None else complete.checkpoint)
+            return self._coordinator.stored(complete.checkpoint, time.monotonic())
         metadata = self._metadata(complete)
         try:
-            storage.complete(metadata)
+            self._store(metadata, complete.request)
         except CheckpointError as error:
-            return coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
+            return self._coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
         self.latest = metadata
-        self._ends.commit(metadata.pending, metadata.id)
-        storage.retain()
-        return coordinator.stored(complete.checkpoint, time.monotonic())
+        try:
+            self._ends.commit(metadata.pending, metadata.id)
+        finally:  # if that fails, the job goes on from it, and commits again
+            if complete.request is not None:
+                self._requests.done(complete.request, self._savepoint(metadata.id, complete.request).folder)
+        if self._storage is not None:
+            self._storage.retain()
+        return self._coordinator.stored(complete.checkpoint, time.monotonic())
+
+    def _store(self, metadata: CheckpointMetadata, request: Request | None) -> None:
+        """A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come again when
+        the job goes on from its latest."""
+        if request is not None:
+            folder = self._savepoint(metadata.id, request).complete(metadata)
+            metadata = dataclasses.replace(metadata, folder=folder)
+        if self._storage is not None:
+            self._storage.complete(metadata)
+
+    def _abort(self, abort: Abort) -> None:
+        """Of a checkpoint of the job's own, what was written is removed with old ones."""
+        if abort.request is None:
+            log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
+            return
+        try:
+            self._savepoint(abort.checkpoint, abort.request).discard(abort.checkpoint)
+        except CheckpointError as error:
+            log.warning("job %r: of a savepoint that failed something is left: %s", self._job, error)
+        self._requests.failed(abort.request, f"savepoint of job {self._job!r}: {abort.reason}")
 
     def _metadata(self, complete: Complete) -> CheckpointMetadata:
         vertices = tuple(
@@ -241,7 +307,7 @@ class Checkpoints:
         began = time.time() - complete.duration
         return CheckpointMetadata(
             complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
-            complete.pending, prepared,
+            complete.pending, prepared, "checkpoint" if complete.request is None else "savepoint",
         )  # fmt: skip
 
 

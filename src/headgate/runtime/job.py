@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.config import Config
-from headgate.errors import HeadgateError, InsufficientBuffers
+from headgate.errors import CheckpointError, HeadgateError, InsufficientBuffers
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
@@ -73,6 +73,23 @@ class JobHandle:
         if current_operator() is None:
             self._master.ended.wait()
 
+    def savepoint(self, uri: str | os.PathLike[str], timeout: float | None = None) -> str:
+        """Take a savepoint: a checkpoint that is kept until you remove it, in a new folder below `uri`, a path or URI.
+        Returns its URI, once it is complete and what sinks wrote before it is committed; `execute(resume=)` takes it.
+
+        The job goes on, and need not take checkpoints of its own. It begins when a checkpoint under way is over, or
+        when a job that is starting or restarting runs again. Raises CheckpointError when nothing comes of it, which
+        does the job no harm: because it cannot be written, or the job fails meanwhile or has ended. Raises
+        TimeoutError after `timeout` seconds; it may still become complete."""
+        if current_operator() is not None:
+            raise CheckpointError("a function of a job cannot wait for a savepoint; ask for it in the program")
+        try:
+            return self._master.savepoint(uri).result(timeout)
+        except TimeoutError:
+            raise TimeoutError(f"the savepoint of job {self._name!r} is not complete after {timeout} s") from None
+        except HeadgateError as error:
+            raise error.with_traceback(None) from None
+
     def metrics(self) -> dict[str, Any]:
         """Counters of the job as last reported (four times a second while it runs); see `docs/metrics.md`."""
         return self._master.metrics()
@@ -83,7 +100,7 @@ class JobHandle:
         return self._master.restarts
 
     def checkpoints(self) -> list[CheckpointRecord]:
-        """The last ten checkpoints, of this and of earlier attempts, in the order in which they ended."""
+        """The last ten checkpoints and savepoints, of all attempts, in the order in which they ended."""
         return self._master.checkpoints()
 
     def __repr__(self) -> str:

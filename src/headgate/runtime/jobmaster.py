@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from concurrent.futures import Future
 
 from headgate.config import Config, FlowControl
 from headgate.errors import CheckpointError, ConfigError, HeadgateError, JobCancelled
@@ -62,7 +63,7 @@ class JobMaster:
         self._deployment = deployment
         self._ends = Ends(plan.job, run)
         self._late_rows = LateRowWarnings(plan.job)
-        self._checkpoints = Checkpoints(name, plan, config, self._ends, self._tell, resume)
+        self._checkpoints = Checkpoints(name, run.rpartition("-")[2], plan, config, self._ends, self._tell, resume)
         self._restarts = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
         self._injected = itertools.count(1)
@@ -113,14 +114,20 @@ class JobMaster:
         self._cancelled.set()
         self._attempt.end(self._as_cancelled())
 
+    def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
+        """Its URI comes with the answer. Raises CheckpointError for a folder that is of no use."""
+        answer = self._checkpoints.ask(uri)
+        self._attempt.post(self._checkpoints.look)
+        return answer
+
     def _as_cancelled(self) -> JobCancelled:
         return JobCancelled(f"job {self._name!r} was cancelled")
 
     def inject_barrier(self, alignment: Alignment = Alignment.ALIGNED, timeout: float = 0.0) -> int:
         """Have every source send a checkpoint's barrier, from when the job runs on; `timeout` (seconds) is for
         Alignment.TIMEOUT. Returns the checkpoint's number, by which `checkpoint_parts` tells how far it has come.
-        Nothing is stored. Raises ConfigError where the data plane knows no overtaking, and in a job that takes
-        checkpoints of its own."""
+        Nothing is stored; it is not for a job of which savepoints are taken. Raises ConfigError where the data plane
+        knows no overtaking, and in a job that takes checkpoints of its own."""
         if alignment is not Alignment.ALIGNED and self._config.flow_control is not FlowControl.CREDIT:
             raise ConfigError(f"a barrier overtakes only under credit, and flow_control={self._config.flow_control}")
         if self._config.checkpoint_dir is not None:
@@ -191,7 +198,7 @@ class JobMaster:
 
     def _run(self) -> None:
         try:
-            self._attempt.run()
+            self._run_attempt()
             while self._attempt.error is not None and self._is_to_restart(self._attempt):
                 self._restart()
             self._end(self._attempt.error)
@@ -200,7 +207,14 @@ class JobMaster:
             self.error = unexpected(error).at(job=self._name)
             self.state = JobState.FAILED
         finally:
+            why = "" if self.error is None else f": {self.error}"
+            self._checkpoints.close(f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}")
             self.ended.set()
+
+    def _run_attempt(self) -> None:
+        self._attempt.run()
+        if self._attempt.error is not None:
+            self._checkpoints.interrupted(self._attempt.error)
 
     def _is_to_restart(self, failed: Attempt) -> bool:
         """Waits as long as the restart strategy asks. A job that never ran, or cannot read what it is to go on from,
@@ -236,7 +250,7 @@ class JobMaster:
             return
         if self._cancelled.is_set():  # the one before may have been told in place of this one
             self.cancel()
-        self._attempt.run()
+        self._run_attempt()
 
     def _end(self, error: HeadgateError | None) -> None:
         self._late_rows.look(self.metrics, ended=True)

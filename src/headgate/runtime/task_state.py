@@ -29,7 +29,7 @@ class Captured:
 
 class TaskState:
     """Of one subtask: its source, if it has one, and its operators, each with its node key. `store` takes what was
-    captured; None without checkpoints."""
+    captured; None in batch mode."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from headgate.runtime.measures import snapshot
 from headgate.runtime.state_upload import StateUpload
 from headgate.runtime.task import SourceHead, Task
 from headgate.runtime.task_threads import StuckTasks, TaskThreads
-from headgate.state.checkpoint_storage import CheckpointStorage
+from headgate.state.checkpoint_storage import CheckpointStorage, SavepointStorage
 from headgate.transport.control_link import Message
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import reached_at
@@ -69,8 +69,9 @@ class TaskManager:
             lambda reason: self._events.put(lambda: self._driver_lost(reason)),
         )
         self._upload: StateUpload | None = None
-        if spec.config.checkpoint_dir is not None:
-            storage = CheckpointStorage(spec.config.checkpoint_dir, spec.job)
+        if not spec.config.is_batch:
+            folder = spec.config.checkpoint_dir
+            storage = None if folder is None else CheckpointStorage(folder, spec.job)
             self._upload = StateUpload(storage, spec.credentials.attempt, self._driver.send)
         self._links: DataLinks | None = None
         self._builder: TaskBuilder | None = None
@@ -203,10 +204,14 @@ class TaskManager:
                 self._over = True
 
     def _inject(self, message: Message) -> None:
-        """A checkpoint begins at all sources here, or, where its coordinator names tasks, at these."""
+        """A checkpoint begins at the tasks that its coordinator names, a probe at all sources here."""
         alignment, timeout = Alignment(message["alignment"]), int(message["timeout"])
-        barrier = CheckpointBarrier(int(message["id"]), int(message["timestamp"]), alignment, timeout)
         roots = message.get("roots")
+        checkpoint, injected_at = int(message["id"]), int(message["timestamp"])
+        barrier = CheckpointBarrier(checkpoint, injected_at, alignment, timeout, is_probe=roots is None)
+        if roots is not None and self._upload is not None:
+            folder = message["savepoint"]
+            self._upload.announce(checkpoint, folder and SavepointStorage(folder, self._spec.job))
         for built in self._built:
             if built.input is None if roots is None else [built.vertex.id, built.subtask] in roots:
                 built.barriers.inject(barrier)

@@ -1,7 +1,8 @@
 """What a completed checkpoint consists of, and how its file `_metadata` says so.
 
 The file is JSON: the format's name and version, a checksum of the rest, and the rest. Tasks' bytes are in files beside
-it, which it names without their folder, so that a checkpoint can be moved or copied as a whole.
+it, which it names without their folder, so that a checkpoint can be moved or copied as a whole. Where a job keeps its
+checkpoints it names its savepoints, too: there `_metadata` stands alone, and says in which folder the files are.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import xxhash
 
@@ -19,6 +20,8 @@ from headgate.errors import CheckpointError
 METADATA_FILE: Final = "_metadata"
 _FORMAT: Final = "headgate checkpoint"
 _VERSION: Final = 1
+#: Savepoints are asked for, and kept until somebody removes them.
+Kind: TypeAlias = Literal["checkpoint", "savepoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class NodeDescription:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMetadata:
-    """A completed checkpoint, or a savepoint, which is the same."""
+    """A completed checkpoint or savepoint."""
 
     id: int
     #: When it was triggered, seconds since the epoch, and how many seconds it took.
@@ -77,6 +80,9 @@ class CheckpointMetadata:
     pending: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     #: What sources found out on the driver when the job started, by node key; JSON values.
     prepared: Mapping[str, Any] = field(default_factory=dict)
+    kind: Kind = "checkpoint"
+    #: Where the files are, if not beside this: among its checkpoints a job names its savepoints, too.
+    folder: str | None = None
 
     @property
     def files(self) -> Iterator[StateFile]:
@@ -118,6 +124,7 @@ class CheckpointMetadata:
         if whole.get("checksum") != _checksum(body):
             raise CheckpointError(f"{place}: was changed after it was written; {OTHER}")
         try:
+            folder = body.get("folder") or folder
             vertices = tuple(_vertex_from_json(vertex, folder) for vertex in body["vertices"])
             nodes = tuple(NodeDescription(**node) for node in body["nodes"])
             return CheckpointMetadata(**{**body, "vertices": vertices, "nodes": nodes})

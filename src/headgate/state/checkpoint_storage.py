@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 #: How many completed checkpoints are kept.
 KEEP: Final = 3
 _FOLDER: Final = re.compile(r"chk-([1-9][0-9]*)")
+_ANY_FOLDER: Final = re.compile(r"(?:chk-([1-9][0-9]*)|sp-([1-9][0-9]*)-[0-9a-f]+)")
 _LONGEST_NAME: Final = 80
 
 
@@ -125,6 +126,24 @@ class CheckpointStorage:
         return [int(found[1]) for found in map(_FOLDER.fullmatch, _folders(self.folder)) if found]
 
 
+class SavepointStorage(CheckpointStorage):
+    """One savepoint, and nothing else: `folder` is its own."""
+
+    def __init__(self, folder: str, job: str) -> None:
+        self.job = job
+        self.folder = folder
+
+    @staticmethod
+    def below(uri: str | os.PathLike[str], job: str, checkpoint: int, run: str) -> SavepointStorage:
+        """In a folder that is given: `<uri>/<job>/sp-<id>-<run>`, for several runs may give one the same number; `run`
+        is hexadecimal."""
+        return SavepointStorage(f"{CheckpointStorage(uri, job).folder}/sp-{checkpoint}-{run}", job)
+
+    def folder_of(self, checkpoint: int) -> str:
+        """Its own."""
+        return self.folder
+
+
 def load_checkpoint(uri: str | os.PathLike[str]) -> CheckpointMetadata:
     """The checkpoint or savepoint in a folder, by path or URI; its files are not looked at. Raises CheckpointError."""
     folder = absolute(uri).rstrip("/").removesuffix(f"/{METADATA_FILE}")
@@ -144,17 +163,17 @@ def verify_checkpoint(metadata: CheckpointMetadata) -> None:
 
 
 def find_checkpoints(uri: str | os.PathLike[str]) -> list[str]:
-    """The folders of all checkpoints, complete or not, that a path or URI stands for: one, those of a job, or those of
-    all jobs in a folder; the newest of each job first. Raises CheckpointError."""
+    """The folders of all checkpoints and savepoints, complete or not, that a path or URI stands for: one, those of a
+    job, or those of all jobs in a folder; the newest of each job first. Raises CheckpointError."""
     folder = absolute(uri).rstrip("/").removesuffix(f"/{METADATA_FILE}")
-    if _FOLDER.fullmatch(folder.rpartition("/")[2]) or is_there(f"{folder}/{METADATA_FILE}"):
+    if _ANY_FOLDER.fullmatch(folder.rpartition("/")[2]) or is_there(f"{folder}/{METADATA_FILE}"):
         return [folder]
     names = _folders(folder)
-    own = [int(found[1]) for found in map(_FOLDER.fullmatch, names) if found]
+    own = {name: int(found[1] or found[2]) for name in names if (found := _ANY_FOLDER.fullmatch(name))}
     if own:
-        return [f"{folder}/chk-{checkpoint}" for checkpoint in sorted(own, reverse=True)]
+        return [f"{folder}/{name}" for name in sorted(own, key=lambda name: (own[name], name), reverse=True)]
     jobs = [f"{folder}/{name}" for name in sorted(names)]
-    return [each for job in jobs if any(map(_FOLDER.fullmatch, _folders(job))) for each in find_checkpoints(job)]
+    return [each for job in jobs if any(map(_ANY_FOLDER.fullmatch, _folders(job))) for each in find_checkpoints(job)]
 
 
 def _folders(folder: str) -> list[str]:
@@ -164,7 +183,7 @@ def _folders(folder: str) -> list[str]:
 def _folder_name(job: str) -> str:
     """A job's name, as any filesystem takes it; different names stay different."""
     safe = _safe(job)[:_LONGEST_NAME]
-    if safe == job and not _FOLDER.fullmatch(job):
+    if safe == job and not _ANY_FOLDER.fullmatch(job):
         return safe
     return f"{safe}-{xxhash.xxh3_64_hexdigest(job.encode())[:8]}"
 

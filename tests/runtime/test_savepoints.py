@@ -1,0 +1,147 @@
+"""Savepoints of jobs that run on: what they hold, what is committed with them, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+import headgate as hg
+from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint
+from tests.exactly_once import ROWS, build, committed, environment, expected
+from tests.runtime.jobs import eventually, numbers, wait_until_running
+
+PATIENCE = 60.0
+
+
+def without_checkpoints(deployment: hg.LocalDeployment, parallelism: int = 2) -> hg.StreamEnvironment:
+    return hg.StreamEnvironment(parallelism=parallelism, deployment=deployment)
+
+
+def seldom(folder: Path, deployment: hg.LocalDeployment) -> hg.StreamEnvironment:
+    """With checkpoints, of which none is due."""
+    config = hg.Config(checkpoint_dir=folder / "checkpoints", checkpoint_interval="1 h")
+    return hg.StreamEnvironment(parallelism=2, config=config, deployment=deployment)
+
+
+def test_a_job_without_checkpoints_goes_on_from_a_savepoint_with_another_parallelism(tmp_path: Path) -> None:
+    deployment = hg.LocalDeployment(2, processes=True)
+    first = build(without_checkpoints(deployment), tmp_path).execute_async()
+    wait_until_running(first, ROWS // 3)
+    savepoint = first.savepoint(tmp_path / "kept", PATIENCE)
+    assert first.status() == "RUNNING" and Path(savepoint, "_metadata").is_file()
+    seen = committed(tmp_path)
+    assert seen and set(seen) < set(expected())
+    first.cancel()
+    assert committed(tmp_path) == seen, "what was committed with the savepoint stays"
+    result = build(without_checkpoints(deployment, 3), tmp_path).execute(resume=savepoint)
+    assert committed(tmp_path) == expected() and result.rows_in == ROWS
+
+
+def test_a_job_goes_on_while_savepoints_are_taken(tmp_path: Path) -> None:
+    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    eventually(lambda: job.checkpoints())
+    with ThreadPoolExecutor(3) as threads:
+        asked = list(threads.map(lambda _: job.savepoint(tmp_path / "kept", PATIENCE), range(3)))
+    assert len(set(asked)) == 3
+    result = job.wait(PATIENCE)
+    assert (result.rows_in, result.restarts) == (ROWS, 0) and committed(tmp_path) == expected()
+    assert sorted(map(str, tmp_path.glob("kept/*/*"))) == sorted(asked), "no other is there, and all are kept"
+    assert {load_checkpoint(uri).kind for uri in asked} == {"savepoint"}
+
+
+def test_the_latest_checkpoint_may_be_a_savepoint(tmp_path: Path) -> None:
+    """What sinks committed with it must not come again."""
+    first = build(seldom(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    wait_until_running(first, ROWS // 3)
+    savepoint = first.savepoint(tmp_path / "kept", PATIENCE)
+    first.cancel()
+    [named] = tmp_path.glob("checkpoints/*/chk-*")
+    assert load_checkpoint(named).folder == savepoint
+    assert build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest").rows_in == ROWS
+    assert committed(tmp_path) == expected()
+
+
+def test_after_a_failure_the_job_goes_on_from_its_savepoint(tmp_path: Path) -> None:
+    job = build(seldom(tmp_path, hg.LocalDeployment(2, processes=True)), tmp_path).execute_async()
+    wait_until_running(job, ROWS // 3)
+    job.savepoint(tmp_path / "kept", PATIENCE)
+    assert committed(tmp_path)
+    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)
+    assert job.wait(PATIENCE).restarts == 1
+    assert committed(tmp_path) == expected()
+
+
+def test_a_taskmanager_is_killed_during_a_savepoint(tmp_path: Path) -> None:
+    """One stands, so that it cannot take its part, and is killed then."""
+    job = build(seldom(tmp_path, hg.LocalDeployment(2, processes=True)), tmp_path).execute_async()
+    wait_until_running(job)
+    standing = job._master._attempt.members[0].pid
+    assert standing is not None
+    os.kill(standing, signal.SIGSTOP)
+    under_way = job._master.savepoint(tmp_path / "kept")
+    eventually(lambda: job._master._checkpoints._coordinator._request is not None, PATIENCE)
+    os.kill(standing, signal.SIGKILL)
+    with pytest.raises(hg.CheckpointError, match=r"savepoint of job 'job': the job failed: TaskManager 0 .* SIGKILL"):
+        under_way.result(PATIENCE)
+    savepoint = job.savepoint(tmp_path / "kept", PATIENCE)  # which waits for the restart
+    assert job.wait(PATIENCE).restarts == 1
+    assert committed(tmp_path) == expected()
+    assert list(map(str, tmp_path.glob("kept/*/*"))) == [savepoint]
+
+
+def test_a_disk_that_is_full_is_no_failure_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = CheckpointStorage.write_task
+
+    def write_task(self: CheckpointStorage, *arguments: Any) -> Any:
+        if "kept" in self.folder:
+            raise hg.CheckpointError("no space left")
+        return write(self, *arguments)
+
+    monkeypatch.setattr(CheckpointStorage, "write_task", write_task)
+    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    wait_until_running(job)
+    for _ in range(2):
+        with pytest.raises(hg.CheckpointError, match="no space left"):
+            job.savepoint(tmp_path / "kept", PATIENCE)
+    assert job.wait(PATIENCE).restarts == 0 and committed(tmp_path) == expected()
+    assert "savepoint" in {record.kind for record in job.checkpoints()} or len(job.checkpoints()) == 10
+
+
+def test_where_none_can_be_had(tmp_path: Path) -> None:
+    env = without_checkpoints(hg.LocalDeployment(1), 1)
+    env.from_source(hg.sources.generate(numbers, rows=10)).sink_to(hg.sinks.parquet(tmp_path / "out"))
+    job = env.execute_async("short")
+    job.wait(PATIENCE)
+    with pytest.raises(hg.CheckpointError, match="job 'short' is FINISHED: no savepoint can be taken"):
+        job.savepoint(tmp_path / "kept", PATIENCE)
+    assert job.checkpoints() == []
+    (tmp_path / "file").touch()
+    with pytest.raises(hg.CheckpointError, match="file"):
+        job.savepoint(tmp_path / "file", PATIENCE)
+    config = hg.Config(execution_mode="batch")
+    batch = hg.StreamEnvironment(config=config)
+    batch.from_source(hg.sources.generate(numbers, rows=10)).sink_to(hg.sinks.null())
+    with pytest.raises(hg.CheckpointError, match="there are no savepoints with execution_mode='batch'"):
+        batch.execute_async().savepoint(tmp_path / "kept", PATIENCE)
+
+
+def test_a_savepoint_of_a_job_that_is_ending_is_taken_or_refused(tmp_path: Path) -> None:
+    for number in range(5):
+        env = without_checkpoints(hg.LocalDeployment(1), 2)
+        counts = env.from_source(hg.sources.generate(numbers, rows=1000)).key_by("n").aggregate(times=hg.count())
+        counts.sink_to(hg.sinks.parquet(tmp_path / f"out{number}"))
+        job = env.execute_async(f"job{number}")
+        try:
+            savepoint = job.savepoint(tmp_path / "kept", PATIENCE)
+        except hg.CheckpointError as error:
+            assert "is FINISHED" in str(error)
+        else:
+            assert load_checkpoint(savepoint).job == f"job{number}"
+        job.wait(PATIENCE)
+        assert ds.dataset(tmp_path / f"out{number}").count_rows() == 1000
