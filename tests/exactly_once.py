@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 import headgate as hg
+from headgate.connectors.base import Sink, Source
 
 ROWS, KEYS, RATE = 60_000, 50, 50_000.0
 #: Event time per row, and the sizes of the windows, microseconds.
@@ -29,18 +30,34 @@ def environment(folder: Path, deployment: Any, parallelism: int = 2, **options: 
     return hg.StreamEnvironment(deployment, parallelism=parallelism, config=config)
 
 
+Function = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def rows(rate: float | None = RATE, batch_rows: int = 1000) -> Source:
+    """All there are, in order."""
+    return hg.sources.generate(_rows(), rows=ROWS, rate=rate, batch_rows=batch_rows)
+
+
 def build(
-    env: hg.StreamEnvironment, folder: Path, function: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    env: hg.StreamEnvironment,
+    folder: Path,
+    function: Function | None = None,
+    *,
+    source: Source | None = None,
+    middle: Function | None = None,
+    sink: Sink | None = None,
 ) -> hg.StreamEnvironment:
     """Sums of small windows by key, then of large ones by the key's last digit, to `folder`/out. `function` sees every
-    row that is read."""
-    stream = env.from_source(hg.sources.generate(_rows(), rows=ROWS, rate=RATE), watermark=hg.Watermark("at"))
+    row that is read, and `middle` those between the exchanges."""
+    stream = env.from_source(source or rows(), watermark=hg.Watermark("at"))
     if function is not None:
         stream = stream.map_batches(function, schema=stream.schema)
     sums = stream.key_by("key").window(hg.tumble(SMALL / 1e6)).aggregate(total=hg.sum("value"), n=hg.count())
+    if middle is not None:
+        sums = sums.map_batches(middle, schema=sums.schema)
     digits = sums.map_batches(_with_digit(), schema=sums.schema.append(pa.field("digit", pa.int64())))
     totals = digits.key_by("digit").window(hg.tumble(LARGE / 1e6)).aggregate(total=hg.sum("total"), n=hg.sum("n"))
-    totals.sink_to(hg.sinks.parquet(folder / "out"))
+    totals.sink_to(sink or hg.sinks.parquet(folder / "out"))
     return env
 
 

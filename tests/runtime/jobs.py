@@ -93,3 +93,9 @@ def pids(driver: int | None = None) -> dict[int, int]:
             if f"{name}-" == PROCESS_NAME:
                 found[int(index)] = process.pid
     return found
+
+
+def ports() -> set[int]:
+    """Those that this process listens on."""
+    connections = psutil.Process().net_connections("tcp")
+    return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,10 @@ import pytest
 import headgate as hg
 from headgate.operators.window import WindowAggregate
 from headgate.state.checkpoint_storage import CheckpointStorage
-from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
+from tests.exactly_once import ROWS, build, committed, environment, expected, fails_once
 from tests.runtime.jobs import eventually, numbers
 
 ROOT = Path(__file__).parents[2]
-
-
-def has_come_to(job: hg.JobHandle, folder: Path, attempt: int) -> bool:
-    """A checkpoint of this attempt is complete."""
-    return job.status() == "RUNNING" and attempt in attempts(folder)
 
 
 @pytest.mark.parametrize(("processes", "flow_control"), [(False, "credit"), (True, "tcp")])
@@ -35,15 +28,6 @@ def test_a_function_that_raises_once(tmp_path: Path, processes: bool, flow_contr
     assert result.restarts == 1
     assert committed(tmp_path) == expected()
     assert (result.rows_in, result.rows_out) == (ROWS, len(expected()))
-
-
-def test_taskmanagers_that_are_killed(tmp_path: Path) -> None:
-    job = build(environment(tmp_path, hg.LocalDeployment(2, processes=True)), tmp_path).execute_async()
-    for number in range(2):
-        eventually(partial(has_come_to, job, tmp_path, number))
-        os.kill(job._master._attempt.members[number].pid, signal.SIGKILL)
-    assert job.wait(60).restarts == 2
-    assert committed(tmp_path) == expected()
 
 
 def test_without_a_failure_all_is_committed_and_the_last_checkpoints_stay(tmp_path: Path) -> None:

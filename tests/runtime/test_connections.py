@@ -7,15 +7,9 @@ import pytest
 
 import headgate as hg
 from headgate.config import FlowControl
-from tests.runtime.jobs import counted, endless, environment, eventually, keyed, wait_until_running
+from tests.runtime.jobs import counted, endless, environment, eventually, keyed, ports, wait_until_running
 
 TASKMANAGERS, PAIRS = 2, 2
-
-
-def ports() -> set[int]:
-    """Those that this process listens on."""
-    connections = psutil.Process().net_connections("tcp")
-    return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
 
 
 def accepted(at: set[int]) -> int:

@@ -1,0 +1,192 @@
+"""Faults at their very moment: levers that are built into a pipeline, which a test pulls by making a file.
+
+What runs in the pipeline is closures and classes made here, which travel to other processes by value.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.connectors.base import ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
+from tests.exactly_once import Function, rows
+from tests.runtime.jobs import eventually
+
+#: What is done at each step of a source.
+Pull = Callable[[], None]
+
+
+def gated(folder: Path, *pulls: Pull, before: int = 7000) -> Source:
+    """The rows of `tests.exactly_once`. Until `folder`/open is there each subtask gives about `before` of them, in each
+    attempt, and goes on taking checkpoints: so no job is over before its fault, however slow the machine."""
+    source, gate = rows(rate=None), folder / "open"
+
+    class Reader(SourceReader):
+        def __init__(self, reader: SourceReader, clock: Callable[[], float]) -> None:
+            self._reader, self._clock, self._given = reader, clock, 0
+
+        def read(self) -> pa.RecordBatch | None:
+            for pull in pulls:
+                pull()
+            batch = self._reader.read() if self._given < before or gate.exists() else None
+            self._given += 0 if batch is None else batch.num_rows
+            self.finished = self._reader.finished
+            return batch
+
+        def next_read(self) -> float | None:
+            return self._clock() + 0.005
+
+        def position(self) -> Any:
+            return self._reader.position()
+
+    class Gated(Source):
+        schema = source.schema
+
+        def reader(self, context: ReaderContext) -> SourceReader:
+            return Reader(source.reader(context), context.clock)
+
+    return Gated()
+
+
+def open_gate(folder: Path) -> None:
+    (folder / "open").touch()
+
+
+def holds(*levers: Path) -> Pull:
+    """Whoever comes first to a lever that is pulled stays there until `let_go`."""
+    take = _taken()
+
+    def hold() -> None:
+        for lever in levers:
+            if take(lever):
+                while not lever.with_suffix(".go").exists():
+                    time.sleep(0.005)
+
+    return hold
+
+
+def holds_rows(lever: Path, when: Callable[[pa.RecordBatch], bool]) -> Function:
+    """The same as a function of the pipeline, for the first batch that is so."""
+    hold = holds(lever)
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if when(batch):
+            hold()
+        return batch
+
+    return function
+
+
+def holds_uploads(lever: Path) -> Pull:
+    """The process of whoever comes first writes half of what its next task has, and the rest after `let_go`."""
+    take = _taken()
+
+    def tear() -> None:
+        if not take(lever):
+            return
+        from headgate.state.checkpoint_storage import CheckpointStorage
+
+        write = CheckpointStorage.write_task
+
+        def write_task(self: Any, checkpoint: int, attempt: int, task: str, payload: Any) -> Any:
+            def halves() -> Any:
+                whole = b"".join(payload)
+                yield whole[: len(whole) // 2]
+                lever.with_suffix(".torn").touch()
+                while not lever.with_suffix(".go").exists():
+                    time.sleep(0.005)
+                yield whole[len(whole) // 2 :]
+
+            return write(self, checkpoint, attempt, task, halves())
+
+        CheckpointStorage.write_task = write_task  # type: ignore[method-assign]
+
+    return tear
+
+
+def fills_the_disk(lever: Path) -> Pull:
+    """The process of whoever comes first can write to no file any more, as the kernel has it."""
+    take = _taken()
+
+    def fill() -> None:
+        if take(lever):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+    return fill
+
+
+def taken_by(lever: Path) -> int:
+    """The process that has come to a lever."""
+    found = eventually(lambda: next(lever.parent.glob(f"{lever.name}-[0-9]*"), None), 60)
+    return int(found.name.removeprefix(f"{lever.name}-"))
+
+
+def let_go(lever: Path) -> None:
+    lever.with_suffix(".go").touch()
+
+
+def _taken() -> Callable[[Path], bool]:
+    """Whether a lever is pulled and nobody else has come to it."""
+
+    def taken(lever: Path) -> bool:
+        try:
+            lever.rename(lever.with_name(f"{lever.name}-{os.getpid()}"))
+        except FileNotFoundError:
+            return False
+        return True
+
+    return taken
+
+
+#: A sink's `commit`.
+Commit = Callable[[Sequence[Any]], None]
+
+
+def committing(sink: Sink, commit: Callable[[Commit, Sequence[Any]], None]) -> Sink:
+    """A sink of which `commit` is in the test's hands, which is given the sink's own and what it is to commit."""
+
+    class Committing(Sink):
+        hook: Callable[[Commit, Sequence[Any]], None]
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {}  # the hook is the driver's
+
+        def prepare(self, job: str, schema: pa.Schema) -> None:
+            sink.prepare(job, schema)
+
+        def prepared(self) -> Any:
+            return sink.prepared()
+
+        def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
+            sink.resume(job, schema, prepared)
+
+        def writer(self, context: WriterContext) -> SinkWriter:
+            return sink.writer(context)
+
+        def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
+            self.hook(lambda part: sink.commit(part, checkpoint), pending)
+
+        def finish(self) -> None:
+            sink.finish()
+
+        def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
+            sink.rollback(pending, checkpoint)
+
+        def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
+            sink.abort(pending, checkpoint)
+
+    made = Committing()
+    made.hook = commit
+    return made
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
