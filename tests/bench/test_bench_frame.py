@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from headgate.bench import exchange, idle_timer, main, raw_baseline
 from headgate.bench.child import ChildFailed, ChildProcess
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
+from tests.runtime.jobs import eventually
 
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
 
@@ -97,6 +101,29 @@ def test_idle_timer_is_never_early() -> None:
     histogram = idle_timer.lateness(0.05)
     assert histogram.get_total_count() == 50
     assert histogram.get_min_value() >= 0
+
+
+def may_have_real_time_priority() -> bool:
+    before = os.sched_getscheduler(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, before, os.sched_param(0))
+    return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="real-time priority as Linux has it")
+def test_a_timer_beside_a_load_is_on_every_core_before_all_else() -> None:
+    allowed = may_have_real_time_priority()
+    with idle_timer.lateness_beside() as histogram:
+        timers = [child for child in psutil.Process().children() if "headgate.bench.idle_timer" in child.cmdline()]
+        if allowed:
+            assert [os.sched_getscheduler(timer.pid) for timer in timers] == [os.SCHED_FIFO] * len(timers)
+            assert {tuple(timer.cpu_affinity()) for timer in timers} == {(core,) for core in os.sched_getaffinity(0)}
+            first = time.monotonic()
+            eventually(lambda: time.monotonic() > first + 0.05)
+    assert (histogram.get_total_count() >= 50) == allowed
 
 
 def test_exchange_runs_and_counts_every_byte() -> None:
