@@ -93,6 +93,17 @@ def test_a_keyed_sum_is_exact(spark: SparkSession) -> None:
     assert totals.sort_by("key").to_pylist() == expected
 
 
+def test_workers_come_from_a_process_that_has_loaded_our_modules(spark: SparkSession) -> None:
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"main": [str(sys.modules["__main__"].__file__)] * batch.num_rows})
+
+    (row,) = spark.range(1).mapInArrow(look, "main string").collect()
+    assert row.main.endswith("headgate/spark/daemon.py")
+
+
 def test_workers_are_left_empty(spark: SparkSession) -> None:
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os

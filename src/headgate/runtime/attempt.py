@@ -65,6 +65,7 @@ class Member:
         self.metrics: Metrics | None = None
         self.finished = False
         self.gone = False
+        self.exited = False
         self.lost = False
 
     def __str__(self) -> str:
@@ -280,6 +281,7 @@ class Attempt:
         member.lost = not self._decided
         if not member.finished:
             self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _Evidence.LINK)
+        self._hear_out(member)
 
     def _exited(self, index: int | None, reason: str) -> None:
         if index is None:
@@ -288,10 +290,17 @@ class Attempt:
             self._suspect_lost(TaskManagerLost(lost + said), _Evidence.EXIT)
             return
         member = self.members[index]
+        member.exited = True
         lost = f"{member} was lost: {reason or 'it ended before the job did'}"
         self._suspect_lost(TaskManagerLost(lost), _Evidence.EXIT)
+        self._hear_out(member)
         if self._decided and self.error is None and reason:
             log.error("%s did not end well: %s", member, reason)
+
+    def _hear_out(self, member: Member) -> None:
+        """No last words can come of one that has ended and whose connection is closed."""
+        if member.gone and member.exited and self._decide_by is not None:
+            self._decide_by = time.monotonic()
 
     def _on_finished(self, member: Member, message: Message) -> None:
         member.finished = True

@@ -93,6 +93,7 @@ def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.task.killTimeout": "1s",
+        "spark.python.daemon.module": "headgate.spark.daemon",
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
