@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         min,
         sum,
     )
+    from headgate.operators.keyed_state import ListState, MapState, ValueState
+    from headgate.operators.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
     from headgate.operators.window import hop, tumble
     from headgate.runtime.job import JobHandle, JobResult
@@ -63,6 +65,8 @@ _HOMES = {
     "headgate.operators.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     ),
+    "headgate.operators.keyed_state": ("ListState", "MapState", "ValueState"),
+    "headgate.operators.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
     "headgate.operators.window": ("hop", "tumble"),
     "headgate.runtime.job": ("JobHandle", "JobResult"),
@@ -74,11 +78,11 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CheckpointError", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError",
-    "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedStream", "LocalDeployment", "NotEnoughSlots",
-    "PlanError", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StreamEnvironment",
-    "StreamSink", "TaskManagerLost", "UserFunctionError", "Watermark", "WindowedStream", "__version__", "collect_list",
-    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum",
-    "tumble",
+    "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction", "KeyedStream", "ListState",
+    "LocalDeployment", "MapState", "NotEnoughSlots", "PlanError", "ProcessContext", "SideOutput", "SinkError",
+    "SourceError", "SparkDeployment", "SpillError", "StreamEnvironment", "StreamSink", "TaskManagerLost",
+    "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count",
+    "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "tumble",
 ]  # fmt: skip
 
 

@@ -27,6 +27,7 @@ LAST_LINES = {
     "restart.py": "10000 rows, 10000 counted, total 49995000",
     "savepoint.py": "10000 rows, 10000 counted, total 49995000",
     "side_output.py": "refused: [{'item': 'milk', 'why': '-1 pieces'}]",
+    "state_and_timers.py": "order 3 is not paid for: {'tea': 2}",
     "tasks_and_processes.py": "through sockets: True",
     "union_of_streams.py": "5 rows read, 2 written",
     "watched_folder.py": "[{'city': 'Rome', 'km': 7}, {'city': 'Oslo', 'km': 3}]",
@@ -55,6 +56,7 @@ def test_every_function_is_shown() -> None:
     ]
     functions += [f"hg.{name}" for name in hg.__all__ if name[0].islower()]
     functions += ["hg.Config", "hg.LocalDeployment", "hg.SideOutput", "hg.SparkDeployment", "hg.Watermark"]
+    functions += ["hg.KeyedProcessFunction", "hg.ValueState", "hg.MapState"]
     shown = [*functions, *(f".{name}" for name in methods)]
     assert [name for name in shown if not re.search(re.escape(name) + r"\b", text)] == []
 

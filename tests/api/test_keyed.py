@@ -100,3 +100,56 @@ def test_windows_and_aggregates_need_keys(plans):
 def test_final_is_no_name_for_an_aggregate(plans):
     with pytest.raises(hg.PlanError, match="cannot be called 'final'"):
         plans.stream().key_by("carrier").aggregate(final=hg.count())
+
+
+class Process(hg.KeyedProcessFunction):
+    value = hg.ValueState(pa.int64())
+
+    def process(self, batch, ctx): ...
+
+
+class ByRow(Process):
+    def process_element(self, row, ctx): ...
+
+
+class Twice(Process):
+    other = hg.ListState(pa.int64(), name="value")
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (Process, r"process: Process is a class; make one: process\(Process\(\), ...\)"),
+        (lambda batch: None, "is no hg.KeyedProcessFunction; for one without state use map_batches"),
+        (hg.KeyedProcessFunction(), "must override process or process_element"),
+        (ByRow(), "ByRow must override process or process_element, and not both of them"),
+        (Twice(), "Twice: value and other are both state 'value'"),
+    ],
+)
+def test_what_process_does_not_take(plans, function, says):
+    with pytest.raises(hg.PlanError, match=says):
+        plans.stream().key_by("carrier").process(function, schema=pa.schema({"a": pa.int64()}))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: hg.ValueState(int), "a value state: the type must be a pyarrow.DataType such as pa.int64"),
+        (lambda: hg.ListState(pa.null()), "a list state: null cannot be the type of a state"),
+        (lambda: hg.MapState(pa.list_(pa.int64()), pa.int64()), "a map state, key: a column of type list"),
+        (lambda: hg.ValueState(pa.int64(), ttl="soon"), "a value state: ttl: 'soon' is not a duration"),
+        (lambda: hg.ValueState(pa.int64(), ttl=0), "a value state: ttl=0 is impossible: it must be above 0"),
+    ],
+)
+def test_states_that_cannot_be(make, says):
+    with pytest.raises(hg.PlanError, match=says):
+        make()
+
+
+def test_process_needs_keys_and_keeps_event_time_with_its_column(plans):
+    schema = plans.stream().schema
+    with pytest.raises(hg.PlanError, match="process is for each key"):
+        plans.stream().process(Process(), schema=schema)
+    keyed = plans.stream().key_by("carrier")
+    assert keyed.process(Process(), schema=schema)._event_time == keyed._event_time
+    assert keyed.process(Process(), schema=pa.schema({"a": pa.int64()}))._event_time is None

@@ -1,16 +1,21 @@
-"""`KeyedStream` and `WindowedStream`: aggregates per key, running or per window."""
+"""`KeyedStream` and `WindowedStream`: aggregates per key, running or per window, and functions with state."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from headgate.api.checks import check_columns, check_label, check_names
-from headgate.api.event_time import AFTER_WINDOW, on_null_time, out_of_orderness, required
+import pyarrow as pa
+
+from headgate.api.checks import check_columns, check_label, check_names, check_schema, check_sides
+from headgate.api.event_time import AFTER_WINDOW, after_function, on_null_time, out_of_orderness, required
 from headgate.api.stream import DataStream
 from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates import Aggregate
+from headgate.operators.keyed_process import KeyedProcess, check_process_function
+from headgate.operators.process_function import KeyedProcessFunction
 from headgate.operators.running import RunningAggregate, running_schema
 from headgate.operators.window import WindowAggregate, Windows, window_schema
 from headgate.plan.graph import Side
@@ -55,6 +60,33 @@ class KeyedStream(DataStream):
         )
         schema = running_schema(self._keys, specs, self._schema, None if time is None else time.column)
         return self._then("aggregate", operator, schema, None)
+
+    def process(
+        self,
+        function: KeyedProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+    ) -> DataStream:
+        """Call a function of yours that keeps state for each key and sets timers: see `hg.KeyedProcessFunction`.
+
+        What it gives has `schema`, and what it gives as `hg.SideOutput(tag, rows)` the schema that `side_outputs` has
+        for the tag. The key is not among the columns unless the function puts it there.
+        """
+        time = self._event_time
+        output, schemas = check_schema("process", schema), check_sides("process", side_outputs)
+        operator = partial(
+            KeyedProcess,
+            check_process_function(function),
+            self._keys,
+            self._schema,
+            output,
+            schemas,
+            time_column=None if time is None else time.column,
+            time_offset=0 if time is None else time.offset,
+        )
+        sides = {tag: Side(side, after_function(time, side)) for tag, side in schemas.items()}
+        return self._then("process", operator, output, after_function(time, output), sides)
 
     def _checked(self, aggregates: dict[str, Aggregate]) -> Aggregates:
         """Aggregates of columns that the user knows of; their schema function checks the rest."""

@@ -30,6 +30,7 @@ from headgate.operators.aggregates import Aggregate, key_fields
 from headgate.operators.base import Operator, OperatorFactory
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
+from headgate.operators.process_function import KeyedProcessFunction
 from headgate.operators.rows import (
     Columns,
     Filter,
@@ -310,6 +311,16 @@ class DataStream(_LastOperator):
     def aggregate(self, /, *, final: bool = False, **aggregates: Aggregate) -> DataStream:
         """See `KeyedStream.aggregate`. Raises PlanError: there is no key."""
         raise PlanError(_NO_KEY.format("aggregate"))
+
+    def process(
+        self,
+        function: KeyedProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+    ) -> DataStream:
+        """See `KeyedStream.process`. Raises PlanError: there is no key."""
+        raise PlanError(_NO_KEY.format("process"))
 
     # Results
 

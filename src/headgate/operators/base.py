@@ -91,6 +91,13 @@ class Operator:
     def end_input(self) -> None:
         """The bounded input has ended (after the watermark MAX_TIME); emit what is left."""
 
+    def next_time(self) -> int | None:
+        """When `on_processing_time` has something to do, in microseconds of the clock; None for never."""
+        return None
+
+    def on_processing_time(self) -> None:
+        """Do what is due by the clock. Called between two batches, at `next_time` or soon after."""
+
     def snapshot(self) -> Snapshot | None:
         """What it holds now, copied; None for an operator without state. Called between two batches."""
         return None

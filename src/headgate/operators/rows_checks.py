@@ -20,7 +20,8 @@ from headgate.records.arrow import describe_difference, plain_batch, plain_schem
 Function = Callable[..., Any]
 Row = dict[str, Any]
 
-_CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+#: What `converted` raises.
+CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def checked_mask(function: Function, result: object, rows: int) -> pa.BooleanArray:
@@ -93,14 +94,15 @@ def _checked_row(name: str, row: object, names: set[str]) -> Row:
 
 def _column(name: str, field: pa.Field, values: list[object]) -> pa.Array:
     try:
-        return _converted(values, field.type)
-    except _CONVERSION_ERRORS as error:
+        return converted(values, field.type)
+    except CONVERSION_ERRORS as error:
         culprit = next((value for value in values if not _fits(value, field.type)), None)
         what = f"{shown(culprit)} in column {field.name}, which schema= declares {field.type}"
         raise UserFunctionError(f"{name} made a row with {what}: {error}") from None
 
 
-def _converted(values: list[object], data_type: pa.DataType) -> pa.Array:
+def converted(values: list[object], data_type: pa.DataType) -> pa.Array:
+    """The values as an array of this type. Raises one of CONVERSION_ERRORS for what is no such value."""
     if pa.types.is_integer(data_type) or pa.types.is_temporal(data_type):
         # pa.array would cut 1.5 down to 1 without a word.
         for kind in set(map(type, values)):
@@ -111,8 +113,8 @@ def _converted(values: list[object], data_type: pa.DataType) -> pa.Array:
 
 def _fits(value: object, data_type: pa.DataType) -> bool:
     try:
-        _converted([value], data_type)
-    except _CONVERSION_ERRORS:
+        converted([value], data_type)
+    except CONVERSION_ERRORS:
         return False
     return True
 

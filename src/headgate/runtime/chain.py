@@ -70,6 +70,12 @@ class ToOperator(Chained):
     def emit_status(self, active: bool) -> None:
         self.operator.process_status(active)
 
+    def on_processing_time(self) -> None:
+        try:
+            self.operator.on_processing_time()
+        except Exception as error:
+            raise placed(error, self.context) from error
+
     def emit_marker(self, marker: LatencyMarker) -> None:
         if marker.source not in self.latency:
             self.latency = {**self.latency, marker.source: LatencyHistogram()}  # read by other threads

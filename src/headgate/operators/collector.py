@@ -1,0 +1,109 @@
+"""What a user's function gives out, call by call: whole batches and single rows, put together in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.errors import UserFunctionError
+from headgate.operators.base import UserCode, function_name
+from headgate.operators.rows_checks import batch_of_rows, checked_batch, shown
+from headgate.operators.side_output import SideOutput, side_schema
+
+#: About as many rows go on in one batch.
+_MOST_ROWS = 8192
+
+
+class Collector:
+    """For one main way (`schema`) and its side outputs (by tag). `emit` is given a tag, None for the main way, and a
+    batch. `function` is named in errors."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        schema: pa.Schema,
+        sides: Mapping[str, pa.Schema],
+        emit: Callable[[str | None, pa.RecordBatch], None],
+    ) -> None:
+        self._function = function
+        self._sides = sides
+        self._emit = emit
+        self._count = 0
+        self._ways: dict[str | None, _Way] = {
+            None: _Way(function, schema),
+            **{tag: _Way(function, side) for tag, side in sides.items()},
+        }
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call the user's function, which may be a generator, and take what it gives. Raises UserFunctionError."""
+        with UserCode(function):
+            result = function(*arguments)
+            if result is None:
+                return
+            if isinstance(result, pa.RecordBatch | dict | SideOutput):
+                self._take(result)
+            elif isinstance(result, Iterable) and not isinstance(result, str | bytes | pa.Table):
+                for part in result:
+                    self._take(part)
+            else:
+                raise self._wrong(result)
+        if self._count >= _MOST_ROWS:  # not within: what others raise is not the user's
+            self.flush()
+
+    def _take(self, part: object) -> None:
+        if isinstance(part, SideOutput):
+            side_schema(self._function, part, self._sides)
+            tag: str | None = part.tag
+            part = part.rows
+        else:
+            tag = None
+        way = self._ways[tag]
+        if isinstance(part, dict):
+            way.rows.append(part)
+            self._count += 1
+        elif isinstance(part, pa.RecordBatch):
+            way.add(part)
+            self._count += part.num_rows
+        else:
+            raise self._wrong(part)
+
+    def _wrong(self, result: object) -> UserFunctionError:
+        must = "rows as dicts or RecordBatches: one, several in a list or by yield, or None"
+        remedy = "; use table.to_batches()" if isinstance(result, pa.Table) else ""
+        return UserFunctionError(f"{function_name(self._function)} must give {must}, and gave {shown(result)}{remedy}")
+
+    def flush(self) -> None:
+        """Emit what has been gathered."""
+        if self._count:
+            self._count = 0
+            for tag, way in self._ways.items():
+                if (batch := way.batch()) is not None:
+                    self._emit(tag, batch)
+
+
+class _Way:
+    def __init__(self, function: Callable[..., Any], schema: pa.Schema) -> None:
+        self._function = function
+        self._schema = schema
+        self._batches: list[pa.RecordBatch] = []
+        self.rows: list[object] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Behind the rows that are there."""
+        self._cut()
+        self._batches.append(checked_batch(self._function, batch, self._schema))
+
+    def batch(self) -> pa.RecordBatch | None:
+        """All that is there, which is gone then."""
+        self._cut()
+        batches, self._batches = self._batches, []
+        if len(batches) > 1:
+            return pa.concat_batches(batches)
+        return batches[0] if batches else None
+
+    def _cut(self) -> None:
+        if self.rows:
+            self._batches.append(batch_of_rows(self._function, self.rows, self._schema))
+            self.rows = []

@@ -1,0 +1,308 @@
+"""The operator that runs a `KeyedProcessFunction`: rows to keys, state and timers of each key."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from time import time as wall_clock
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import CheckpointError, DataError, PlanError
+from headgate.operators.base import MIN_TIME, Operator, OperatorContext, UserCode
+from headgate.operators.collector import Collector
+from headgate.operators.event_times import event_times
+from headgate.operators.keyed_state import Current, State, declared_states
+from headgate.operators.process_function import KeyedProcessFunction, ProcessContext
+from headgate.operators.rows import visible
+from headgate.operators.timers import Timer, TimerQueue
+from headgate.records.canonical import Int64s
+from headgate.records.hashing import key_group_range
+from headgate.state.keys import KeyTable
+from headgate.state.snapshot import Snapshot
+
+_EVENT, _PROCESSING = "event timers", "processing timers"
+#: With fewer keys than this none are forgotten.
+_LEAST_KEYS = 8192
+#: As many keys of timers are looked up at once.
+_KEYS_AHEAD = 1024
+
+
+def check_process_function(function: object) -> KeyedProcessFunction:
+    """What the user gave to process, on the driver. Raises PlanError."""
+    if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
+        raise PlanError(f"process: {function.__name__} is a class; make one: process({function.__name__}(), ...)")
+    if not isinstance(function, KeyedProcessFunction):
+        raise PlanError(f"process: {function!r} is no hg.KeyedProcessFunction; for one without state use map_batches")
+    if _overrides(function, "process") == _overrides(function, "process_element"):
+        raise PlanError(
+            f"process: {type(function).__name__} must override process or process_element, and not both of them"
+        )
+    declared_states(function)
+    return function
+
+
+def _overrides(function: KeyedProcessFunction, method: str) -> bool:
+    return getattr(type(function), method) is not getattr(KeyedProcessFunction, method)
+
+
+class KeyedProcess(Operator):
+    """Calls the function once for each key of a batch, or once for each row; and for each timer.
+
+    Event-time timers fire before the watermark that reaches them is passed on, in order of their times; so do
+    processing-time timers when `on_processing_time` is called. `time_offset` (microseconds) is added to the event-time
+    column, which only the function looks at. `clock` is the processing time, in seconds.
+    """
+
+    def __init__(
+        self,
+        function: KeyedProcessFunction,
+        keys: tuple[str, ...],
+        input_schema: pa.Schema,
+        schema: pa.Schema,
+        sides: Mapping[str, pa.Schema],
+        time_column: str | None = None,
+        time_offset: int = 0,
+        clock: Callable[[], float] = wall_clock,
+    ) -> None:
+        super().__init__()
+        self._function = function = copy.copy(function)
+        self._by_row = _overrides(function, "process_element")
+        self._clock = clock
+        self._key_names = keys
+        self._key_indices = [input_schema.get_field_index(key) for key in keys]
+        self._keys = KeyTable([input_schema.field(key).type for key in keys])
+        self._known: dict[int, tuple[Any, ...]] = {}
+        self._ahead: Callable[[], Int64s] = lambda: np.zeros(0, np.int64)
+        self._look_again_at = _LEAST_KEYS
+        self._time_column = time_column
+        self._time_offset = time_offset
+        self._at = Current()
+        self._states: list[State[Any, Any]] = []
+        for name, declared in declared_states(function).items():
+            state = declared.bound(name, self._at)
+            object.__setattr__(function, name, state)  # it may be a frozen dataclass
+            self._states.append(state)
+        self._event_timers, self._processing_timers = TimerQueue(), TimerQueue()
+        main = function.process_element if self._by_row else function.process
+        self._out = Collector(main, schema, sides, self._emit)
+        self._is_open = False
+        self._user: ProcessContext
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        timed = self._event_timers if self._time_column is not None else None
+        self._user = ProcessContext(
+            context.subtask, context.parallelism, MIN_TIME, self._at, self._key, timed, self._processing_timers
+        )
+        self._is_open = True
+        with UserCode(self._function.open):
+            self._function.open(self._user)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            with UserCode(self._function.close):
+                self._function.close()
+
+    def state_bytes(self) -> int:
+        held = sum(state.nbytes for state in self._states)
+        return self._keys.nbytes + held + self._event_timers.nbytes + self._processing_timers.nbytes
+
+    def state_keys(self) -> int:
+        """Keys held now, some of which may have nothing any more."""
+        return len(self._keys)
+
+    # --- rows and timers
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        self._look_at_clock()
+        slots = self._keys.slots([batch.column(index) for index in self._key_indices], batch.num_rows)
+        (self._process_rows if self._by_row else self._process_keys)(batch, slots)
+        self._settle()
+
+    def _process_rows(self, batch: pa.RecordBatch, slots: Int64s) -> None:
+        function, user, at = self._function.process_element, self._user, self._at
+        self._know(slots, batch)
+        for row, (slot, values) in enumerate(zip(slots.tolist(), visible(batch).to_pylist(), strict=True)):
+            at.slot, user._begin, user._end = slot, row, row + 1
+            self._out.call(function, values, user)
+
+    def _process_keys(self, batch: pa.RecordBatch, slots: Int64s) -> None:
+        function, user, at = self._function.process, self._user, self._at
+        batch, slots = _by_slot(batch, slots)
+        self._know(slots, batch)
+        rows = visible(batch)
+        for begin, end in _runs(slots):
+            at.slot, user._begin, user._end = int(slots[begin]), begin, end
+            self._out.call(function, rows.slice(begin, end - begin), user)
+
+    def process_watermark(self, time: int) -> None:
+        self._look_at_clock()
+        self._user.watermark = max(self._user.watermark, time)
+        self._fire(self._event_timers, self._user.watermark, "event")
+        self.output.emit_watermark(time)
+
+    def next_time(self) -> int | None:
+        times = [self._processing_timers.first, *(state.next_expiry for state in self._states)]
+        return min((time for time in times if time is not None), default=None)
+
+    def on_processing_time(self) -> None:
+        self._look_at_clock()
+        for state in self._states:
+            state.expire(self._at.now)
+        self._fire(self._processing_timers, self._at.now, "processing")
+
+    def _fire(self, timers: TimerQueue, until: int, domain: Literal["event", "processing"]) -> None:
+        self._user.time_domain = domain
+        self._ahead = lambda: timers.next(_KEYS_AHEAD)
+        while (timer := timers.pop(until)) is not None:
+            time, self._at.slot = timer
+            self._out.call(self._function.on_timer, time, self._user)
+        self._user.time_domain = None
+        self._settle()
+
+    def end_input(self) -> None:
+        self._processing_timers.clear()
+
+    def _look_at_clock(self) -> None:
+        """Processing time never goes back, whatever the clock does."""
+        self._at.now = max(self._at.now, int(self._clock() * 1e6))
+
+    def _settle(self) -> None:
+        """The function has been called for all there was to do."""
+        self._at.leave()
+        self._known.clear()
+        self._user._forget_batch()
+        self._out.flush()
+        if len(self._keys) >= self._look_again_at:
+            self._forget_keys()
+
+    def _emit(self, tag: str | None, batch: pa.RecordBatch) -> None:
+        if tag is None:
+            self.emit(batch)
+        else:
+            self.emit_side(tag, batch)
+
+    # --- keys
+
+    def _know(self, slots: Int64s, batch: pa.RecordBatch) -> None:
+        """The batch's keys and times are found when the function asks for them."""
+        times: list[Int64s] = []
+
+        def of_batch() -> Int64s:
+            if not times:
+                times.append(self._times(batch))
+            return times[0]
+
+        self._user._times = of_batch
+        self._ahead = lambda: slots
+
+    def _key(self, slot: int) -> tuple[Any, ...]:
+        if slot not in self._known:
+            slots = np.unique(np.append(self._ahead(), slot))
+            columns = [column.to_pylist() for column in self._keys.keys(slots)]
+            self._known = dict(zip(slots.tolist(), zip(*columns, strict=True), strict=True)) if columns else {slot: ()}
+        return self._known[slot]
+
+    def _times(self, batch: pa.RecordBatch) -> Int64s:
+        if self._time_column is None:
+            return np.zeros(0, np.int64)
+        column = batch.column(self._time_column)
+        if column.null_count:
+            raise DataError(
+                f"event-time column {self._time_column!r} is null in {column.null_count} of {len(column)} rows, and "
+                "the function asks for timestamps; filter them out before"
+            )
+        return event_times(column, self._time_column, self._time_offset)
+
+    @property
+    def _held(self) -> tuple[State[Any, Any] | TimerQueue, ...]:
+        return *self._states, self._event_timers, self._processing_timers
+
+    def _forget_keys(self) -> None:
+        """Those that have nothing, if they are half of all."""
+        used = np.zeros(len(self._keys), np.bool_)
+        for held in self._held:
+            used[held.slots] = True
+        live = np.flatnonzero(used)
+        if 2 * len(live) <= len(used):
+            self._keys.compact(live)
+            numbers = dict(zip(live.tolist(), range(len(live)), strict=True))
+            for held in self._held:
+                held.renumber(numbers)
+        self._look_again_at = max(_LEAST_KEYS, 2 * len(self._keys))
+
+    # --- checkpoints
+
+    def snapshot(self) -> Snapshot:
+        context = self.context
+        tables = {}
+        for state in self._states:
+            slots, columns = state.columns()
+            tables[state.table] = self._table(slots, columns)
+        for name, timers in ((_EVENT, self._event_timers), (_PROCESSING, self._processing_timers)):
+            tables[name] = self._timer_table(timers.copy())
+        groups = key_group_range(context.subtask, context.parallelism, context.max_parallelism)
+        of = {"the operator": "a process function", "max_parallelism": context.max_parallelism}
+        return Snapshot(tables, {"of": of, "progress": [groups.start, groups.stop, self._user.watermark]})
+
+    def _timer_table(self, timers: Sequence[Timer]) -> pa.Table:
+        both = np.array(timers, np.int64).reshape(-1, 2)
+        return self._table(both[:, 1], {"time": pa.array(both[:, 0])})
+
+    def _table(self, slots: Int64s, columns: Mapping[str, pa.Array]) -> pa.Table:
+        return pa.table({**self._keys.columns(slots, self._key_names, self.context.max_parallelism), **columns})
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        ours = self.snapshot()
+        mine = key_group_range(self.context.subtask, self.context.parallelism, self.context.max_parallelism)
+        watermarks = []
+        self._look_at_clock()
+        for snapshot in snapshots:
+            ours.check_same(snapshot)
+            first, end, watermark = snapshot.values["progress"]
+            if first < mine.stop and mine.start < end:
+                watermarks.append(watermark)
+            for name, table in snapshot.tables.items():
+                if name not in ours.tables:
+                    raise CheckpointError(
+                        f"the checkpoint has a {name}, which this function does not declare: give a state that was "
+                        "renamed its name with name=, declare one that is not used any more, or start without the "
+                        "checkpoint"
+                    )
+                self._load(name, table)
+        self._user.watermark = min(watermarks, default=MIN_TIME)
+
+    def _load(self, name: str, table: pa.Table) -> None:
+        begin = 1 + len(self._key_names)
+        for batch in table.to_batches():
+            if not batch.num_rows:
+                continue
+            slots = self._keys.slots(batch.columns[1:begin], batch.num_rows)
+            columns = dict(zip(batch.schema.names[begin:], batch.columns[begin:], strict=True))
+            if name in (_EVENT, _PROCESSING):
+                timers = self._event_timers if name == _EVENT else self._processing_timers
+                for timer in zip(columns["time"].to_pylist(), slots.tolist(), strict=True):
+                    timers.add(timer)
+                continue
+            state = next(state for state in self._states if state.table == name)
+            self._at.now = max(self._at.now, state.last_written(columns))
+            state.load(slots, columns, self._at.now)
+
+
+def _by_slot(batch: pa.RecordBatch, slots: Int64s) -> tuple[pa.RecordBatch, Int64s]:
+    """The rows of a slot one after the other, in their order."""
+    if len(slots) == 1 or not (slots[1:] < slots[:-1]).any():
+        return batch, slots
+    order = np.argsort(slots, kind="stable")
+    return batch.take(pa.array(order)), slots.take(order)
+
+
+def _runs(slots: Int64s) -> Iterator[tuple[int, int]]:
+    """Where the rows of each slot begin and end."""
+    cuts = np.flatnonzero(slots[1:] != slots[:-1]) + 1
+    return pairwise([0, *cuts.tolist(), len(slots)])

@@ -1,0 +1,86 @@
+"""Timers of keys: a time, in microseconds, at which a key's function is to be called; each (time, key) once."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from headgate.records.canonical import Int64s
+
+#: About what Python takes for a timer.
+_BYTES: Final = 250
+#: Fewer deleted timers than this are not worth a new heap.
+_LEAST_DELETED: Final = 1024
+#: A time and the slot of a key.
+Timer = tuple[int, int]
+
+
+class TimerQueue:
+    """Ordered by time. Deleted timers stay in the heap until their time comes, or until they are most of it."""
+
+    def __init__(self) -> None:
+        self._timers: set[Timer] = set()
+        self._heap: list[Timer] = []
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    @property
+    def nbytes(self) -> int:
+        return _BYTES * len(self._heap)
+
+    @property
+    def first(self) -> int | None:
+        """The earliest time."""
+        while self._heap and self._heap[0] not in self._timers:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def add(self, timer: Timer) -> None:
+        """Once, however often it is added."""
+        if timer not in self._timers:
+            self._timers.add(timer)
+            heapq.heappush(self._heap, timer)
+
+    def remove(self, timer: Timer) -> None:
+        """Also when it is not there."""
+        self._timers.discard(timer)
+        if len(self._heap) > 2 * len(self._timers) + _LEAST_DELETED:
+            self._rebuild()
+
+    def pop(self, until: int) -> Timer | None:
+        """The earliest timer, if it is not after `until`; it is there no more."""
+        first = self.first
+        if first is None or first > until:
+            return None
+        timer = heapq.heappop(self._heap)
+        self._timers.discard(timer)
+        return timer
+
+    def next(self, most: int) -> Int64s:
+        """The slots of some timers, at most so many: mostly of those that come first."""
+        return np.array([slot for _, slot in self._heap[:most]], np.int64)
+
+    @property
+    def slots(self) -> Int64s:
+        """Of every timer the slot."""
+        return np.fromiter((slot for _, slot in self._timers), np.int64, len(self._timers))
+
+    def copy(self) -> list[Timer]:
+        return list(self._timers)
+
+    def clear(self) -> None:
+        self._timers.clear()
+        self._heap.clear()
+
+    def renumber(self, numbers: Mapping[int, int]) -> None:
+        """Keys have other slots from now on."""
+        self._timers = {(time, numbers[slot]) for time, slot in self._timers}
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._heap = list(self._timers)
+        heapq.heapify(self._heap)

@@ -1,0 +1,607 @@
+"""`KeyedProcessFunction`: the same function on plain dicts for each key, against the operator, with snapshots between.
+
+What comes out for each key must be the same, in the same order, whatever happens to subtasks on the way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate.operators.base import MAX_TIME, MIN_TIME, OperatorContext
+from headgate.operators.expiry import Expiry
+from headgate.operators.keyed_process import KeyedProcess
+from headgate.operators.timers import TimerQueue
+from headgate.state.snapshot import Snapshot, decode, encode
+from tests.operators.test_restore import GROUPS, Side
+from tests.operators.window_rig import Kept, attach
+
+#: Time to live, microseconds.
+TTL = 50
+IN = pa.schema([("key", pa.string()), ("do", pa.string()), ("n", pa.int64()), ("t", pa.timestamp("us"))])
+OUT = pa.schema([("key", pa.string()), ("said", pa.string())])
+ASIDE = pa.schema([("key", pa.string()), ("n", pa.int64())])
+DEEDS = ("update", "clear", "add", "put", "remove", "empty", "timer", "no timer", "clock", "no clock", "look", "aside")
+
+
+class Everything(hg.KeyedProcessFunction):
+    """Does what each row says, and tells what it sees."""
+
+    value = hg.ValueState(pa.int64())
+    brief = hg.ValueState(pa.string(), ttl="50 us")
+    elements = hg.ListState(pa.list_(pa.int64()), ttl="50 us")
+    lasting = hg.ListState(pa.timestamp("us", "UTC"))
+    entries = hg.MapState(pa.string(), pa.int64(), ttl="50 us")
+    kept = hg.MapState(pa.int64(), pa.struct([("n", pa.int64())]))
+
+    def process(self, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> Any:
+        for row, time in zip(batch.to_pylist(), ctx.timestamps.tolist(), strict=True):
+            yield from self.do(row, time, ctx)
+
+    def do(self, row: dict[str, Any], time: int, ctx: hg.ProcessContext) -> Any:
+        n = row["n"]
+        match row["do"]:
+            case "update":
+                self.value.update(n)
+                self.brief.update(f"{n}")
+            case "clear":
+                self.value.clear()
+                self.brief.update(None)
+            case "add":
+                self.elements.add([n, n])
+                self.lasting.add_all([datetime.fromtimestamp(n, UTC)])
+            case "put":
+                self.entries.put(f"{n}", n)
+                self.kept.put_all({n: {"n": n}})
+            case "remove":
+                self.entries.remove(f"{n}")
+                self.kept.remove(n)
+            case "empty":
+                self.elements.clear() if n % 2 else self.elements.update([[n]])
+                self.entries.clear()
+            case "timer":
+                ctx.register_event_time_timer(time + n)
+            case "no timer":
+                ctx.delete_event_time_timer(time + n)
+            case "clock":
+                ctx.register_processing_time_timer(ctx.processing_time + n)
+            case "no clock":
+                ctx.delete_processing_time_timer(ctx.processing_time + n)
+            case "look":
+                yield self.told(ctx)
+            case "aside":
+                yield hg.SideOutput("aside", {"key": ctx.key[0], "n": n})
+
+    def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:
+        if time % 5 == 0 and time < 10_000:
+            ctx.register_event_time_timer(time + 3)
+        return [self.told(ctx, f"{ctx.time_domain} {time} ")]
+
+    def told(self, ctx: hg.ProcessContext, what: str = "") -> dict[str, Any]:
+        values = self.value.value(), self.brief.value("none"), self.elements.get(), len(self.lasting.get())
+        maps = sorted(self.entries.items()), sorted(self.entries.keys()), self.entries.get("3"), self.kept.get(3)
+        more = self.kept.is_empty(), self.entries.contains("5"), sorted(each["n"] for each in self.kept.values())
+        return {"key": ctx.key[0], "said": f"{what}{values} {maps} {more} {ctx.watermark}"}
+
+
+class ByRow(Everything):
+    """The same, row by row."""
+
+    process = hg.KeyedProcessFunction.process
+
+    def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
+        assert ctx.timestamp is not None
+        return list(self.do(row, ctx.timestamp, ctx))
+
+
+class Model:
+    """What one key has, in plain dicts: each value with the time when it was written."""
+
+    def __init__(self, key: str | None) -> None:
+        self.key = key
+        self.value: int | None = None
+        self.brief: tuple[str, int] | None = None
+        self.elements: list[tuple[list[int], int]] = []
+        self.lasting = 0
+        self.entries: dict[str, tuple[int, int]] = {}
+        self.kept: dict[int, int] = {}
+        self.timers: set[int] = set()
+        self.clocks: set[int] = set()
+        self.said: list[str] = []
+        self.aside: list[int] = []
+
+    def do(self, deed: str, n: int, time: int, now: int, watermark: int) -> None:
+        match deed:
+            case "update":
+                self.value, self.brief = n, (f"{n}", now)
+            case "clear":
+                self.value = self.brief = None
+            case "add":
+                self.elements.append(([n, n], now))
+                self.lasting += 1
+            case "put":
+                self.entries[f"{n}"] = (n, now)
+                self.kept[n] = n
+            case "remove":
+                self.entries.pop(f"{n}", None)
+                self.kept.pop(n, None)
+            case "empty":
+                self.elements = [] if n % 2 else [([n], now)]
+                self.entries = {}
+            case "timer":
+                self.timers.add(time + n)
+            case "no timer":
+                self.timers.discard(time + n)
+            case "clock":
+                self.clocks.add(now + n)
+            case "no clock":
+                self.clocks.discard(now + n)
+            case "look":
+                self.look(now, watermark)
+            case "aside":
+                self.aside.append(n)
+
+    def look(self, now: int, watermark: int, what: str = "") -> None:
+        brief = self.brief[0] if self.brief is not None and self.brief[1] + TTL > now else "none"
+        elements = [element for element, written in self.elements if written + TTL > now]
+        entries = {key: n for key, (n, written) in self.entries.items() if written + TTL > now}
+        values = self.value, brief, elements, self.lasting
+        maps = sorted(entries.items()), sorted(entries), entries.get("3"), {"n": 3} if 3 in self.kept else None
+        more = not self.kept, "5" in entries, sorted(self.kept.values())
+        self.said.append(f"{what}{values} {maps} {more} {watermark}")
+
+    def watermark(self, watermark: int, now: int) -> None:
+        while self.timers and min(self.timers) <= watermark:
+            time = min(self.timers)
+            self.timers.discard(time)
+            if time % 5 == 0 and time < 10_000:
+                self.timers.add(time + 3)
+            self.look(now, watermark, f"event {time} ")
+
+    def clock(self, now: int, watermark: int) -> None:
+        while self.clocks and min(self.clocks) <= now:
+            time = min(self.clocks)
+            self.clocks.discard(time)
+            if time % 5 == 0 and time < 10_000:
+                self.timers.add(time + 3)
+            self.look(now, watermark, f"processing {time} ")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000
+
+    def __call__(self) -> float:
+        return (self.now + 0.5) / 1e6
+
+
+Make = Callable[[Callable[[], float]], KeyedProcess]
+
+
+def make(clock: Callable[[], float], function: hg.KeyedProcessFunction | None = None) -> KeyedProcess:
+    return KeyedProcess(function or Everything(), ("key",), IN, OUT, {"aside": ASIDE}, "t", 0, clock)
+
+
+def random_rows(chance: random.Random, around: int, keys: int) -> list[tuple[Any, ...]]:
+    names = [None, *(f"key {n}" for n in range(keys))]
+    return [
+        (chance.choice(names), chance.choice(DEEDS), chance.randint(0, 20), around + chance.randint(-20, 20))
+        for _ in range(chance.randint(1, 60))
+    ]
+
+
+def as_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), IN, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=IN)
+
+
+def compare(made: Make, parallelisms: Sequence[int], seed: int, steps: int = 8, keys: int = 5) -> None:
+    """A run that goes on with each of these parallelisms, against the model."""
+    chance, clock = random.Random(seed), Clock()
+    models: dict[str | None, Model] = {}
+    side: Side | None = None
+    said: dict[Any, list[str]] = defaultdict(list)
+    aside: dict[Any, list[int]] = defaultdict(list)
+    around, watermark = 0, MIN_TIME
+
+    def gather(side: Side, sides: list[Kept]) -> None:
+        for kept, other in zip(side.kept, sides, strict=True):
+            for key, text in kept.rows:
+                said[key].append(text)
+            for key, n in other.rows:
+                aside[key].append(n)
+
+    for parallelism in parallelisms:
+        before, side = side, Side(lambda: made(clock), parallelism)
+        sides = [Kept() for _ in side.operators]
+        for operator, other in zip(side.operators, sides, strict=True):
+            operator.sides = {"aside": other}
+        if before is not None:
+            clock.now += chance.choice([0, 0, 30])
+            side.restore(before.snapshots())
+        for _ in range(chance.randint(1, steps)):
+            match chance.choice(["rows", "rows", "watermark", "clock", "time passes"]):
+                case "rows":
+                    rows = random_rows(chance, around, keys)
+                    side.process(as_batch(rows), 1)
+                    for key, deed, n, time in rows:
+                        models.setdefault(key, Model(key)).do(deed, n, time, clock.now, watermark)
+                case "watermark":
+                    around += chance.randint(0, 20)
+                    watermark = max(watermark, around - chance.randint(0, 20))
+                    side.watermarks([watermark] * parallelism)
+                    for model in models.values():
+                        model.watermark(watermark, clock.now)
+                case "clock":
+                    clock.now += chance.randint(0, 30)
+                    for operator in side.operators:
+                        operator.on_processing_time()
+                    for model in models.values():
+                        model.clock(clock.now, watermark)
+                case "time passes":
+                    clock.now += chance.randint(0, 30)
+        gather(side, sides)
+        for kept in (*side.kept, *sides):
+            kept.events.clear()
+    assert side is not None
+    side.watermarks([MAX_TIME] * len(side.operators))
+    for operator in side.operators:
+        operator.end_input()
+        assert operator.next_time() is None or not len(operator._processing_timers)  # type: ignore[attr-defined]
+    for model in models.values():
+        model.watermark(MAX_TIME, clock.now)
+    gather(side, sides)
+    assert said == {key: model.said for key, model in models.items() if model.said}
+    assert aside == {key: model.aside for key, model in models.items() if model.aside}
+
+
+PARALLELISMS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("function", [Everything, ByRow])
+@settings(max_examples=12, deadline=None)
+@given(PARALLELISMS, st.integers(0, 1 << 32))
+def test_it_says_what_plain_dicts_say(function: type[Everything], parallelisms: list[int], seed: int) -> None:
+    compare(lambda clock: make(clock, function()), parallelisms, seed)
+
+
+class Clumsy(TimerQueue):
+    """Timers that were deleted are called all the same."""
+
+    def remove(self, timer: tuple[int, int]) -> None: ...
+
+
+class Unordered(TimerQueue):
+    """Timers are called in the order in which they were set."""
+
+    def pop(self, until: int) -> tuple[int, int] | None:
+        due = [timer for timer in self._heap if timer[0] <= until and timer in self._timers]
+        if due:
+            self._timers.discard(due[-1])
+        return due[-1] if due else None
+
+
+def with_timers(kind: type[TimerQueue]) -> Make:
+    def made(clock: Callable[[], float]) -> KeyedProcess:
+        class Bad(KeyedProcess):
+            def open(self, context: OperatorContext) -> None:
+                self._event_timers = kind()
+                super().open(context)
+
+        return Bad(Everything(), ("key",), IN, OUT, {"aside": ASIDE}, "t", 0, clock)
+
+    return made
+
+
+def with_states(spoil: Callable[[KeyedProcess], None]) -> Make:
+    def made(clock: Callable[[], float]) -> KeyedProcess:
+        operator = make(clock)
+        spoil(operator)
+        return operator
+
+    return made
+
+
+class NoClocks(KeyedProcess):
+    """Processing-time timers do not come back."""
+
+    def snapshot(self) -> Snapshot:
+        snapshot = super().snapshot()
+        tables = {**snapshot.tables, "processing timers": snapshot.tables["processing timers"].slice(0, 0)}
+        return Snapshot(tables, snapshot.values)
+
+
+class Young(KeyedProcess):
+    """What was restored begins to live anew."""
+
+    def _load(self, name: str, table: pa.Table) -> None:
+        place = table.schema.get_field_index("written")
+        if place >= 0 and table.schema.field(place).type == pa.int64():
+            table = table.set_column(place, "written", pa.nulls(len(table), pa.int64()))
+        super()._load(name, table)
+
+
+class NoWatermark(KeyedProcess):
+    """The watermark is not restored."""
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        super().restore(snapshots)
+        self._user.watermark = MIN_TIME
+
+
+class TwiceAtOnce(KeyedProcess):
+    """Rows of a key in another order."""
+
+    def _process_keys(self, batch: pa.RecordBatch, slots: Any) -> None:
+        super()._process_keys(batch.take(pa.array(np.arange(len(slots))[::-1])), slots[::-1])
+
+
+def bad(kind: type[KeyedProcess]) -> Make:
+    return lambda clock: kind(Everything(), ("key",), IN, OUT, {"aside": ASIDE}, "t", 0, clock)
+
+
+def forgets_ttl(operator: KeyedProcess) -> None:
+    for state in operator._states:
+        if state._ttl is not None:
+            state._ttl += 10
+
+
+def sweeps_all(operator: KeyedProcess) -> None:
+    for state in operator._states:
+        state.expire = lambda now, state=state: state._cells.clear() or state._times.clear()  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [with_timers(Clumsy), with_timers(Unordered), bad(NoClocks), bad(Young), bad(NoWatermark), bad(TwiceAtOnce),
+     with_states(forgets_ttl), with_states(sweeps_all)],
+    ids=["deleted timers", "order of timers", "clocks lost", "ttl begins anew", "watermark lost", "order of rows",
+         "ttl", "sweep"],
+)  # fmt: skip
+def test_planted_bugs_are_found(made: Make) -> None:
+    with pytest.raises((AssertionError, KeyError)):
+        for seed in range(200):
+            compare(made, [2, 1, 3], seed)
+
+
+class Keeps(hg.KeyedProcessFunction):
+    """Calls what it is given, with itself."""
+
+    value = hg.ValueState(pa.int64(), ttl="1 h")
+    elements = hg.ListState(pa.string())
+    entries = hg.MapState(pa.int32(), pa.list_(pa.int64()))
+
+    def __init__(self, does: Callable[[Keeps, Any, hg.ProcessContext], Any]) -> None:
+        self.does = does
+
+    def process(self, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> Any:
+        return self.does(self, batch, ctx)
+
+
+def opened(function: hg.KeyedProcessFunction, time_column: str | None = "t", clock: Any = lambda: 0.0) -> KeyedProcess:
+    operator = KeyedProcess(function, ("key",), IN, OUT, {"aside": ASIDE}, time_column, 0, clock)
+    attach(operator)
+    operator.open(OperatorContext("job", "operator", 0, 1, GROUPS))
+    return operator
+
+
+def one(key: str = "a", time: int = 0) -> pa.RecordBatch:
+    return as_batch([(key, "", 0, time)])
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        (lambda f, b, ctx: f.value.update("7"), "value state 'value': '7' (str) is no int64"),
+        (lambda f, b, ctx: f.value.update(1.5), "value state 'value': 1.5 (float) is no int64"),
+        (lambda f, b, ctx: f.value.update(1 << 63), "value state 'value': 9223372036854775808 (int) is no int64"),
+        (lambda f, b, ctx: f.elements.add(None), "list state 'elements': None cannot be kept"),
+        (lambda f, b, ctx: f.elements.add_all(["a", 3]), "list state 'elements': 3 (int) is no string"),
+        (lambda f, b, ctx: f.elements.add("\ud800"), "is no string"),
+        (lambda f, b, ctx: f.entries.put(1 << 31, [1]), "map state 'entries', key: 2147483648 (int) is no int32"),
+        (lambda f, b, ctx: f.entries.put(1, ["x"]), "map state 'entries': ['x'] (list) is no list<"),
+        (lambda f, b, ctx: ctx.register_event_time_timer(1.5), "a timer's time is microseconds since the epoch"),
+        (lambda f, b, ctx: ctx.register_processing_time_timer(1 << 63), "in 64 bits, and 9223372036854775808"),
+        (lambda f, b, ctx: 7, "Keeps.process must give rows as dicts or RecordBatches"),
+        (lambda f, b, ctx: "text", "and gave 'text' (str)"),
+        (lambda f, b, ctx: pa.table(OUT.empty_table()), "use table.to_batches()"),
+        (lambda f, b, ctx: [{"key": "a"}], "column said is missing"),
+        (lambda f, b, ctx: b, "Keeps.process returned other columns than schema= declares"),
+        (lambda f, b, ctx: hg.SideOutput("other", b), "SideOutput('other', ...), which side_outputs={tag: schema}"),
+        (lambda f, b, ctx: hg.SideOutput("aside", {"key": "a", "n": "x"}), "column n, which schema= declares int64"),
+    ],
+)  # fmt: skip
+def test_what_a_function_does_wrong_is_named(does: Any, says: str) -> None:
+    with pytest.raises(hg.UserFunctionError) as caught:
+        opened(Keeps(does)).process(one())
+    assert says in caught.value.message
+
+
+def test_event_timers_need_event_time() -> None:
+    operator = opened(Keeps(lambda f, b, ctx: ctx.register_event_time_timer(1)), None)
+    with pytest.raises(hg.UserFunctionError, match="needs event time, which this stream does not have"):
+        operator.process(one())
+
+
+def test_a_timer_without_on_timer_says_so() -> None:
+    operator = opened(Keeps(lambda f, b, ctx: ctx.register_event_time_timer(1)))
+    operator.process(one())
+    with pytest.raises(hg.UserFunctionError, match="Keeps sets timers: override on_timer"):
+        operator.process_watermark(1)
+
+
+def test_without_a_key_there_is_no_state() -> None:
+    class Early(Keeps):
+        def open(self, ctx: hg.ProcessContext) -> None:
+            self.does(self, None, ctx)
+
+    for does, says in (
+        (lambda f, b, ctx: f.value.update(1), "value state 'value' is of a key, and there is none now"),
+        (lambda f, b, ctx: ctx.key, "ctx.key: there is no key now"),
+        (lambda f, b, ctx: ctx.register_event_time_timer(1), "timers are of a key, and there is none now"),
+    ):
+        with pytest.raises(hg.UserFunctionError, match=says):
+            opened(Early(does))
+
+
+def test_what_is_read_is_a_copy() -> None:
+    seen = []
+
+    def does(f: Keeps, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> None:
+        if f.entries.is_empty():
+            f.entries.put(1, [1])
+            f.elements.add("a")
+        f.entries.get(1).append(2)
+        f.elements.get().append("b")
+        seen.append((f.entries.get(1), f.elements.get()))
+
+    operator = opened(Keeps(does))
+    operator.process(one())
+    operator.process(one())
+    assert seen == [([1], ["a"])] * 2
+
+
+def test_numbers_of_numpy_and_times_with_zones_are_taken() -> None:
+    def does(f: Keeps, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> Any:
+        f.value.update(np.int64(5))
+        zone = datetime(1970, 1, 1, 1, tzinfo=UTC) - timedelta(hours=1) + timedelta(microseconds=7)
+        ctx.register_event_time_timer(zone)
+        ctx.delete_event_time_timer(datetime(1970, 1, 1, 0, 0, 0, 7))
+        ctx.register_event_time_timer(np.int64(9))
+        return {"key": "a", "said": repr(f.value.value())}
+
+    operator = opened(Keeps(does))
+    operator.process(one())
+    assert operator.output.rows == [("a", "5")]  # type: ignore[attr-defined]
+    assert operator._event_timers.first == 9
+
+
+def test_rows_and_batches_keep_their_order() -> None:
+    def does(f: Keeps, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> Any:
+        yield {"key": "a", "said": "1"}
+        yield pa.RecordBatch.from_pylist([{"key": "a", "said": "2"}, {"key": "a", "said": "3"}], schema=OUT)
+        yield {"key": "a", "said": "4"}
+
+    operator = opened(Keeps(does))
+    operator.process(one())
+    [batch] = operator.output.batches  # type: ignore[attr-defined]
+    assert batch.column("said").to_pylist() == ["1", "2", "3", "4"]
+
+
+def test_each_subtask_has_a_copy_of_the_function() -> None:
+    function = Keeps(lambda f, b, ctx: f.value.update(1))
+    first, second = opened(function), opened(function)
+    first.process(one())
+    assert [len(operator._states[0].slots) for operator in (first, second)] == [1, 0]
+    assert "value" not in vars(function)
+
+
+def test_keys_without_anything_are_forgotten() -> None:
+    def does(f: Keeps, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> Any:
+        if ctx.key[0].endswith("000"):
+            f.elements.add(ctx.key[0])
+            ctx.register_event_time_timer(7)
+
+    operator = opened(Keeps(does))
+    for begin in range(0, 40_000, 1000):
+        operator.process(as_batch([(f"key {n}", "", 0, 0) for n in range(begin, begin + 1000)]))
+        assert operator.state_keys() < 17_000
+    before = operator.snapshot()
+    assert sorted(before.tables["list state 'elements'"]["key key"].to_pylist()) == sorted(
+        f"key {n}" for n in range(1000, 40_000, 1000)
+    )
+    assert len(before.tables["event timers"]) == 39
+    held = operator.state_bytes()
+    operator.process(one("000"))
+    assert operator.state_bytes() > held
+
+
+def test_what_is_too_old_takes_no_memory() -> None:
+    clock = Clock()
+
+    class Brief(hg.KeyedProcessFunction):
+        value = hg.ValueState(pa.int64(), ttl="1 s")
+        elements = hg.ListState(pa.int64(), ttl="1 s")
+        entries = hg.MapState(pa.int64(), pa.int64(), ttl="1 s")
+
+        def process(self, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> None:
+            self.value.update(1)
+            self.elements.add(1)
+            self.entries.put(ctx.processing_time, 1)
+
+    operator = opened(Brief(), clock=clock)
+    most = 0
+    for step in range(100):
+        operator.process(as_batch([(f"key {step * 10 + n}", "", 0, 0) for n in range(10)]))
+        clock.now += 100_000
+        at = operator.next_time()
+        if at is not None and at <= clock.now:
+            operator.on_processing_time()
+        most = max(most, *(len(state.slots) for state in operator._states))
+    assert most <= 10 * (10 + 3)
+    clock.now += 2_000_000
+    operator.on_processing_time()
+    assert [state.nbytes for state in operator._states] == [0, 0, 0]
+    assert operator.next_time() is None
+
+
+def test_a_state_that_is_not_declared_any_more_is_named() -> None:
+    class Renamed(hg.KeyedProcessFunction):
+        other = hg.ValueState(pa.int64(), name="value")
+        elements = hg.ListState(pa.int64())
+
+        def process(self, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> None: ...
+
+    snapshot = opened(Keeps(lambda f, b, ctx: None)).snapshot()
+    with pytest.raises(hg.CheckpointError, match=r"column 'values' is large_list<item: string> there and large_list"):
+        opened(Renamed()).restore([snapshot])
+    Renamed.elements = hg.ListState(pa.string(), name="elements")
+    with pytest.raises(hg.CheckpointError, match=r"has a map state 'entries', which this function does not declare"):
+        opened(Renamed()).restore([snapshot])
+
+
+def test_a_slow_sweep_goes_on_where_it_stopped() -> None:
+    expiry = Expiry(1_000_000)
+    for slot in range(25_000):
+        expiry.watch(slot, 0)
+    found = []
+    while expiry.next is not None:
+        found += list(expiry.due(2_000_000))
+    assert sorted(found) == list(range(25_000))
+
+
+def test_timers_that_are_set_again_and_again_take_no_more_memory() -> None:
+    timers = TimerQueue()
+    for time in range(10_000):
+        timers.add((time + 100, 1))
+        timers.remove((time + 99, 1))
+    assert len(timers) == 1
+    assert timers.nbytes < 1_000_000
+    timers.add((10_098, 1))
+    assert [timers.pop(MAX_TIME) for _ in range(3)] == [(10_098, 1), (10_099, 1), None]
+
+
+def test_snapshots_are_copies() -> None:
+    clock = Clock()
+    operator = make(clock)
+    attach(operator)
+    operator.open(OperatorContext("job", "operator", 0, 1, GROUPS))
+    chance = random.Random(1)
+    operator.process(as_batch(random_rows(chance, 0, 5)))
+    snapshot = operator.snapshot()
+    before = decode(encode({"node": snapshot}))
+    for _ in range(20):
+        operator.process(as_batch(random_rows(chance, 0, 5)))
+        clock.now += 20
+        operator.on_processing_time()
+    assert decode(encode({"node": snapshot})) == before
