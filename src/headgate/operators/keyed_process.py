@@ -15,9 +15,9 @@ from headgate.errors import CheckpointError, DataError, PlanError
 from headgate.operators.base import MIN_TIME, Operator, OperatorContext, UserCode
 from headgate.operators.collector import Collector
 from headgate.operators.event_times import event_times
-from headgate.operators.keyed_state import Current, State, declared_states
 from headgate.operators.process_function import KeyedProcessFunction, ProcessContext
 from headgate.operators.rows import visible
+from headgate.operators.state_base import Current, State, declared_states
 from headgate.operators.timers import Timer, TimerQueue
 from headgate.records.canonical import Int64s
 from headgate.records.hashing import key_group_range

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import UserFunctionError
-from headgate.operators.keyed_state import Current
+from headgate.operators.state_base import Current
 from headgate.operators.timers import TimerQueue
 from headgate.records.canonical import Int64s
 

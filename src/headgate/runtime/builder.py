@@ -39,7 +39,6 @@ from headgate.exchange.writer import RecordWriter
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
-from headgate.operators.keyed_process import KeyedProcess
 from headgate.operators.partitioner import UserPartitioner
 from headgate.plan.execution import Channel, ExecutionPlan
 from headgate.plan.graph import Node
@@ -56,7 +55,7 @@ from headgate.runtime.debloating import Debloating
 from headgate.runtime.input import TaskInput
 from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.mailbox import Mailbox
-from headgate.runtime.operator_timers import OperatorTimers
+from headgate.runtime.operator_timers import operator_timers
 from headgate.runtime.restore import snapshots
 from headgate.runtime.sink import SinkOperator
 from headgate.runtime.task import Head, InputHead, SourceHead, Task
@@ -242,10 +241,7 @@ class _TaskAssembly:
             lambda: self._restore(state),
             state.end,
         )
-        task.add_timed(self._barriers)
-        for entry in self._entries:
-            if isinstance(entry.operator, KeyedProcess):
-                task.add_timed(OperatorTimers(entry, self._writers))
+        task.add_timed(self._barriers, *operator_timers(self._entries, self._writers))
         debloating = self._debloating(task_input, task)
         channels = [channel for gate in self._gates for channel in gate.channels]
         partitions = [writer.partition for writer in self._writers]

@@ -6,7 +6,14 @@ import time
 from collections.abc import Sequence
 
 from headgate.exchange.writer import RecordWriter
+from headgate.operators.base import Operator
 from headgate.runtime.chain import ToOperator
+
+
+def operator_timers(entries: Sequence[ToOperator], writers: Sequence[RecordWriter]) -> list[OperatorTimers]:
+    """For those operators of a task that have something to do by the clock."""
+    timed = [entry for entry in entries if type(entry.operator).next_time is not Operator.next_time]
+    return [OperatorTimers(entry, writers) for entry in timed]
 
 
 class OperatorTimers:

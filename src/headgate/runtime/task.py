@@ -245,9 +245,9 @@ class Task:
         self.started_at = 0.0
         self.is_ended = False
 
-    def add_timed(self, timed: Timed) -> None:
+    def add_timed(self, *timed: Timed) -> None:
         """Before `run`: something else to do by the clock."""
-        self._timed = (*self._timed, timed)
+        self._timed = (*self._timed, *timed)
 
     def begin(self) -> None:
         """All tasks of the job are open: take the first batch."""
