@@ -199,37 +199,37 @@ def test_connections_that_are_cut(tmp_path: Path, flow_control: str) -> None:
 
 
 class CutOff(hg.LocalDeployment):
-    """Takes processes of a machine that it cannot reach for ended."""
+    """Takes what it cannot reach any more for ended."""
+
+    gang: _CutOffGang
 
     def __init__(self) -> None:
         super().__init__(2, processes=True)
-        self.unreached: set[int] = set()
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
-        return _CutOffGang(self, super().launch(spec, count, on_exit))
+        self.gang = _CutOffGang(super().launch(spec, count, on_exit))
+        return self.gang
 
 
 class _CutOffGang:
     can_kill = True
 
-    def __init__(self, deployment: CutOff, gang: Any) -> None:
-        self._deployment = deployment
+    def __init__(self, gang: Any) -> None:
         self._gang = gang
+        self.unreached: int | None = None
 
-    def _reached(self) -> list[Any]:
-        return [child for child in self._gang._children if child.pid not in self._deployment.unreached]
+    def _reached(self, of_each: list[Any]) -> list[Any]:
+        return [each for index, each in enumerate(of_each) if index != self.unreached]
 
     def cancel(self) -> None:
-        for child in self._reached():
-            child.kill()
+        for fork in self._reached(self._gang._forks):
+            fork.kill()
 
     def join(self, timeout: float) -> bool:
-        for child in self._reached():
-            try:
-                child.wait(timeout)
-            except subprocess.TimeoutExpired:
-                return False
-        return True
+        watchers = self._reached(self._gang._watchers)
+        for watcher in watchers:
+            watcher.join(timeout)
+        return not any(watcher.is_alive() for watcher in watchers)
 
 
 def test_a_paused_process_that_comes_back_after_being_replaced(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_paused_process_that_comes_back_after_being_replaced(tmp_path: Path) -
     until_a_checkpoint_of(job, tmp_path, 0)
     lever.touch()
     paused = taken_by(lever)
-    deployment.unreached.add(paused)
+    deployment.gang.unreached = [pid_of(job, 0), pid_of(job, 1)].index(paused)
     os.kill(paused, signal.SIGSTOP)
     try:
         let_go(lever)
