@@ -104,6 +104,16 @@ def test_workers_come_from_a_process_that_has_loaded_our_modules(spark: SparkSes
     assert row.main.endswith("headgate/spark/daemon.py")
 
 
+def test_workers_draw_different_numbers(spark: SparkSession) -> None:
+    def draw(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"drawn": [np.random.random()]})
+
+    env = hg.StreamEnvironment(spark, parallelism=2)
+    rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": [n]}) for n in range(2)]))
+    drawn = rows.map_batches(draw, schema=pa.schema([("drawn", pa.float64())])).collect()["drawn"].to_pylist()
+    assert len(set(drawn)) == 2
+
+
 def test_workers_are_left_empty(spark: SparkSession) -> None:
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os

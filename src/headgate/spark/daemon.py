@@ -6,6 +6,8 @@ take it a second or two.
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyspark.sql.pandas.serializers
@@ -16,4 +18,5 @@ from headgate.runtime import taskmanager_process  # noqa: F401
 
 if __name__ == "__main__":
     pa.array(np.zeros(1))  # loads pandas
+    os.register_at_fork(after_in_child=np.random.seed)  # or all workers would draw the same
     manager()
