@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.runtime.forks import server
+from headgate.runtime.forks import ENDED, command, server
 from tests.ending import END, within
 from tests.runtime.jobs import endless, environment, error_of, eventually, keyed, pids, wait_until_running
 
@@ -65,6 +68,25 @@ def test_a_server_that_is_gone_is_replaced() -> None:
     eventually(lambda: psutil.Process(before).status() == psutil.STATUS_ZOMBIE)
     assert len(look()) == 2
     assert server.pid != before
+
+
+def test_a_server_without_anything_to_do_ends_and_serves_who_asked_before() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    (nothing, stdin), (status, told) = os.pipe(), os.pipe()
+    os.close(stdin)  # the child finds that its driver is gone
+    request = json.dumps({"start": 1, "index": 0, "count": 1, "host": "127.0.0.1"}).encode()
+    socket.send_fds(ours, [request], [nothing, 1, 2, told])
+    server = subprocess.Popen(command(idle=0.0), stdin=theirs.fileno())
+    for descriptor in (nothing, told):
+        os.close(descriptor)
+    with ours, theirs:
+        theirs.close()
+        process, code = ENDED.unpack(os.read(status, ENDED.size))
+        assert process not in (0, server.pid) and code == 3
+        assert server.wait(60) == 0
+        with pytest.raises(ConnectionError):
+            ours.send(request)
+    os.close(status)
 
 
 def test_a_server_that_is_killed_takes_its_processes_with_it() -> None:

@@ -12,20 +12,22 @@ from headgate.runtime import taskmanager_process
 from headgate.runtime.cores import own_cores
 
 _LENGTH = 8
+#: Exit code: it ended badly, and the driver could not be told how.
+NOBODY_TOLD = 3
 
 
 def main(index: int, count: int, host: str) -> int:
-    """Exit code 0 when the driver knows how it ended, 3 when it could not be told, 1 for a bug of ours."""
+    """Exit code 0 when the driver knows how it ended, `NOBODY_TOLD`, or 1 for a bug of ours."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # who sends it to us means us; the driver then says what we died of
     payload = read(0)
     if payload is None:
-        return 3
+        return NOBODY_TOLD
     threading.Thread(target=_end_with_driver, args=(0,), name="headgate-parent-watch", daemon=True).start()
     try:
         with own_cores(index, count):
             taskmanager_process.run(payload, index, host)
     except HeadgateError:
-        return 3
+        return NOBODY_TOLD
     except BaseException:
         traceback.print_exc()
         return 1
@@ -57,4 +59,4 @@ def _end_with_driver(pipe: int) -> None:
     """The driver holds the other end of the pipe for as long as it lives."""
     while os.read(pipe, 1):
         pass
-    os._exit(3)
+    os._exit(NOBODY_TOLD)

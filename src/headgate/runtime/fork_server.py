@@ -29,16 +29,18 @@ import pyarrow as pa
 from headgate.runtime import child
 from headgate.runtime.forks import ENDED, PROCESS_NAME
 
-#: Seconds without a child and without a request.
-_IDLE: Final = 60.0
 _LARGEST_REQUEST: Final = 4096
 _DESCRIPTORS: Final = 4
 _ALL_DESCRIPTORS: Final = 1 << 16
 
 
 class _Server:
-    def __init__(self, control: socket.socket) -> None:
+    """Ends after `idle` seconds without a child and without a request."""
+
+    def __init__(self, control: socket.socket, idle: float) -> None:
         self._control = control
+        self._idle = idle
+        self._listens = True
         #: By the driver's number for it: process, and the pipe for its end.
         self._children: dict[int, tuple[int, int]] = {}
         self._woken, wake = os.pipe()
@@ -48,37 +50,27 @@ class _Server:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def run(self) -> None:
-        while True:
-            control = self._control.fileno()
-            readable, _, _ = select.select([control, self._woken], [], [], None if self._children else _IDLE)
-            if not readable and self._is_over():
-                return
+        while self._listens or self._children:
+            watched: list[int | socket.socket] = [self._woken, *([self._control] if self._listens else [])]
+            readable, _, _ = select.select(watched, [], [], None if self._children else self._idle)
             if self._woken in readable:
                 os.read(self._woken, _LARGEST_REQUEST)
                 self._reap()
-            if control in readable and not self._serve():
-                return
+            if self._control in readable:
+                self._serve()
+            if not readable:  # what has been sent is still served; who asks later finds the socket shut
+                self._control.shutdown(socket.SHUT_RD)
 
-    def _is_over(self) -> bool:
-        """Take no more requests, unless one came just now."""
-        self._control.shutdown(socket.SHUT_RD)
-        self._control.setblocking(False)
-        with suppress(BlockingIOError):
-            while self._serve():
-                pass
-        self._control.setblocking(True)
-        return not self._children
-
-    def _serve(self) -> bool:
-        """One request; False when there will be no more."""
+    def _serve(self) -> None:
         data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST_REQUEST, _DESCRIPTORS)
         if not data:
-            return False
+            self._listens = False
+            return
         request: dict[str, Any] = json.loads(data)
         if "kill" in request:
             if request["kill"] in self._children:
                 os.kill(self._children[request["kill"]][0], signal.SIGKILL)
-            return True
+            return
         *streams, status = descriptors
         process = _fork()
         if process == 0:
@@ -88,7 +80,6 @@ class _Server:
         self._children[request["start"]] = process, status
         if process < 0:
             self._tell_end(request["start"], 0)
-        return True
 
     def _reap(self) -> None:
         for number, (process, _) in list(self._children.items()):
@@ -115,7 +106,7 @@ def _fork() -> int:
 
 def _become(streams: list[int], index: int, count: int, host: str) -> None:
     """In the child, which never returns: the frames above hold the server's sockets, and are not unwound."""
-    code = 1
+    code = child.NOBODY_TOLD
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -161,7 +152,7 @@ def main() -> None:
     pa.array(np.zeros(1))  # pyarrow imports pandas then
     gc.collect()
     gc.freeze()  # what is here already is left in memory that all share
-    _Server(control).run()
+    _Server(control, float(sys.argv[1])).run()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ until it has had nothing to do for a minute."""
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import json
 import os
@@ -20,10 +19,10 @@ from headgate.runtime.child import framed
 
 #: How a child ended: its process, and its exit code, negative for a signal; the process is 0 if none could be made.
 ENDED: Final = struct.Struct("<qi")
+#: Seconds without a child and without a request, after which the server ends.
+_IDLE: Final = 60.0
 #: What `ps` calls a TaskManager's process, before its index.
 PROCESS_NAME: Final = "headgate-tm-"
-#: How long the server is waited for at the end of this process.
-_END_TIMEOUT: Final = 2.0
 
 
 class Fork:
@@ -36,7 +35,8 @@ class Fork:
         self._status, told = os.pipe()
         streams = [read, _stream(1), _stream(2), told]
         try:
-            server.send({"start": self._number, "index": index, "count": count, "host": host}, streams)
+            request = {"start": self._number, "index": index, "count": count, "host": host}
+            self._control = server.send(request, streams)
         except BaseException:
             os.close(self._stdin)
             os.close(self._status)
@@ -60,7 +60,7 @@ class Fork:
     def kill(self) -> None:
         """Harmless when it has ended."""
         with suppress(OSError):
-            server.send({"kill": self._number}, [])
+            self._control.sendall(json.dumps({"kill": self._number}).encode())
 
 
 def surroundings() -> dict[str, Any]:
@@ -87,27 +87,24 @@ class _Server:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    def send(self, request: dict[str, Any], descriptors: Sequence[int]) -> None:
+    def send(self, request: dict[str, Any], descriptors: Sequence[int]) -> socket.socket:
+        """Returns what more can be said on of the same matter."""
+        data = [json.dumps(request).encode()]
         with self._lock:
             if self._control is not None and self._owner == os.getpid():
                 with suppress(ConnectionError):  # it had been idle for long, or was killed
-                    self._send(self._control, request, descriptors)
-                    return
-            self._start()
-            assert self._control is not None
-            self._send(self._control, request, descriptors)
+                    socket.send_fds(self._control, data, descriptors)
+                    return self._control
+            self._control = self._start()
+            socket.send_fds(self._control, data, descriptors)
+            return self._control
 
-    @staticmethod
-    def _send(control: socket.socket, request: dict[str, Any], descriptors: Sequence[int]) -> None:
-        socket.send_fds(control, [json.dumps(request).encode()], descriptors)
-
-    def _start(self) -> None:
-        self.close()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _start(self) -> socket.socket:
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output, errors = _stream(1), _stream(2)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "headgate.runtime.fork_server"],
+                command(_IDLE),
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=errors,
@@ -119,21 +116,16 @@ class _Server:
             os.close(output)
             os.close(errors)
         self._owner = os.getpid()
+        return control
 
-    def close(self) -> None:
-        """Have it end."""
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None and self._owner == os.getpid():
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_TIMEOUT)
-            self._process = None
+
+def command(idle: float) -> list[str]:
+    """Of a server that ends after so many seconds with nothing to do."""
+    return [sys.executable, "-m", "headgate.runtime.fork_server", str(idle)]
 
 
 _numbers = itertools.count(1)
 server = _Server()
-atexit.register(server.close)
 
 
 def _stream(number: int) -> int:
