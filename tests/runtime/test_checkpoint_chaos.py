@@ -1,4 +1,7 @@
-"""TaskManagers killed at times that come from a seed: what is committed is always as if nothing had happened."""
+"""TaskManagers killed at times that come from a seed: what is committed is always as if nothing had happened.
+
+A failure says its seed; SEED=1234 in the environment has the soak begin with that one.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,14 @@ def test_a_round(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_ten_minutes(tmp_path: Path) -> None:
-    began, rounds, restarts = time.monotonic(), 0, 0
+    began, rounds, restarts, first = time.monotonic(), 0, 0, int(os.environ.get("SEED", "1000"))
     while time.monotonic() - began < 600:
-        restarts += one_round(tmp_path / str(rounds), seed=1000 + rounds)
+        seed = first + rounds
+        try:
+            restarts += one_round(tmp_path / str(rounds), seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}, after {rounds} jobs; SEED={seed} begins with it")
+            raise
         rounds += 1
-    print(f"{rounds} jobs, {restarts} restarts")
+    print(f"seeds {first} to {first + rounds - 1}: {rounds} jobs, {restarts} restarts")
     assert restarts > rounds

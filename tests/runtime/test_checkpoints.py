@@ -149,6 +149,25 @@ def test_an_operator_without_state_may_come_and_go(tmp_path: Path) -> None:
     assert sum(ds.dataset(tmp_path / "counts").to_table()["times"].to_pylist()) == 20_000
 
 
+def test_operators_may_be_chained_otherwise(tmp_path: Path) -> None:
+    """What a sink has counted is found in the task that it was part of."""
+
+    def job(*, chained: bool, resume: str | None) -> hg.JobHandle:
+        env = environment(tmp_path, hg.LocalDeployment(2), 2)
+        stream = env.from_source(hg.sources.generate(numbers, rows=20_000, rate=20_000))
+        sink = stream.filter("n >= 0").sink_to(hg.sinks.parquet(tmp_path / "out"))
+        if not chained:
+            sink.disable_chaining()
+        return env.execute_async(resume=resume)
+
+    first = job(chained=True, resume=None)
+    eventually(lambda: any((tmp_path / "out").glob("part-*")))
+    first.cancel()
+    result = job(chained=False, resume="latest").wait(60)
+    assert (result.rows_in, result.rows_out) == (20_000, 20_000)
+    assert sorted(ds.dataset(tmp_path / "out").to_table()["n"].to_pylist()) == list(range(20_000))
+
+
 @pytest.mark.parametrize(("tolerable", "restarts"), [(0, 1), (1, 0)])
 def test_a_disk_that_is_full_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerable: int, restarts: int

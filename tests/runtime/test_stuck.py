@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from tests.conftest import WatchedPool
 from tests.ending import END, within
 from tests.runtime.jobs import NUMBERS, endless, environment, error_of, eventually, keyed, pids
@@ -162,6 +166,58 @@ def test_a_function_that_holds_the_interpreter_lock(tmp_path: Path) -> None:
     assert "TaskManager 0 (process" in caught.value.message
     assert caught.value.message.endswith("did not end within 3 s and was killed)")
     assert pids() == {}
+
+
+class Mute(hg.LocalDeployment):
+    """Never says that a process has ended, and takes long to kill one."""
+
+    gang: Gang
+
+    def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
+        self.gang = super().launch(spec, count, lambda index, reason: None)
+        return _SlowGang(self.gang)
+
+
+class _SlowGang:
+    can_kill = True
+
+    def __init__(self, gang: Gang) -> None:
+        self._gang = gang
+
+    def cancel(self) -> None: ...
+
+    def join(self, timeout: float) -> bool:
+        return self._gang.join(timeout)
+
+
+def test_a_process_is_lost_while_a_function_in_another_holds_the_interpreter_lock(tmp_path: Path) -> None:
+    """All that is waited for then comes to less than the end may take."""
+    holding = tmp_path / "holding"
+
+    def hold(batch: pa.RecordBatch) -> Any:
+        import ctypes
+        import os
+
+        with suppress(FileExistsError), holding.open("x") as file:
+            file.write(str(os.getpid()))
+            file.flush()
+            ctypes.PyDLL(None).sleep(600)
+        return batch
+
+    deployment = Mute(2, processes=True)
+    env = hg.StreamEnvironment(parallelism=2, deployment=deployment)
+    endless(env, rate=1000).map_batches(hold, schema=NUMBERS).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    holder = int(eventually(lambda: holding.exists() and holding.read_text()))
+    index, other = next(item for item in pids().items() if item[1] != holder)
+    try:
+        with within(END):
+            os.kill(other, signal.SIGKILL)
+            error = error_of(job)
+        assert type(error) is hg.TaskManagerLost
+        assert f"TaskManager {index} (process {other}" in error.message and "was killed)" in error.message
+    finally:
+        deployment.gang.cancel()
 
 
 def test_a_busy_function_that_does_return(processes: bool) -> None:

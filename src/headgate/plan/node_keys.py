@@ -48,14 +48,16 @@ def check_fits(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Map
 
 
 def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Mapping[int, int]) -> None:
-    were = {vertex.key: vertex.max_parallelism for vertex in metadata.vertices}
+    were = {key: vertex.max_parallelism for vertex in metadata.vertices for key in (vertex.key, *vertex.nodes)}
+    keyed = {node.key for node in metadata.nodes if node.kind not in ("source", "sink")}
     for vertex in job.vertices:
-        was, now = were.get(vertex_key(vertex)), max_parallelism[vertex.id]
-        if was is not None and was != now:
-            raise CheckpointError(
-                f"checkpoint {metadata.id} divides the keys of {vertex.name!r} into {was} groups, and this job into "
-                f"{now}: set the option max_parallelism to {was}"
-            )
+        now = max_parallelism[vertex.id]
+        for key in keyed.intersection(map(node_key, vertex.nodes)):
+            if (was := were.get(key, now)) != now:
+                raise CheckpointError(
+                    f"checkpoint {metadata.id} divides the keys of {key!r} into {was} groups, and this job into {now}: "
+                    f"set the option max_parallelism to {was}"
+                )
 
 
 def _kind(node: Node) -> str:

@@ -33,7 +33,9 @@ LEAVE_TIMEOUT = 1.0
 #: From the order to end until not even the effect of force is waited for: Spark takes up to four seconds to kill.
 OVER_TIMEOUT = 4.0
 #: What force is given at the least.
-FORCE_TIMEOUT = 1.0
+FORCE_TIMEOUT = 0.5
+#: From the first word of a loss until nothing is waited for any more, also where that gives less time for it all.
+LOSS_TIMEOUT = 4.5
 #: How long the platform's word on why a TaskManager is gone is waited for, once its connection is closed. An exit code
 #: is there at once; Spark takes up to a second for an executor.
 EXIT_WORD = 1.5
@@ -119,6 +121,7 @@ class Attempt:
         self._start_by: float | None = None
         self._suspect: TaskManagerLost | None = None
         self._evidence = _Evidence.NONE
+        self._suspected_at: float | None = None
         self._decide_by: float | None = None
         self._checkpoint = checkpoint
         self._restore = restore
@@ -274,7 +277,9 @@ class Attempt:
         if evidence.value > self._evidence.value:
             self._suspect, self._evidence = error, evidence
             patience = LAST_WORDS if evidence is _Evidence.EXIT else EXIT_WORD
-            self._decide_by = time.monotonic() + patience
+            now = time.monotonic()
+            self._suspected_at = self._suspected_at or now
+            self._decide_by = min(now + patience, self._suspected_at + EXIT_WORD + LAST_WORDS)
 
     def _on_lost(self, member: Member, reason: str) -> None:
         member.gone = True
@@ -331,16 +336,19 @@ class Attempt:
         self._last_word = {"type": "close" if self.error is None else "cancel"}
         self.tell(self._last_word)
         began = time.monotonic()
-        deadline = began + END_TIMEOUT
+        over = began + OVER_TIMEOUT
+        if self.error is not None and self._suspected_at is not None:
+            over = min(over, self._suspected_at + LOSS_TIMEOUT)
+        deadline = min(began + END_TIMEOUT, over - FORCE_TIMEOUT)
         while (deaf := self._still_linked()) and time.monotonic() < deadline:
             self._next_event(deadline)
         if not self._await_gang(self._patience(deaf)):
             self._gang.cancel()
-            self._await_gang(max(began + OVER_TIMEOUT - time.monotonic(), FORCE_TIMEOUT))
+            self._await_gang(max(over - time.monotonic(), FORCE_TIMEOUT))
         self._network.stop(_NETWORK_TIMEOUT)
         self._handle_waiting_events()
         if self.error is not None:
-            self._explain_end(self.error, deaf)
+            self._explain_end(self.error, deaf, deadline - began)
 
     def _still_linked(self) -> list[Member]:
         return [member for member in self.members if member.link is not None and not member.gone]
@@ -363,7 +371,7 @@ class Attempt:
         while not self._events.empty():
             self._next_event(0.0)
 
-    def _explain_end(self, error: HeadgateError, deaf: list[Member]) -> None:
+    def _explain_end(self, error: HeadgateError, deaf: list[Member], waited: float) -> None:
         """Add to the error what did not end by itself."""
         notes = []
         if self._stuck:
@@ -371,7 +379,7 @@ class Attempt:
             notes.append(f"the user function of {', '.join(self._stuck)} did not return when the job ended; {left}")
         elif deaf and self._gang.can_kill:
             names = ", ".join(map(str, deaf))
-            notes.append(f"{names} did not end within {END_TIMEOUT:g} s and was killed")
+            notes.append(f"{names} did not end within {waited:.2g} s and was killed")
         error.message += "".join(f" ({note})" for note in notes)
 
     @property

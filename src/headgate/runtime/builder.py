@@ -279,7 +279,7 @@ class _TaskAssembly:
         """On the task's thread, which may wait for the storage."""
         if self._here.restore is not None:
             groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
-            state.restore(snapshots(self._here.restore, node_key(self._vertex.head), groups))
+            state.restore(snapshots(self._here.restore, set(map(node_key, self._vertex.nodes)), groups))
 
     @property
     def _max_parallelism(self) -> int:

@@ -296,6 +296,7 @@ class Checkpoints:
                 vertex.name,
                 self._key_groups[vertex.id],
                 tuple(complete.parts[Task(vertex.id, subtask)] for subtask in range(vertex.parallelism)),
+                tuple(map(node_key, vertex.nodes)),
             )
             for vertex in self._plan.job.vertices
         )

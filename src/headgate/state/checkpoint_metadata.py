@@ -8,7 +8,7 @@ checkpoints it names its savepoints, too: there `_metadata` stands alone, and sa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -45,12 +45,17 @@ TaskState = StateFile | Finished
 
 @dataclass(frozen=True, slots=True)
 class VertexState:
-    """The tasks of one vertex, in the order of subtasks. `key` is the node key of its head."""
+    """The tasks of one vertex, in the order of subtasks. `key` is the node key of its head, `nodes` those of all."""
 
     key: str
     name: str
     max_parallelism: int
     tasks: tuple[TaskState, ...]
+    nodes: Sequence[str] = ()
+
+    def has_any(self, keys: Collection[str]) -> bool:
+        """Whether one of these nodes was in its tasks."""
+        return self.key in keys or any(node in keys for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
