@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
@@ -98,20 +97,6 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_a_torn_file_is_named(tmp_path: Path) -> None:
-    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
-    eventually(lambda: len(job.checkpoints()) > 3)
-    job.cancel()
-    newest = max(tmp_path.glob("checkpoints/*/chk-*/_metadata"), key=lambda path: int(path.parent.name[4:]))
-    torn = next(newest.parent.glob("*.state"))
-    torn.write_bytes(torn.read_bytes()[:-1])
-    with pytest.raises(hg.CheckpointError, match=torn.name):
-        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume=str(newest.parent))
-    older = f"chk-{int(newest.parent.name[4:]) - 1} to go on from an older one"
-    with pytest.raises(hg.CheckpointError, match=rf"{newest.parent.name}: is damaged.*{older}"):
-        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest")
-
-
 def test_a_script_goes_on_by_the_command(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -184,20 +169,3 @@ def test_a_disk_that_is_full_once(
     env = environment(tmp_path, hg.LocalDeployment(2), tolerable_failed_checkpoints=tolerable)
     assert build(env, tmp_path).execute().restarts == restarts
     assert not full and committed(tmp_path) == expected()
-
-
-def test_state_that_cannot_be_read_at_a_restart_ends_the_job(tmp_path: Path) -> None:
-    fails = fails_once(tmp_path)
-
-    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-        try:
-            return fails(batch)
-        except ValueError:
-            for file in tmp_path.glob("checkpoints/*/chk-*/*.state"):
-                file.write_bytes(b"")
-            raise
-
-    job = build(environment(tmp_path, hg.LocalDeployment(1), 1), tmp_path, function).execute_async()
-    with pytest.raises(hg.CheckpointError, match=r"\.state"):
-        job.wait(60)
-    assert job.restarts == 1

@@ -47,6 +47,21 @@ def test_what_is_written_is_read(tmp_path: Path, scheme: str) -> None:
     assert len(names) == 2 and names[1] == "_metadata" and re.fullmatch(r"0-read-write-0-\w{12}\.state", names[0])
 
 
+def test_what_counts_is_on_the_disk_first(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, sync = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        assert not os.path.exists(f"{storage.folder_of(1)}/_metadata") or os.path.isdir(synced[-1])
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files = [file.path for file in make_checkpoint(storage, 1).files]
+    *written, metadata, folder, above = synced
+    assert written == files and metadata.startswith(f"{storage.folder_of(1)}/._metadata-")
+    assert (folder, above) == (storage.folder_of(1), storage.folder)
+
+
 def test_a_checkpoint_can_be_moved(storage: CheckpointStorage, tmp_path: Path) -> None:
     make_checkpoint(storage, 4)
     shutil.move(storage.folder_of(4), tmp_path / "kept")

@@ -137,10 +137,7 @@ class Checkpoints:
         return self._requests.ask(folder)
 
     def _found(self, resume: str) -> CheckpointMetadata:
-        """The checkpoint to go on from. Raises CheckpointError.
-
-        An older one is not taken in the place of the latest: sinks have committed what came after it.
-        """
+        """The checkpoint to go on from. Raises CheckpointError."""
         if resume != LATEST:
             metadata = load_checkpoint(resume)
             verify_checkpoint(metadata)
@@ -151,15 +148,43 @@ class Checkpoints:
         if not completed:
             where = f"job {self._job!r} has no checkpoint in {self._storage.folder}"
             raise CheckpointError(f"{where}: start it without one")
-        usable = self._storage.latest_usable()
-        if usable is None or usable.id != completed[0]:
-            where = self._storage.folder_of(completed[0])
-            older = (
-                "" if usable is None else f"; name {self._storage.folder_of(usable.id)} to go on from an older one, "
-            )
-            again = older and "and remove what was committed since, or it will be there twice"
-            raise CheckpointError(f"{where}: is damaged, see the warnings{older}{again}")
-        return usable
+        return self._newest(self._storage, completed)
+
+    def _newest(self, storage: CheckpointStorage, completed: Sequence[int]) -> CheckpointMetadata:
+        """The first of these that is as it was written. One that is not is passed over only if sinks had nothing to
+        commit with it: else what they committed would come a second time. Raises CheckpointError."""
+        for checkpoint in completed:
+            has_committed = True
+            try:
+                metadata = storage.load(checkpoint)
+                has_committed = bool(metadata.pending)
+                verify_checkpoint(metadata)
+                return metadata
+            except CheckpointError as error:
+                if has_committed:
+                    break
+                passed = f"job {self._job!r}: passes over checkpoint {checkpoint}, with which nothing was committed"
+                log.warning("%s: %s", passed, error)
+        usable = storage.latest_usable()
+        older = "" if usable is None else f"; name {storage.folder_of(usable.id)} to go on from an older one, "
+        again = older and "and remove what was committed since, or it will be there twice"
+        raise CheckpointError(f"{storage.folder_of(checkpoint)}: is damaged, see the warnings{older}{again}")
+
+    def fall_back(self) -> bool:
+        """The attempt could not read `latest`: make that the one before, where it is damaged and that is possible.
+        Returns whether it was."""
+        if self._storage is None or self.latest is None:
+            return False
+        try:
+            completed = [each for each in self._storage.completed() if each <= self.latest.id]
+            if self.latest.id not in completed:
+                return False
+            found = self._newest(self._storage, completed)
+            check_fits(found, self._plan.job, self._key_groups)
+        except CheckpointError:
+            return False
+        was, self.latest = self.latest, found
+        return found.id != was.id
 
     def start(self, attempt: int) -> None:
         """All tasks of the attempt run."""

@@ -221,10 +221,11 @@ class JobMaster:
         would only fail again; and what a user's function that did not return might do to the next attempt cannot be
         known."""
         ran = self.state is JobState.RUNNING
-        hopeless = isinstance(failed.error, CheckpointError) and not ran
-        if self._started_at is None or failed.left_running or hopeless:
+        if self._started_at is None or failed.left_running:
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
+            return False
+        if isinstance(failed.error, CheckpointError) and not ran and not self._checkpoints.fall_back():
             return False
         delay = self._restarts.next_delay(time.monotonic())
         if delay is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +58,7 @@ def write_file(path: str, payload: Payload) -> StateFile:
                     stream.write(buffer)
                     checksum.update(buffer)
                     size += memoryview(buffer).nbytes
+            _sync(filesystem, inside)
         except BaseException:
             with suppress(OSError):
                 filesystem.delete_file(inside)
@@ -77,6 +79,20 @@ def write_at_once(path: str, content: bytes) -> None:
     inside_folder = inside.rpartition("/")[0]
     with touching(path, "written"):
         filesystem.move(f"{inside_folder}/{hidden}", inside)
+    with suppress(OSError):  # not every filesystem can do that to a folder, and a lost entry is a lost checkpoint only
+        _sync(filesystem, inside_folder)
+        _sync(filesystem, inside_folder.rpartition("/")[0])
+
+
+def _sync(filesystem: fs.FileSystem, path: str) -> None:
+    """Have the machine's disk hold what is in a file or folder now, so that power may fail; other filesystems see to
+    that themselves when a file is closed."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def read_file(path: str) -> pa.Buffer:

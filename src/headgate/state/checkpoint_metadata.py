@@ -51,7 +51,7 @@ class VertexState:
     name: str
     max_parallelism: int
     tasks: tuple[TaskState, ...]
-    nodes: Sequence[str] = ()
+    nodes: tuple[str, ...] = ()
 
     def has_any(self, keys: Collection[str]) -> bool:
         """Whether one of these nodes was in its tasks."""
@@ -157,7 +157,8 @@ def _task_to_json(task: TaskState) -> dict[str, Any]:
 
 
 def _vertex_from_json(vertex: dict[str, Any], folder: str) -> VertexState:
-    return VertexState(**{**vertex, "tasks": tuple(_task_from_json(task, folder) for task in vertex["tasks"])})
+    tasks = tuple(_task_from_json(task, folder) for task in vertex["tasks"])
+    return VertexState(**{**vertex, "tasks": tasks, "nodes": tuple(vertex["nodes"])})
 
 
 def _task_from_json(task: dict[str, Any], folder: str) -> TaskState:

@@ -1,0 +1,234 @@
+"""Checkpoints that are torn, unreadable, foreign or of another job: one clear error, or the one before; nothing in the
+folder is touched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
+from tests.runtime.faults import Commit, Pull, committing, gated, open_gate
+from tests.runtime.jobs import eventually
+
+
+def start(folder: Path, *pulls: Pull, **options: Any) -> hg.JobHandle:
+    """In threads, with a restart at once."""
+    env = environment(folder, hg.LocalDeployment(2), restart=hg.restart.fixed(9, delay=0))
+    return build(env, folder, source=gated(folder, *pulls), **options).execute_async()
+
+
+def complete(folder: Path) -> list[Path]:
+    """The folders of complete checkpoints, the newest first."""
+    found = [path.parent for path in (folder / "checkpoints").glob("*/chk-*/_metadata")]
+    return sorted(found, key=lambda path: -int(path.name[4:]))
+
+
+def pending(checkpoint: Path) -> Any:
+    """What sinks were to commit with it."""
+    return json.loads((checkpoint / "_metadata").read_text())["checkpoint"]["pending"]
+
+
+def nothing_new(folder: Path) -> bool:
+    """The newest checkpoint came when all rows there were had been committed."""
+    found = complete(folder)
+    return len(found) > 1 and bool(committed(folder)) and not pending(found[0])
+
+
+def bytes_below(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def state_file(checkpoint: Path) -> Path:
+    return next(path for path in sorted(checkpoint.glob("*.state")) if path.stat().st_size > 100)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job that was cancelled after some checkpoints."""
+    folder = tmp_path_factory.mktemp("stopped")
+    job = start(folder)
+    eventually(lambda: nothing_new(folder), 60)
+    job.cancel()
+    return folder
+
+
+def tear(checkpoint: Path) -> None:
+    file = state_file(checkpoint)
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def change(checkpoint: Path) -> None:
+    file = state_file(checkpoint)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def remove(checkpoint: Path) -> None:
+    state_file(checkpoint).unlink()
+
+
+def make_unreadable(checkpoint: Path) -> None:
+    file = state_file(checkpoint)
+    file.unlink()
+    file.mkdir()
+
+
+def tear_metadata(checkpoint: Path) -> None:
+    file = checkpoint / "_metadata"
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def change_metadata(checkpoint: Path) -> None:
+    file = checkpoint / "_metadata"
+    file.write_text(file.read_text().replace('"duration": ', '"duration": 1'))
+
+
+def put_something_else(checkpoint: Path) -> None:
+    (checkpoint / "_metadata").write_text('{"version": 3}')
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (tear, r"\.state: has \d+ bytes, and \d+ were written: it is torn; start from another checkpoint"),
+        (change, r"\.state: was changed after it was written"),
+        (remove, r"\.state: cannot be read, it is not there"),
+        (make_unreadable, r"\.state: cannot be read"),
+        (tear_metadata, "_metadata: is torn, or no metadata of a checkpoint"),
+        (change_metadata, "_metadata: was changed after it was written"),
+        (put_something_else, "_metadata: is no metadata of a checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_is_not_as_it_was_written(
+    stopped: Path, tmp_path: Path, damage: Callable[[Path], None], says: str
+) -> None:
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    newest = complete(tmp_path)[0]
+    damage(newest)
+    before = bytes_below(tmp_path)
+    with pytest.raises(hg.CheckpointError, match=says) as caught:
+        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume=str(newest))
+    assert str(newest) in caught.value.message and "\n" not in caught.value.message
+    assert bytes_below(tmp_path) == before
+
+
+def another_type(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(0, "key", batch["key"].cast(pa.int32()))
+
+
+def test_state_of_another_job_graph(stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    before = bytes_below(tmp_path)
+
+    def refused(says: str, build_job: Callable[[hg.StreamEnvironment], Any], **options: Any) -> None:
+        env = environment(tmp_path, hg.LocalDeployment(2), **options)
+        build_job(env)
+        with pytest.raises(hg.CheckpointError, match=says):
+            env.execute(resume="latest")
+        assert bytes_below(tmp_path) == before
+
+    def other(env: hg.StreamEnvironment) -> None:
+        env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(hg.sinks.parquet(tmp_path / "other"))
+
+    def with_one_more(env: hg.StreamEnvironment) -> None:
+        build(env, tmp_path, lambda batch: batch, source=gated(tmp_path))
+
+    def with_another_type(env: hg.StreamEnvironment) -> None:
+        stream = env.from_source(gated(tmp_path), watermark=hg.Watermark("at"))
+        key = stream.schema.set(0, pa.field("key", pa.int32()))
+        typed = stream.map_batches(another_type, schema=key)
+        typed.key_by("key").window(hg.tumble(1)).aggregate(n=hg.count()).uid("window#1").sink_to(hg.sinks.null())
+
+    refused("which this job does not have", other)
+    refused("which this job does not have: give that node its name and place again", with_one_more)
+    refused("which now are", with_another_type)
+    refused("into 128 groups, and this job into 64", lambda env: build(env, tmp_path, source=gated(tmp_path)),
+            max_parallelism=64)  # fmt: skip
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file")
+    with pytest.raises(hg.CheckpointError, match="checkpoints/job/.*: cannot be written"):
+        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_latest_is_damaged_and_nothing_was_committed_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = start(tmp_path)
+    eventually(lambda: nothing_new(tmp_path), 60)
+    job.cancel()
+    newest = complete(tmp_path)[0]
+    tear(newest)
+    open_gate(tmp_path)
+    env = environment(tmp_path, hg.LocalDeployment(2))
+    assert build(env, tmp_path, source=gated(tmp_path)).execute(resume="latest").rows_in == ROWS
+    assert f"passes over checkpoint {newest.name[4:]}, with which nothing was committed: {newest}" in caplog.text
+    assert committed(tmp_path) == expected()
+
+
+def test_the_latest_is_damaged_and_sinks_have_committed_with_it(tmp_path: Path) -> None:
+    """What they committed would come again."""
+    stopped: list[int] = []
+
+    def commit(really: Commit, names: Sequence[Any]) -> None:
+        really(names)
+        if any(names) and not stopped:
+            stopped.append(1)
+            job._master.cancel()
+
+    job = start(tmp_path, sink=committing(hg.sinks.parquet(tmp_path / "out"), commit))
+    with pytest.raises(hg.JobCancelled):
+        job.wait(60)
+    newest = complete(tmp_path)[0]
+    assert pending(newest)
+    tear(newest)
+    before = bytes_below(tmp_path)
+    sink = committing(hg.sinks.parquet(tmp_path / "out"), commit)
+    env = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path, source=gated(tmp_path), sink=sink)
+    with pytest.raises(hg.CheckpointError, match=rf"{newest}: is damaged, see the warnings"):
+        env.execute(resume="latest")
+    assert bytes_below(tmp_path) == before
+
+
+def test_the_latest_cannot_be_read_at_a_restart(tmp_path: Path) -> None:
+    """The job starts once more, from the one before, where that is possible."""
+    failed: list[Path] = []
+
+    def fail() -> None:
+        if not failed and nothing_new(tmp_path):
+            failed.extend(complete(tmp_path)[:1])
+            tear(failed[0])
+            raise ValueError("once")
+
+    job = start(tmp_path, fail)
+    eventually(lambda: max(attempts(tmp_path), default=0) > 0, 60)
+    open_gate(tmp_path)
+    assert job.wait(60).restarts in (1, 2), "another checkpoint may be complete just before it fails"
+    assert committed(tmp_path) == expected()
+
+
+def test_no_checkpoint_can_be_read_at_a_restart(tmp_path: Path) -> None:
+    fails = fails_once(tmp_path)
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return fails(batch)
+        except ValueError:
+            for file in tmp_path.glob("checkpoints/*/chk-*/*.state"):
+                file.write_bytes(b"")
+            raise
+
+    job = build(environment(tmp_path, hg.LocalDeployment(1), 1), tmp_path, function).execute_async()
+    with pytest.raises(hg.CheckpointError, match=r"\.state"):
+        job.wait(60)
+    assert job.restarts == 1
