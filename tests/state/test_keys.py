@@ -69,6 +69,26 @@ def test_compaction_keeps_the_live_keys_and_forgets_the_rest(rows: list[tuple[An
     assert slots_of(table, pa.array(["new"]), pa.array([9])) == [len(live)]
 
 
+@settings(max_examples=40)
+@given(st.lists(st.tuples(TEXTS, INTS), min_size=1, max_size=60), st.data())
+def test_what_was_captured_stays_whatever_comes_after(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    """As when another thread makes the columns while the operator goes on."""
+    kinds = [pa.string(), pa.int64()]
+    table = KeyTable(kinds)
+    half = len(rows) // 2
+
+    def add(some: list[tuple[Any, ...]]) -> None:
+        table.slots([pa.array([row[i] for row in some], kind) for i, kind in enumerate(kinds)], len(some))
+
+    add(rows[:half])
+    slots = np.arange(len(table))
+    now, later = table.captured(slots, ["a", "b"], 128)(), table.captured(slots, ["a", "b"], 128)
+    add(rows[half:])
+    table.compact(np.array(data.draw(st.lists(st.sampled_from(range(len(table))), unique=True)), np.int64))
+    add([(text + "!" if text else "!", number) for text, number in rows])
+    assert pa.table(later()) == pa.table(now)
+
+
 UTC_TIME = pa.timestamp("ms", "UTC")
 COLUMNS = [
     pa.array([1, None, -1, 127], pa.int8()),

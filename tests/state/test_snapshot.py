@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode
+from headgate.state.snapshot import KEY_GROUP, Captured, Snapshot, decode, encode
 
 TABLE = pa.table(
     {
@@ -34,6 +34,15 @@ def test_what_was_encoded_is_decoded() -> None:
     chunked = pa.concat_tables([big, big])
     [snapshot] = decode(encode({"x": Snapshot({"t": chunked})})).values()
     assert snapshot.tables["t"] == chunked
+
+
+def test_captured_tables_are_made_once_when_they_are_asked_for() -> None:
+    made = []
+    captured = Captured({"entries": lambda: made.append(1) or TABLE, "none": lambda: TABLE.slice(0, 0)})  # type: ignore[func-returns-value]
+    snapshot = Snapshot(captured)
+    assert (list(captured), made) == (["entries", "none"], [])
+    assert decode(encode({"x": snapshot}))["x"] == Snapshot({"entries": TABLE, "none": TABLE.slice(0, 0)})
+    assert snapshot.of_key_groups(range(4)).tables["entries"] == TABLE and made == [1]
 
 
 def test_of_key_groups_keeps_values_and_the_rows_of_these_groups() -> None:

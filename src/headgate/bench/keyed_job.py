@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import headgate as hg
 from headgate.bench.due_times import DueTimes
@@ -26,9 +27,10 @@ SETTINGS = {"parallelism": PARALLELISM, "processes": PARALLELISM, "buffer_timeou
             "batch_time": BATCH_TIME, "keys": 1000}  # fmt: skip
 
 
-def keyed_sum_seconds(rows: int) -> float:
-    """How long the job takes for so many rows at full speed, start-up included. Raises the job's error."""
-    environment = keyed_environment()
+def keyed_sum_seconds(rows: int, **options: Any) -> float:
+    """How long the job takes for so many rows at full speed, start-up included, with `options` of `hg.Config`. Raises
+    the job's error."""
+    environment = keyed_environment(**options)
     _sums(environment, rows, None)
     began = time.perf_counter()
     result = environment.execute("keyed-sum")
@@ -59,11 +61,11 @@ def run_paced(rows: int, rate: float, folder: Path, buffer_timeout: str = BUFFER
     environment.execute("latency")
 
 
-def keyed_environment(buffer_timeout: str = BUFFER_TIMEOUT) -> hg.StreamEnvironment:
-    """Two processes of one TaskManager each, with the configuration of these cases."""
+def keyed_environment(buffer_timeout: str = BUFFER_TIMEOUT, **options: Any) -> hg.StreamEnvironment:
+    """Two processes of one TaskManager each, with the configuration of these cases and `options` beside it."""
     return hg.StreamEnvironment(
         parallelism=PARALLELISM,
-        config=hg.Config(buffer_timeout=buffer_timeout),
+        config=hg.Config(buffer_timeout=buffer_timeout, **options),
         deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True),
     )
 

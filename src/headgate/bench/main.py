@@ -17,6 +17,7 @@ from headgate.bench.report import run_description
 
 #: Cases by name, in the order they run; each module has `run(options) -> CaseResult`.
 CASES = {
+    "checkpoint": "headgate.bench.checkpoint",
     "exchange": "headgate.bench.exchange",
     "keyed-sum": "headgate.bench.keyed_sum",
     "keys": "headgate.bench.keys",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import headgate as hg
+from headgate.spark.processes import executor_of
 
 
 class Killer:
@@ -21,7 +21,7 @@ class Killer:
     def __init__(self, job: hg.JobHandle, say: Callable[[str], None]) -> None:
         self._job = job
         self._say = say
-        self._victims = [("Python worker", _itself), ("Spark executor", _executor_of)]
+        self._victims = [("Python worker", _itself), ("Spark executor", executor_of)]
         self._strikes = 0
         self._completed = 0
 
@@ -43,14 +43,3 @@ class Killer:
 
 def _itself(worker: int) -> int:
     return worker
-
-
-def _executor_of(worker: int) -> int:
-    """A worker's parent is PySpark's daemon, whose parent is the executor."""
-    return _parent(_parent(worker))
-
-
-def _parent(process: int) -> int:
-    """Of a process on this machine."""
-    status = Path(f"/proc/{process}/stat").read_text()
-    return int(status.rpartition(")")[2].split()[1])

@@ -22,7 +22,7 @@ from headgate.operators.timers import Timer, TimerQueue
 from headgate.records.canonical import Int64s
 from headgate.records.hashing import key_group_range
 from headgate.state.keys import KeyTable
-from headgate.state.snapshot import Snapshot
+from headgate.state.snapshot import Captured, Snapshot
 
 _EVENT, _PROCESSING = "event timers", "processing timers"
 #: With fewer keys than this none are forgotten.
@@ -248,14 +248,15 @@ class KeyedProcess(Operator):
             tables[name] = self._timer_table(timers.copy())
         groups = key_group_range(context.subtask, context.parallelism, context.max_parallelism)
         of = {"the operator": "a process function", "max_parallelism": context.max_parallelism}
-        return Snapshot(tables, {"of": of, "progress": [groups.start, groups.stop, self._user.watermark]})
+        return Snapshot(Captured(tables), {"of": of, "progress": [groups.start, groups.stop, self._user.watermark]})
 
-    def _timer_table(self, timers: Sequence[Timer]) -> pa.Table:
+    def _timer_table(self, timers: Sequence[Timer]) -> Callable[[], pa.Table]:
         both = np.array(timers, np.int64).reshape(-1, 2)
         return self._table(both[:, 1], {"time": pa.array(both[:, 0])})
 
-    def _table(self, slots: Int64s, columns: Mapping[str, pa.Array]) -> pa.Table:
-        return pa.table({**self._keys.columns(slots, self._key_names, self.context.max_parallelism), **columns})
+    def _table(self, slots: Int64s, columns: Mapping[str, pa.Array]) -> Callable[[], pa.Table]:
+        keys = self._keys.captured(slots, self._key_names, self.context.max_parallelism)
+        return lambda: pa.table({**keys(), **columns})
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()

@@ -15,7 +15,7 @@ from headgate.operators.event_times import check_time_column, event_times
 from headgate.records.canonical import Int64s
 from headgate.state.keys import KeyTable
 from headgate.state.renumber import OneRowPerSlot
-from headgate.state.snapshot import Snapshot
+from headgate.state.snapshot import Captured, Snapshot
 
 _MOST_ROWS = 65_536
 
@@ -93,11 +93,12 @@ class RunningAggregate(Operator):
     def snapshot(self) -> Snapshot:
         """What was emitted at the end of the input is not held any more: it must not come out again."""
         slots = np.arange(0 if self._final and self._ended else len(self._keys))
-        keys = self._keys.columns(slots, self._key_names, self.context.max_parallelism)
+        keys = self._keys.captured(slots, self._key_names, self.context.max_parallelism)
+        accumulators = self._accumulators.columns(slots)
         of = {"the operator": "a running aggregation", "max_parallelism": self.context.max_parallelism}
         if self._time_column is not None:
             of["event time"] = f"{self._time_column} + {self._time_offset} us"
-        return Snapshot({"keys": pa.table(keys | self._accumulators.columns(slots))}, {"of": of})
+        return Snapshot(Captured({"keys": lambda: pa.table(keys() | accumulators)}), {"of": of})
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()

@@ -28,7 +28,7 @@ from headgate.operators.window_state import Fired, WindowState
 from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, null_mask
 from headgate.records.hashing import key_group_range, key_groups, key_hash
-from headgate.state.snapshot import Snapshot
+from headgate.state.snapshot import Captured, Snapshot
 
 Duration = float | str | timedelta
 _MOST_ROWS = 65_536
@@ -220,7 +220,8 @@ class WindowAggregate(Operator):
             "event time": f"{self._time_column} + {self._time_offset} us",
             "max_parallelism": self.context.max_parallelism,
         }
-        return Snapshot({"entries": pa.concat_tables(tables)}, {"of": of, "progress": progress})
+        entries = {"entries": lambda: pa.concat_tables([make() for make in tables])}
+        return Snapshot(Captured(entries), {"of": of, "progress": progress})
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours, mine = self.snapshot(), self._own_groups()
@@ -246,7 +247,7 @@ class WindowAggregate(Operator):
         first, *others = self._lanes
         if all(lane.point == first.point for lane in others):
             for lane in others:
-                first.state.load(lane.state.table(self._keys, self.context.max_parallelism))
+                first.state.load(lane.state.table(self._keys, self.context.max_parallelism)())
             first.groups = [self._own_groups()]
             self._lanes = [first]
 

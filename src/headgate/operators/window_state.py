@@ -95,12 +95,14 @@ class WindowState:
         if self._dead > max(len(self._entries) - self._dead, _LEAST_DEAD):
             self._compact()
 
-    def table(self, key_names: Sequence[str], max_parallelism: int) -> pa.Table:
-        """The entries of all windows that are open: key group, keys, number of the window, accumulators. A copy."""
+    def table(self, key_names: Sequence[str], max_parallelism: int) -> Callable[[], pa.Table]:
+        """Makes a table of the entries that are there now, of all windows that are open: key group, keys, number of the
+        window, accumulators. Any thread may call it, any time later."""
         live = np.flatnonzero(self._open.values.take(self._entries.left()))
-        columns = self._keys.columns(self._entries.right().take(live), key_names, max_parallelism)
-        columns["window"] = pa.array(self._windows.column().take(self._entries.left().take(live)))
-        return pa.table(columns | self._accumulators.columns(live))
+        keys = self._keys.captured(self._entries.right().take(live), key_names, max_parallelism)
+        windows = pa.array(self._windows.column().take(self._entries.left().take(live)))
+        columns = {"window": windows, **self._accumulators.columns(live)}
+        return lambda: pa.table(keys() | columns)
 
     def load(self, table: pa.Table) -> None:
         """Take the entries that `table` has returned for other keys."""

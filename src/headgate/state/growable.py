@@ -12,7 +12,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Growable(Generic[Scalar]):
-    """`values` is the filled part, a view that later growth may leave behind: take it anew for each use."""
+    """`values` is the filled part, a view that later growth may leave behind: take it anew for each use. What is in it
+    stays as it is if nobody writes to it: neither growth nor `replace` does."""
 
     __slots__ = ("_data", "_fill", "_size")
 
@@ -48,8 +49,7 @@ class Growable(Generic[Scalar]):
         self._data[begin : self._size] = values
 
     def replace(self, values: npt.NDArray[Scalar]) -> None:
-        """Hold these values alone, and give back memory that is far too large for them."""
-        if len(self._data) > max(4 * len(values), _LEAST):
-            self._data = np.empty(max(2 * len(values), _LEAST), self._data.dtype)
+        """Hold these values alone, in memory that is new: a snapshot may still be made of what was there."""
+        self._data = np.empty(max(min(len(self._data), 2 * len(values)), _LEAST), self._data.dtype)
         self._size = 0
         self.append(values)

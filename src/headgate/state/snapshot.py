@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,26 @@ _HEAD = struct.Struct("<4sII")
 _LENGTH = struct.Struct("<Q")
 _MAGIC = b"HGSS"
 _VERSION = 1
+
+
+class Captured(Mapping[str, pa.Table]):
+    """Tables that are made when they are asked for first, by whoever asks. What they are made of was captured before,
+    and does not change."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], pa.Table]]) -> None:
+        self._makers = makers
+        self._made: dict[str, pa.Table] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 @dataclass(frozen=True, slots=True)
