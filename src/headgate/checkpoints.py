@@ -99,11 +99,12 @@ def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
     console.print(f"{metadata.kind} {metadata.id} of job {metadata.job!r}, attempt {metadata.attempt}: {folder}")
     took = f"{metadata.duration:.3g} s"
     console.print(f"taken {_time(metadata.timestamp)} UTC, took {took}, {_bytes(metadata.size)}", highlight=False)
-    tasks = _table("task", "of", "key groups", "state")
+    tasks = _table("task", "of", "key groups", "state", "in flight")
     for vertex in metadata.vertices:
         for subtask, task in enumerate(vertex.tasks):
             groups = str(vertex.max_parallelism)
-            tasks.add_row(f"{vertex.name}[{subtask}]", str(len(vertex.tasks)), groups, _size_of(task))
+            sizes = _size_of(task), _bytes(_in_flight_of(task))
+            tasks.add_row(f"{vertex.name}[{subtask}]", str(len(vertex.tasks)), groups, *sizes)
     console.print(tasks)
     if metadata.pending:
         sinks = _table("sink", "pending")
@@ -116,7 +117,7 @@ def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
         for each in positions:
             sources.add_row(each["source"], str(each["subtask"]), _brief(_unwrapped(each["position"])))
         console.print(sources)
-    size = {"size": metadata.size, "uri": folder}
+    size = {"size": metadata.size, "in_flight_bytes": metadata.in_flight_bytes, "uri": folder}
     return {**asdict(metadata), **size, "positions": positions}, True
 
 
@@ -185,6 +186,10 @@ def _unwrapped(values: Any) -> Any:
 
 def _size_of(task: TaskState) -> str:
     return _bytes(task.size) if isinstance(task, StateFile) else "finished"
+
+
+def _in_flight_of(task: TaskState) -> int:
+    return task.in_flight_bytes if isinstance(task, StateFile) else 0
 
 
 def _brief(value: Any) -> str:

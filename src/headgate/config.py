@@ -74,6 +74,8 @@ class Config:
     checkpoint_timeout: float = 600.0
     checkpoint_min_pause: float = 0.0
     tolerable_failed_checkpoints: int = 0
+    unaligned: bool = False
+    aligned_timeout: float = 0.0
     restart: RestartStrategy | None = None
 
     def __init__(self, **options: Any) -> None:
@@ -95,7 +97,7 @@ class Config:
                     "slots_per_task": 1, "watermark_interval": 0, "latency_interval": 0,
                     "slots_timeout": 0, "debloat_samples": 1, "debloat_threshold_percentages": 0,
                     "min_segment_size": 1, "checkpoint_min_pause": 0,
-                    "tolerable_failed_checkpoints": 0}  # fmt: skip
+                    "tolerable_failed_checkpoints": 0, "aligned_timeout": 0}  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)} is impossible: it must be at least {least}")
@@ -155,6 +157,16 @@ class Config:
                 "checkpoint_dir has no effect with execution_mode='batch', where an operator begins when those before "
                 "it have ended: leave it out"
             )
+        if self.unaligned and self.flow_control is not FlowControl.CREDIT:
+            raise ConfigError(
+                f"unaligned=True needs flow_control='credit': with {self.flow_control.value!r} no barrier overtakes "
+                "what is before it"
+            )
+        if self.aligned_timeout and not self.unaligned:
+            raise ConfigError(
+                "aligned_timeout has no effect without unaligned=True, with which a checkpoint begins aligned and "
+                "turns unaligned when that takes longer"
+            )
 
     @property
     def restarts(self) -> RestartStrategy:
@@ -171,7 +183,8 @@ class Config:
 
 #: Options that are about checkpoints alone.
 _OF_CHECKPOINTS = (
-    "checkpoint_interval", "checkpoint_timeout", "checkpoint_min_pause", "tolerable_failed_checkpoints", "restart",
+    "checkpoint_interval", "checkpoint_timeout", "checkpoint_min_pause", "tolerable_failed_checkpoints", "unaligned",
+    "aligned_timeout", "restart",
 )  # fmt: skip
 
 
@@ -226,7 +239,7 @@ _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "registration_timeout",
                      "heartbeat_timeout", "debloat_target", "debloat_period", "request_backoff_initial",
                      "request_backoff_max", "checkpoint_interval", "checkpoint_timeout",
-                     "checkpoint_min_pause"), seconds),
+                     "checkpoint_min_pause", "aligned_timeout"), seconds),
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
                      "max_overdraft_buffers_per_gate", "connections_per_pair", "slots_per_task", "debloat_samples",
                      "debloat_threshold_percentages", "tolerable_failed_checkpoints"), _whole),
@@ -234,5 +247,5 @@ _PARSERS: dict[str, Any] = {
     "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "checkpoint_dir": _path,
     "restart": _restart,
     "paranoid": _flag,
-    "debloat": _flag, "batch_shuffle_compression": _flag,
+    "unaligned": _flag, "debloat": _flag, "batch_shuffle_compression": _flag,
 }  # fmt: skip

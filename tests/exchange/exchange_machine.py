@@ -82,12 +82,12 @@ class ExchangeMachine(RuleBasedStateMachine):
             self.world.status(producer.number, active)
         self.watermarks(seed)
 
-    @rule(writer=TASK, seed=SEED, rows=st.sampled_from([0, 1, 17]), overtakes=st.booleans())
-    def barrier(self, writer: int, seed: int, rows: int, overtakes: bool) -> None:
+    @rule(writer=TASK, seed=SEED, rows=st.sampled_from([0, 1, 17]), alignment=st.sampled_from(Alignment))
+    def barrier(self, writer: int, seed: int, rows: int, alignment: Alignment) -> None:
         """A writer has its barrier, and goes on behind it."""
         producer = self.world.producers[writer % len(self.world.producers)]
-        may_overtake = overtakes and self.world.shape.mode is FlowControl.CREDIT
-        self.world.inject(producer.number, Alignment.UNALIGNED if may_overtake else Alignment.ALIGNED)
+        may_overtake = self.world.shape.mode is FlowControl.CREDIT
+        self.world.inject(producer.number, alignment if may_overtake else Alignment.ALIGNED)
         if rows and producer.may_emit:
             self.world.emit(producer.number, rows)
             producer.writer.flush()
@@ -97,6 +97,7 @@ class ExchangeMachine(RuleBasedStateMachine):
     def move(self, seed: int, passes: bool = False) -> None:
         """The network threads and all tasks go on for a while, in an order that the seed chooses."""
         self.order.seed(seed)
+        self.world.timeouts_pass = bool(seed % 3)
         if passes:
             self.world.now += INTERVAL / 2
         self.world.move(self.order, 20)

@@ -15,7 +15,8 @@ from headgate.exchange.selectors import Broadcast, Forward, KeyGroups, Rebalance
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfData
-from tests.exchange.rig import NEVER, ROW, Rig, rows
+from headgate.records.spanning import SpanningDeserializer
+from tests.exchange.rig import NEVER, ROW, SCHEMA, Rig, rows
 
 MESSAGE = 10  # rows of 8 bytes in a message of 80
 END = (EndOfData(),)
@@ -513,6 +514,15 @@ def test_a_broadcast_heeds_the_reader_that_wants_least(make: MakeRig) -> None:
 
 # ---- barriers
 
+
+def decoded(overtaken: list[memoryview]) -> list[int]:
+    """The rows in what a barrier has overtaken on a channel, which begins with a message and ends with one."""
+    deserializer = SpanningDeserializer(BatchCodec(SCHEMA))
+    batches = [each for each in deserializer.feed(overtaken) if isinstance(each, pa.RecordBatch)]
+    assert not deserializer.partial
+    return [n for batch in batches for n in batch.column(0).to_pylist()]
+
+
 ALIGNED = CheckpointBarrier(1, 0)
 TIMED = CheckpointBarrier(1, 0, Alignment.TIMEOUT, 5)
 PRIORITY = CheckpointBarrier(2, 0, Alignment.UNALIGNED)
@@ -535,7 +545,9 @@ def test_a_priority_barrier_overtakes_segments_due_messages_and_pending_rows(mak
     assert not rig.writer.is_available
     rig.writer.emit(rows(400, 5))
     overtaken = rig.writer.overtake(PRIORITY)
-    assert overtaken > 405 * ROW and overtaken == rig.partition.bytes_out + rig.writer.pending_bytes
+    size = sum(map(len, overtaken[0]))
+    assert size == rig.partition.bytes_out + rig.writer.pending_bytes
+    assert decoded(overtaken[0]) == list(range(405))
     assert rig.read(buffers=1) == (PRIORITY,)
     rig.writer.close()
 
@@ -545,10 +557,9 @@ def test_a_barrier_that_waits_behind_due_messages_overtakes_them_when_told_to(ma
     rig.writer.emit(rows(0, 400))
     rig.writer.write_barrier(TIMED)
     rig.writer.emit(rows(400, 10))
-    after = rig.writer.pending_bytes
     assert rig.writer.prioritise(9) is None
     overtaken = rig.writer.prioritise(1)
-    assert overtaken is not None and 400 * ROW < overtaken < rig.partition.bytes_out + after
+    assert overtaken is not None and decoded(overtaken[0]) == list(range(400)), "and nothing from behind it"
     assert rig.writer.prioritise(1) is None
     assert rig.read(buffers=1) == (TIMED.as_priority(),)
     rig.writer.close()
@@ -559,6 +570,7 @@ def test_a_queued_barrier_overtakes_on_the_channels_where_it_still_is(make: Make
     rig.writer.emit(rows(0, 10))
     rig.writer.write_barrier(TIMED)
     assert rig.read(0)[-1] == TIMED
-    assert rig.writer.prioritise(1) == rig.partition.bytes_out // 2
+    overtaken = rig.writer.prioritise(1)
+    assert overtaken is not None and [decoded(channel) for channel in overtaken] == [[], list(range(10))]
     assert rig.read(1)[0] == TIMED.as_priority()
     assert rig.writer.prioritise(1) is None

@@ -38,7 +38,9 @@ from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, MIN_TIME, Watermark, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition
+from headgate.records.spanning import SpanningDeserializer
 from headgate.runtime.barriers import Part, TaskBarriers
+from headgate.runtime.in_flight import InFlight
 from headgate.runtime.input import TaskInput
 from tests.exchange.link import OneAtATime
 from tests.memory.conftest import CheckedLocks
@@ -46,6 +48,8 @@ from tests.memory.conftest import CheckedLocks
 SEGMENT = 128
 ALL = 1 << 20
 INTERVAL = 0.2
+#: A time at which no barrier's timeout has passed; they are all so early that at any other time it has.
+NEVER = float("-inf")
 CODEC = BatchCodec(pa.schema({"writer": pa.int32(), "n": pa.int64()}))
 
 
@@ -76,6 +80,29 @@ class Host:
         gates = len(shape.readers) * (len(shape.writers) * shape.exclusive + shape.floating)
         self.memory = NetworkBufferPool(each + gates, SEGMENT, CheckedLocks())
         self.budget = PendingBudget(shape.limit)
+
+
+class Keeper:
+    """Keeps a task's part of each checkpoint: what `state` was when it was taken, and what was in flight. Of those that
+    were dropped there is nothing."""
+
+    def __init__(self, state: Callable[[], Any], changed: Callable[[int], None]) -> None:
+        self._state = state
+        self._changed = changed
+        self.captured: dict[int, Any] = {}
+        self.stored: dict[int, InFlight] = {}
+
+    def capture(self, checkpoint: int) -> None:
+        self.captured[checkpoint] = self._state()
+
+    def store(self, checkpoint: int, in_flight: InFlight) -> None:
+        assert checkpoint in self.captured and checkpoint not in self.stored
+        self.stored[checkpoint] = in_flight
+        self._changed(checkpoint)
+
+    def drop(self, checkpoint: int, reason: str) -> None:
+        assert checkpoint not in self.stored
+        del self.captured[checkpoint]
 
 
 class Wire:
@@ -112,9 +139,13 @@ class Wire:
 
     # ---- steps; each returns whether anything moved
 
+    @property
+    def has_posts(self) -> bool:
+        return bool(self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts)
+
     def deliver(self, count: int) -> bool:
         """The posts that are there, to both ends."""
-        there = bool(self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts)
+        there = self.has_posts
         while self.data_posts:
             self.sender.data_available(self.data_posts.popleft())
         while self.credit_posts:
@@ -199,6 +230,8 @@ class Producer:
             wait_hard=world.wait_hard,
         )
         self.barriers = TaskBarriers(f"writer {number}", [], [self.writer], lambda part: None)
+        self.keeper = self.barriers.keeper = Keeper(lambda: len(self.rows), world.check_parts)
+        self.partition.watch_barriers(self._on_barrier_left)
         self.rows: list[int] = []
         self.cuts: dict[int, int] = {}  # the last row before each barrier
         self.watermark = MIN_TIME
@@ -207,6 +240,10 @@ class Producer:
         self.ended = False
 
     def _wake(self) -> None:
+        self.woken = True
+
+    def _on_barrier_left(self) -> None:
+        self.barriers.on_barrier_left()
         self.woken = True
 
     @property
@@ -218,8 +255,10 @@ class Producer:
         self.writer.finish()
         self.woken = True
 
-    def turn(self, now: float) -> bool:
+    def turn(self, now: float, timeouts: float | None) -> bool:
         """What a task does when it was woken or its time has come; returns whether anything moved."""
+        if timeouts is not None:
+            self.barriers.on_time(timeouts)
         before = self.writer.pending_bytes, len(self.writer._due_channels), self.ended
         if self.writer.deadline is not None and now >= self.writer.deadline:
             self.writer.on_time(now)
@@ -262,18 +301,22 @@ class Reader:
     def start(self, channels: list[InputChannel], shape: Shape) -> None:
         self.gate.channels = channels
         self.barriers = TaskBarriers(f"reader {self.number}", [self.gate], [], self._checkpoint)
+        self.keeper = self.barriers.keeper = Keeper(lambda: [list(seen) for seen in self.seen], self.world.check_parts)
         self.gathering = Gathering(self.host.budget, None)
         self.input = TaskInput([self.gate], [CODEC], shape.message_size, self.barriers, self.gathering)
 
     def _wake(self) -> None:
         self.woken = not self.left
 
-    def turn(self, now: float) -> bool:
-        """One element, or what follows from the events that came; returns whether there was anything."""
+    def turn(self, now: float, timeouts: float | None) -> bool:
+        """One element, or what follows from the events that came; returns whether there was anything. Without
+        `timeouts` what is urgent comes a moment too late to be seen."""
+        if self.left:
+            return False
+        if timeouts is not None:
+            self.barriers.on_time(timeouts)
         if not self.woken:
             return False
-        if self.barriers.deadline is not None and self.barriers.deadline <= now:
-            self.barriers.on_time(now)
         element = self.input.next()
         if isinstance(element, pa.RecordBatch):
             self._on_rows(element)
@@ -329,8 +372,10 @@ class Exchange:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.now = 100.0
+        self.timeouts_pass = False
         self.rows = 0
         self.barrier = CheckpointBarrier(1, 0)
+        self.whole_parts = 0
         self.hosts = [Host(shape), Host(shape)]
         self.producers = [Producer(at, shape, self.hosts[host], self) for at, host in enumerate(shape.writers)]
         self.partitions = [producer.partition for producer in self.producers]
@@ -403,7 +448,7 @@ class Exchange:
         if self.barrier.id not in producer.cuts and not producer.writer.is_finished:
             producer.cuts[self.barrier.id] = self.rows
             producer.barriers.inject(self.barrier)
-            producer.barriers.on_time(self.now)
+            producer.barriers.on_time(NEVER)
 
     def inject_everywhere(self) -> None:
         """Let the checkpoint under way come to an end."""
@@ -437,7 +482,8 @@ class Exchange:
 
     def _any_turn(self, order: random.Random) -> Callable[[int], bool]:
         task = order.choice([*self.producers, *self.readers])
-        return lambda count: task.turn(self.now)
+        timeouts = order.choice([self.now if self.timeouts_pass else NEVER, None])
+        return lambda count: task.turn(self.now, timeouts)
 
     def settle(self, has_turns: Callable[[Producer], bool] = lambda producer: True) -> None:
         """Move all that moves until nothing does."""
@@ -448,12 +494,46 @@ class Exchange:
                     moved |= step(ALL)
             tasks = [*filter(has_turns, self.producers), *(reader for reader in self.readers if not reader.left)]
             for task in tasks:
-                moved |= task.turn(self.now)
-            if not moved and not any(task.woken for task in tasks):
+                moved |= task.turn(self.now, self.now)
+            # Half an element is nothing to a reader, but it has given back the buffers.
+            posted = any(wire.has_posts for wire in self.wires.values())
+            if not moved and not posted and not any(task.woken for task in tasks):
                 return
         raise AssertionError("the exchange never comes to rest")
 
     # ---- laws
+
+    def check_parts(self, checkpoint: int) -> None:
+        """A task has stored its part. When all have, a row from before the barrier is either in the state of a reader
+        or in flight, once and in order, and no other row is."""
+        readers = [reader.keeper for reader in self.readers]
+        with_part = [producer for producer in self.producers if checkpoint in producer.cuts]
+        missing = [
+            keeper for keeper in [*readers, *(each.keeper for each in with_part)] if checkpoint not in keeper.stored
+        ]
+        if missing or any(reader.left for reader in self.readers) or not self._has_come(checkpoint):
+            return
+        for producer in self.producers:
+            cut = producer.keeper.captured.get(checkpoint, len(producer.rows))
+            rows = []
+            for reader in self.readers:
+                pieces = (
+                    list(reader.keeper.stored[checkpoint].inputs[producer.number])
+                    if reader.keeper.stored[checkpoint].inputs
+                    else []
+                )
+                outputs = producer.keeper.stored[checkpoint].outputs if checkpoint in producer.cuts else []
+                pieces += outputs[0][reader.number] if outputs else []
+                rows.append([*reader.keeper.captured[checkpoint][producer.number], *_rows(pieces)])
+                assert rows[-1] == sorted(set(rows[-1])), "rows in state and in flight are doubled, or in another order"
+            if self.shape.selector != "broadcast":
+                rows = [sorted(n for each in rows for n in each)]
+            assert all(each == producer.rows[:cut] for each in rows), f"of {cut} rows others are in the checkpoint"
+            self.whole_parts += 1
+
+    def _has_come(self, checkpoint: int) -> bool:
+        """All writers have had its barrier, or have come to their end before."""
+        return all(checkpoint in each.cuts or each.writer.is_finished for each in self.producers)
 
     def check(self) -> None:
         """What holds after every step."""
@@ -538,3 +618,11 @@ class Exchange:
     @staticmethod
     def _cut(wire: Wire) -> None:
         wire.receiver.fail()
+
+
+def _rows(pieces: list[memoryview]) -> list[int]:
+    """Those in the bytes of a channel, which end with an element."""
+    deserializer = SpanningDeserializer(CODEC)
+    batches = [each for each in deserializer.feed(pieces) if isinstance(each, pa.RecordBatch)]
+    assert not deserializer.partial, "half an element is in flight"
+    return [n for batch in batches for n in batch["n"].to_pylist()]

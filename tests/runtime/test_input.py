@@ -25,8 +25,9 @@ from headgate.records.events import (
     EndOfPartition,
     Event,
 )
-from headgate.records.spanning import Element, serialize
+from headgate.records.spanning import Element, SpanningDeserializer, serialize
 from headgate.runtime.barriers import Part, TaskBarriers
+from headgate.runtime.in_flight import InFlight
 from headgate.runtime.input import TaskInput
 from tests.exchange.scripted import ScriptedChannel
 
@@ -53,6 +54,9 @@ class Channel(ScriptedChannel):
 
     def bytes_before(self, checkpoint: int) -> int:
         return self.bytes_polled + sum(item.size for item in self.items if isinstance(item, Buffer))
+
+    def peek(self, size: int) -> list[memoryview]:
+        return [memoryview(b"".join(item.views)) for item in self.items if isinstance(item, Buffer)]
 
     def resume(self) -> None:
         self.asked.append("resume")
@@ -408,6 +412,77 @@ def test_a_priority_barrier_is_due_at_once_and_counts_what_it_overtakes() -> Non
     [part] = fed.parts
     assert part["unaligned"] and part["overtaken_in_bytes"] == queued
     assert fed.all() == [tuple(range(50))]
+
+
+class Keeper:
+    """Notes what becomes of each checkpoint."""
+
+    def __init__(self) -> None:
+        self.captured: list[int] = []
+        self.stored: dict[int, InFlight] = {}
+        self.dropped: dict[int, str] = {}
+
+    def capture(self, checkpoint: int) -> None:
+        self.captured.append(checkpoint)
+
+    def store(self, checkpoint: int, in_flight: InFlight) -> None:
+        self.stored[checkpoint] = in_flight
+
+    def drop(self, checkpoint: int, reason: str) -> None:
+        self.dropped[checkpoint] = reason
+
+
+def urgent(fed: Fed, channel: int, event: Event) -> None:
+    """An event overtakes what is queued."""
+    fed.gates[0].channels[channel].urgent.append(event)  # type: ignore[attr-defined]
+    fed.gates[0].notify_priority(channel)
+    fed.barriers.on_time(0.0)
+
+
+def in_flight(pieces: list[memoryview]) -> list[int]:
+    elements = SpanningDeserializer(CODEC).feed(pieces)
+    return [n for batch in elements if isinstance(batch, pa.RecordBatch) for n in batch.column(0).to_pylist()]
+
+
+def test_what_is_read_until_a_channels_barrier_comes_belongs_to_the_checkpoint() -> None:
+    """Rows that were read and wait, those that are read later, and those that stand before the barrier."""
+    fed = Fed(2, message_size=ROW)
+    keeper = fed.barriers.keeper = Keeper()
+    fed.feed(0, 1, rows(1), rows(2), rows(3))
+    assert fed.next() == (1,)
+    urgent(fed, 0, PRIORITY)
+    assert keeper.captured == [1] and not keeper.stored
+    fed.feed(0, 1, rows(4))
+    fed.feed(0, 0, rows(10))
+    assert fed.all() == [(2,), (3,), (4,), (10,)]
+    fed.feed(0, 1, rows(5), Watermark(7), rows(6))
+    urgent(fed, 1, PRIORITY)
+    assert [in_flight(pieces) for pieces in keeper.stored[1].inputs] == [[], [2, 3, 4, 5, 6]]
+    fed.feed(0, 1, rows(8))
+    assert fed.all() == [(5,), (6,), (8,)] and fed.barriers.recording is None
+
+
+@pytest.mark.parametrize("ending", [CancelMarker(1), CheckpointBarrier(2, 1_000_000)])
+def test_nothing_is_kept_of_a_checkpoint_that_ends_on_its_way(ending: Event) -> None:
+    fed = Fed(2)
+    keeper = fed.barriers.keeper = Keeper()
+    urgent(fed, 0, PRIORITY)
+    fed.feed(0, 1, rows(*range(50)), ending, cut=7)
+    assert fed.all() == [tuple(range(50))]
+    assert keeper.captured == [1] and list(keeper.dropped) == [1] and not keeper.stored
+    assert fed.barriers.recording is None and fed.barriers._in_flight == InFlight()
+
+
+def test_what_was_in_flight_comes_first() -> None:
+    fed = Fed(1, 1)
+    fed.feed(0, 0, rows(3), *END)
+    fed.feed(1, 0, rows(4), *END)
+    fed.input.restore([(0, rows(1)), (1, rows(2))])
+    keeper = fed.barriers.keeper = Keeper()
+    fed.barriers.inject(PRIORITY)
+    fed.barriers.on_time(0.0)
+    assert [in_flight(pieces) for pieces in keeper.stored[1].inputs] == [[1], [2]], "it still is"
+    assert fed.all()[0] == (1, 2, 3, 4)
 
 
 def test_a_timeout_turns_announced_barriers_urgent() -> None:

@@ -141,6 +141,10 @@ class BlockingSubpartition:
         """Nor waits one."""
         return None
 
+    def holds_barrier(self, checkpoint: int) -> bool:
+        """Nor here."""
+        return False
+
     @property
     def is_settled(self) -> bool:
         """The task waits for no reader: it comes when the task has ended."""

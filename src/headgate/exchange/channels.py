@@ -34,6 +34,10 @@ from headgate.records.task_event import TaskEvent
 #: this come from no producer that waits for its consumer's word behind a barrier.
 _MAX_WAITING: Final = 1 << 16
 
+#: Of so many barriers a channel knows where they came. A checkpoint begins when the one before has ended, so those of
+#: more than a few are of checkpoints that were given up.
+_REMEMBERED: Final = 64
+
 #: Told, from any thread, when a channel without data has some again.
 NotifyGate = Callable[[int], None]
 
@@ -75,6 +79,10 @@ class InputChannel:
     def bytes_before(self, checkpoint: int) -> int:
         """All data bytes that arrived before a checkpoint's barrier, or so far if that has not arrived."""
         return self.bytes_polled
+
+    def peek(self, size: int) -> list[memoryview]:
+        """A copy of the next `size` bytes that wait for the task, which still gets them."""
+        return []
 
     def release(self) -> None:
         """Take leave: also what is still queued is given back."""
@@ -213,7 +221,9 @@ class RemoteInputChannel(InputChannel):
     """A subpartition of another TaskManager, at `address` (edge, producer, subpartition). `on_*` run on the network
     thread, `poll` and what follows on the task thread.
 
-    Barriers that overtake, and announcements of those that may yet, wait in a queue of their own.
+    Barriers that overtake, and announcements of those that may yet, wait in a queue of their own. `poll` gives the task
+    such a barrier before any data: what it has overtaken stands behind it, and must not be worked on before the task
+    has taken its part of the checkpoint.
     """
 
     def __init__(
@@ -235,7 +245,7 @@ class RemoteInputChannel(InputChannel):
         self._receiver: int | None = None
         self._received: deque[Buffer | Event] = deque()
         self._priority: deque[Event] = deque()
-        self._barrier_at = (0, 0)  # the last barrier, and the bytes that came before it
+        self._barriers_at: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # and the bytes that came before them
         self._prioritised = 0
         self._sequence = 0
         self._released = False
@@ -295,7 +305,7 @@ class RemoteInputChannel(InputChannel):
     def _on_barrier(self, barrier: CheckpointBarrier, response: BufferResponse) -> None:
         if barrier.blocks and response.backlog:
             raise ExchangeError(f"a backlog of {response.backlog} came with the barrier that blocks its channel")
-        self._barrier_at = barrier.id, self.bytes_in
+        self._barriers_at.append((barrier.id, self.bytes_in))
         if barrier.is_announced:
             self._priority.append(Announcement(response.sequence, barrier))
             self._notify_priority(self.index)
@@ -334,6 +344,8 @@ class RemoteInputChannel(InputChannel):
         buffers: list[Buffer] = []
         while received and limit > 0:
             item = received[0]
+            if self._priority and self._is_overtaken:  # after a look at the item, or that may stand behind the barrier
+                break
             if isinstance(item, Buffer):
                 self.bytes_polled += item.size
                 limit -= len(item.segments)
@@ -343,9 +355,15 @@ class RemoteInputChannel(InputChannel):
             received.popleft()
             if not (isinstance(item, Buffer) or self._is_passed(item)):
                 return item, bool(received) or self._error is not None
+        if not buffers and self._priority and self._is_overtaken:
+            return self._priority.popleft(), bool(received) or self._error is not None
         if not buffers and self._error is not None:
             raise self._error
         return all_decompressed(buffers) or None, bool(received) or self._error is not None
+
+    @property
+    def _is_overtaken(self) -> bool:
+        return any(isinstance(event, CheckpointBarrier) for event in tuple(self._priority))
 
     def _is_passed(self, event: Event) -> bool:
         """An announced barrier that has been acted upon; one before it has been too, or it had not been sent."""
@@ -358,8 +376,17 @@ class RemoteInputChannel(InputChannel):
         self._prioritised = checkpoint
 
     def bytes_before(self, checkpoint: int) -> int:
-        last, received = self._barrier_at
-        return received if last == checkpoint else self.bytes_in
+        return dict(self._barriers_at).get(checkpoint, self.bytes_in)
+
+    def peek(self, size: int) -> list[memoryview]:
+        copies: list[memoryview] = []
+        for item in tuple(self._received):
+            if size <= 0:
+                break
+            if isinstance(item, Buffer):
+                copies.append(memoryview(b"".join(item.views)))
+                size -= item.size
+        return copies
 
     def resume(self) -> None:
         self._tell(ResumeConsumption)

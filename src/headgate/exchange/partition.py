@@ -76,6 +76,12 @@ class ResultPartition:
             self._wanting = False
             self._wake()
 
+    def watch_barriers(self, told: Callable[[], None]) -> None:
+        """`told` is called, from any thread, when a reader has a barrier that went in order."""
+        for subpartition in self.subpartitions:
+            if isinstance(subpartition, PipelinedSubpartition):
+                subpartition.on_barrier_left = told
+
     def write(self, index: int, record: SpanningSerializer, *, overdraft: bool = False) -> bool:
         """Copy what is left of an element into the subpartition's segments; returns whether that was all of it. It is
         not when no segment is free or the subpartition is at its cap. With `overdraft` the pool may go beyond its
@@ -148,15 +154,15 @@ class ResultPartition:
             self.subpartitions[index].add(EventConsumer(event))
             self.subpartitions[index].announce()
 
-    def overtake(self, index: int, barrier: CheckpointBarrier) -> int:
-        """Queue a barrier before everything that is queued; returns the bytes that it overtakes."""
-        return _sized(self.subpartitions[index].overtake(barrier))
+    def overtake(self, index: int, barrier: CheckpointBarrier) -> list[memoryview]:
+        """Queue a barrier before everything that is queued; returns a copy of the bytes that it overtakes."""
+        return _copied(self.subpartitions[index].overtake(barrier))
 
-    def prioritise(self, index: int, checkpoint: int) -> int | None:
-        """Have a checkpoint's queued barrier overtake what is before it; returns how many bytes that is, None when no
-        such barrier is queued."""
+    def prioritise(self, index: int, checkpoint: int) -> list[memoryview] | None:
+        """Have a checkpoint's queued barrier overtake what is before it; returns a copy of that, None when no such
+        barrier is queued."""
         overtaken = self.subpartitions[index].prioritise(checkpoint)
-        return None if overtaken is None else _sized(overtaken)
+        return None if overtaken is None else _copied(overtaken)
 
     def _finish_builder(self, index: int) -> None:
         builder, self._builders[index] = self._builders[index], None
@@ -211,9 +217,9 @@ class ResultPartition:
         return self.subpartitions[index]
 
 
-def _sized(buffers: list[Buffer]) -> int:
-    """The bytes in buffers that nobody keeps."""
-    size = sum(buffer.size for buffer in buffers)
+def _copied(buffers: list[Buffer]) -> list[memoryview]:
+    """The bytes in buffers, which are given back."""
+    copies = [memoryview(b"".join(buffer.views)) for buffer in buffers]
     for buffer in buffers:
         buffer.recycle()
-    return size
+    return copies

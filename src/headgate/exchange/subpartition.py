@@ -73,6 +73,7 @@ class PipelinedSubpartition:
         "buffer_size",
         "finished",
         "index",
+        "on_barrier_left",
         "on_starved",
         "on_task_event",
     )
@@ -97,6 +98,8 @@ class PipelinedSubpartition:
         self._writer_waits = False  # for the reader to be starved
         #: Told, from any thread, that the reader is starved, once after it was asked and was not.
         self.on_starved: Callable[[], None] = _tell_nobody
+        #: Told, from any thread, that the reader has a barrier that went in order.
+        self.on_barrier_left: Callable[[], None] = _tell_nobody
         #: Told, from any thread, what the reader has to say to the task.
         self.on_task_event: Callable[[TaskEvent], None] = _forget
         self.finished = False
@@ -158,6 +161,11 @@ class PipelinedSubpartition:
             notify = self._insert_priority(barrier.as_priority())
         notify()
         return overtaken
+
+    def holds_barrier(self, checkpoint: int) -> bool:
+        """The barrier of a checkpoint waits in order, and may be told to overtake."""
+        with self._lock:
+            return any(_timed_barrier(queued, checkpoint) is not None for queued in self._queue)
 
     def _data_before(self, position: int) -> list[Buffer]:
         data = [queued for queued in islice(self._queue, position) if not isinstance(queued, EventConsumer)]
@@ -326,6 +334,8 @@ class PipelinedSubpartition:
             starved = self._hunger()
         if starved:
             self.on_starved()
+        if polled and self._blocked:
+            self.on_barrier_left()
         return polled
 
     def _is_long(self, limit: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Literal
 
@@ -148,32 +148,30 @@ class RecordWriter:
         self._unflushed.clear()
         self.write_event(barrier)
 
-    def overtake(self, barrier: CheckpointBarrier) -> int:
-        """Send a barrier before everything that is here; returns the bytes that it overtakes: in segments, due and
-        pending."""
-        pending = sum(round(pending.bytes) * len(pending.channels) for pending in self._pending)
-        due = sum(_size(item) for due in self._due for item in due)
-        return (
-            self._undealt.bytes
-            + pending
-            + due
-            + sum(self.partition.overtake(channel, barrier) for channel in range(len(self._due)))
-        )
+    def overtake(self, barrier: CheckpointBarrier) -> list[list[memoryview]]:
+        """Send a barrier before everything that is here. Returns, by channel, the bytes that it overtakes: in segments,
+        due and pending. They stay as they are."""
+        self.flush()
+        return [[*self.partition.overtake(channel, barrier), *_bytes_of(due)] for channel, due in enumerate(self._due)]
 
-    def prioritise(self, checkpoint: int) -> int | None:
-        """Have a checkpoint's barrier overtake what is before it where it is still here; returns how many bytes that
-        is, None when it has gone everywhere."""
+    def holds_barrier(self, checkpoint: int) -> bool:
+        """A checkpoint's barrier with a timeout is still here, in one channel at least."""
+        waiting = any(_is_timed(item, checkpoint) for due in self._due for item in due)
+        return waiting or any(each.holds_barrier(checkpoint) for each in self.partition.subpartitions)
+
+    def prioritise(self, checkpoint: int) -> list[list[memoryview]] | None:
+        """Have a checkpoint's barrier overtake what is before it where it is still here. Returns that as `overtake`
+        does; None when it has gone everywhere."""
         overtaken = [self._prioritise(channel, checkpoint) for channel in range(len(self._due))]
-        found = [size for size in overtaken if size is not None]
-        return sum(found) if found else None
+        return None if all(each is None for each in overtaken) else [each or [] for each in overtaken]
 
-    def _prioritise(self, channel: int, checkpoint: int) -> int | None:
+    def _prioritise(self, channel: int, checkpoint: int) -> list[memoryview] | None:
         due = self._due[channel]
         for position, item in enumerate(due):
-            if isinstance(item, CheckpointBarrier) and item.id == checkpoint and item.is_announced:
-                before = sum(_size(each) for each in islice(due, position))
+            if isinstance(item, CheckpointBarrier) and _is_timed(item, checkpoint):
+                before = _bytes_of(islice(due, position))
                 del due[position]
-                overtaken = before + self.partition.overtake(channel, item.as_priority())
+                overtaken = [*self.partition.overtake(channel, item.as_priority()), *before]
                 self._write_due(channel)
                 return overtaken
         return self.partition.prioritise(channel, checkpoint)
@@ -377,5 +375,11 @@ class RecordWriter:
             partition.flush(channel)
 
 
-def _size(item: SpanningSerializer | Event) -> int:
-    return 0 if isinstance(item, Event) else item.remaining
+def _is_timed(item: SpanningSerializer | Event, checkpoint: int) -> bool:
+    """It is a checkpoint's barrier with a timeout, which may be told to overtake."""
+    return isinstance(item, CheckpointBarrier) and item.id == checkpoint and item.is_announced
+
+
+def _bytes_of(due: Iterable[SpanningSerializer | Event]) -> list[memoryview]:
+    """Of what is due, the bytes that are in no segment yet."""
+    return [piece for item in due if not isinstance(item, Event) for piece in item.rest]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from headgate.errors import CheckpointError
 from headgate.plan.graph import Node
-from headgate.plan.job_graph import JobGraph, JobVertex
-from headgate.state.checkpoint_metadata import CheckpointMetadata, NodeDescription
+from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
+from headgate.state.checkpoint_metadata import CheckpointMetadata, ExchangeDescription, NodeDescription
 
 
 def node_key(node: Node) -> str:
@@ -20,10 +22,35 @@ def vertex_key(vertex: JobVertex) -> str:
     return node_key(vertex.head)
 
 
+def exchange_key(edge: JobEdge, job: JobGraph) -> str:
+    """The node keys at its ends, which output of the one it is of, and which input of the other."""
+    tag = "" if edge.tag is None else f" ({edge.tag})"
+    return f"{node_key(_source_node(edge, job))}{tag} -> {vertex_key(job.vertex(edge.target))} [{edge.target_input}]"
+
+
+def describe_exchange(edge: JobEdge, job: JobGraph) -> ExchangeDescription:
+    """What decides where data go that are in flight there."""
+    keys = ", ".join(edge.partitioning.keys)
+    return ExchangeDescription(
+        exchange_key(edge, job),
+        f"{edge.partitioning.kind}({keys})",
+        _columns(_source_node(edge, job).output_schema(edge.tag)),
+        job.vertex(edge.source).parallelism,
+        job.vertex(edge.target).parallelism,
+    )
+
+
+def _source_node(edge: JobEdge, job: JobGraph) -> Node:
+    return next(node for node in job.vertex(edge.source).nodes if node.id == edge.source_node)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
 def describe(node: Node) -> NodeDescription:
     """What must not change when a job goes on from a checkpoint that has something of this node."""
-    schema = ", ".join(f"{field.name}: {field.type}" for field in node.schema)
-    return NodeDescription(node_key(node), node.name, _kind(node), schema)
+    return NodeDescription(node_key(node), node.name, _kind(node), _columns(node.schema))
 
 
 def check_fits(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Mapping[int, int]) -> None:
@@ -45,6 +72,7 @@ def check_fits(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Map
             rows = f"of rows ({was.schema}), which now are ({now.schema})"
             raise CheckpointError(f"{what} {rows}: change them back, or start without this checkpoint")
     _check_key_groups(metadata, job, max_parallelism)
+    _check_exchanges(metadata, job)
 
 
 def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Mapping[int, int]) -> None:
@@ -58,6 +86,25 @@ def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_paralleli
                     f"checkpoint {metadata.id} divides the keys of {key!r} into {was} groups, and this job into {now}: "
                     f"set the option max_parallelism to {was}"
                 )
+
+
+def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
+    """Data in flight need their way again."""
+    ours = {each.key: each for each in (describe_exchange(edge, job) for edge in job.edges)}
+    other = "go on from a savepoint, or from a checkpoint that was taken without unaligned=True"
+    for was in metadata.exchanges:
+        what = f"checkpoint {metadata.id} of job {metadata.job!r} holds data that were in flight at {was.key!r}"
+        now = ours.get(was.key)
+        if now is None:
+            raise CheckpointError(f"{what}, and this job has no such exchange: {other}")
+        if (now.partitioning, now.schema) != (was.partitioning, was.schema):
+            were, are = f"{was.partitioning} of ({was.schema})", f"{now.partitioning} of ({now.schema})"
+            raise CheckpointError(f"{what}, which was {were} and now is {are}: {other}")
+        if was.partitioning.startswith("broadcast") and now.consumers != was.consumers:
+            raise CheckpointError(
+                f"{what}, where each of {was.consumers} subtasks is to get each row once, and this job has "
+                f"{now.consumers}: {other}"
+            )
 
 
 def _kind(node: Node) -> str:

@@ -75,6 +75,11 @@ class SpanningSerializer:
         self._pieces = deque(pieces)
         self.size = self.remaining = sum(map(len, self._pieces))
 
+    @property
+    def rest(self) -> list[memoryview]:
+        """The bytes that are in no segment yet; they stay as they are."""
+        return list(self._pieces)
+
     def copy_to(self, segment: SegmentWriter) -> SerializationResult:
         """Append what fits; the rest stays for the next segment."""
         pieces = self._pieces
@@ -164,6 +169,13 @@ class SpanningDeserializer:
     def gathering(self) -> int:
         """Bytes of memory or file held by an element that is not yet complete."""
         return len(self._body) if self._body is not None else 0
+
+    @property
+    def partial(self) -> list[memoryview]:
+        """The bytes so far of an element that is not yet complete; they stay as they are."""
+        if self._body is None:
+            return [memoryview(self._head)] if self._head else []
+        return [memoryview(self._head), self._body[: self._filled]]
 
     def feed(self, views: Iterable[memoryview]) -> list[Element]:
         """Copy out all of the views, one behind the other; returns the elements they complete."""

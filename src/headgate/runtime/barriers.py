@@ -1,5 +1,5 @@
 """A task's part in checkpoints: it takes barriers from its input, or from outside if it is a source, passes them on,
-and tells when. Data that a barrier overtakes is counted, not kept yet: only aligned ones take the task's state.
+and tells when. What a barrier overtakes is kept with the task's state.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from headgate.exchange.barrier_handler import (
     Abort,
@@ -23,9 +23,23 @@ from headgate.exchange.barrier_handler import (
 from headgate.exchange.gate import InputGate
 from headgate.exchange.writer import RecordWriter
 from headgate.records.events import Announcement, CancelMarker, CheckpointBarrier, EndOfData, EndOfPartition, Event
+from headgate.runtime.in_flight import InFlight, InputRecording, Pieces
 
 #: What one task tells of one checkpoint; see `TaskBarriers`.
 Part = dict[str, Any]
+
+
+class PartKeeper(Protocol):
+    """Takes and stores a task's part of a checkpoint. Of each one captured it is told once what becomes of it."""
+
+    def capture(self, checkpoint: int) -> None:
+        """Take the task's state: all rows before the barrier have been worked on, or are in flight."""
+
+    def store(self, checkpoint: int, in_flight: InFlight) -> None:
+        """The part is whole."""
+
+    def drop(self, checkpoint: int, reason: str) -> None:
+        """Nothing comes of it."""
 
 
 class TaskBarriers:
@@ -34,8 +48,12 @@ class TaskBarriers:
 
     `tell` is given a part when the checkpoint is complete at this task, or aborted, and again if its output turned
     urgent later: `start_delay_s` from the barrier's injection to its first arrival, `alignment_s` from the first to the
-    last, `triggered_s` and `completed_s` from the injection on; `unaligned`; `aborted`; and the bytes that were
-    overtaken in the input and in the output.
+    last, `triggered_s` and `completed_s` from the injection on, `sync_s` in which the task did nothing but take its
+    part; `unaligned`; `aborted`; `processed_bytes`, that were read meanwhile; and the bytes that were overtaken in the
+    input and in the output.
+
+    What belongs to the checkpoint is with `keeper` once it is known: at once where barriers go in order, but for one
+    with a timeout only when it has left, for until then it may have to overtake.
     """
 
     def __init__(
@@ -54,13 +72,17 @@ class TaskBarriers:
         self._in_order: deque[Action | int] = deque()
         self._barrier = CheckpointBarrier(0, 0)
         self._part: Part = {}
-        self._polled: list[int] = []
+        self._polled = 0
         self._input_timeout: float | None = None
         self._output_timeout: tuple[float, int] | None = None
-        #: Bytes taken from the channels that the task has not worked on; the input says how many.
-        self.held_bytes: Callable[[], int] = lambda: 0
-        #: Takes the task's state for a checkpoint; all rows before the barrier have been worked on.
-        self.capture: Callable[[int], None] = lambda checkpoint: None
+        self._captured = 0  # the checkpoint of which the state was taken, while it is not known what becomes of it
+        self._is_complete = False
+        self._in_flight = InFlight()
+        #: What the input reads while the barriers of a checkpoint come in that was taken before they did.
+        self.recording: InputRecording | None = None
+        #: By channel, the bytes that were taken from it and not worked on; the input knows.
+        self.held: Callable[[], list[Pieces]] = list
+        self.keeper: PartKeeper | None = None
 
     def inject(self, barrier: CheckpointBarrier) -> None:
         """Any thread: a barrier that begins at this task, a source. The task is to be woken."""
@@ -71,6 +93,10 @@ class TaskBarriers:
         """Any thread: a gate has a priority event."""
         self._urgent = True
 
+    def on_barrier_left(self) -> None:
+        """Any thread: a barrier with a timeout has left an output. The task is to be woken."""
+        self._urgent = True
+
     # --- in order with the rows
 
     def on_event(self, channel: int, event: Event) -> None:
@@ -78,6 +104,8 @@ class TaskBarriers:
         match event:
             case CheckpointBarrier():
                 self._in_order += self._handler.delivered(channel, event)
+            case Announcement(_, barrier):
+                self._in_order += self._handler.announced(channel, barrier)
             case CancelMarker(checkpoint):
                 self._in_order += self._handler.cancelled(channel, checkpoint)
             case EndOfData():
@@ -124,6 +152,9 @@ class TaskBarriers:
             self._perform_urgent(self._handler.timed_out(self._barrier.id))
         if self._output_timeout is not None and now >= self._output_timeout[0]:
             self._turn_output_urgent(self._output_timeout[1])
+        elif self._output_timeout is not None and not self._waits_in_output(self._output_timeout[1]):
+            self._output_timeout = None
+            self._store_if_known()
 
     def _take_urgent(self) -> None:
         offset = 0
@@ -148,11 +179,15 @@ class TaskBarriers:
         """The barrier passed on still waits for what is before it: it overtakes that now."""
         self._output_timeout = None
         overtaken = [writer.prioritise(checkpoint) for writer in self._writers]
-        found = [size for size in overtaken if size is not None]
-        if found and self._part["checkpoint"] == checkpoint:
+        if any(each is not None for each in overtaken):
+            self._in_flight.outputs = [each or [] for each in overtaken]
             self._part["unaligned"] = True
-            self._part["overtaken_out_bytes"] += sum(found)
+            self._part["overtaken_out_bytes"] = self._in_flight.output_bytes
             self._tell(dict(self._part))
+        self._store_if_known()
+
+    def _waits_in_output(self, checkpoint: int) -> bool:
+        return any(writer.holds_barrier(checkpoint) for writer in self._writers)
 
     # --- what the handler decides
 
@@ -163,9 +198,8 @@ class TaskBarriers:
             case Trigger(barrier):
                 self._trigger(barrier)
             case Arrived(channel):
-                if self._polled:
-                    before = self._channels[channel].bytes_before(self._barrier.id)
-                    self._part["overtaken_in_bytes"] += max(0, before - self._polled[channel])
+                if self.recording is not None:
+                    self.recording.end(channel, self._channels[channel].bytes_before(self._barrier.id))
             case Prioritise(channels):
                 for channel in channels:
                     self._channels[channel].prioritise(self._barrier.id)
@@ -181,39 +215,76 @@ class TaskBarriers:
                     self._finish(aborted=True)
 
     def _begin(self, barrier: CheckpointBarrier) -> None:
+        self._drop(f"checkpoint {barrier.id} came before its barrier had left")
         self._barrier = barrier
-        self._polled = []
+        self._is_complete = False
+        self._output_timeout = None
+        self._polled = self._bytes_polled
         self._part = {
             "checkpoint": barrier.id,
             "task": self._task,
             "start_delay_s": self._since_injection(),
             "unaligned": False,
+            "sync_s": 0.0,
             "overtaken_in_bytes": 0,
             "overtaken_out_bytes": 0,
         }
         self._input_timeout = self._timeout_of(barrier) if self._channels else None
 
     def _trigger(self, barrier: CheckpointBarrier) -> None:
+        began = time.perf_counter()
         self._part["triggered_s"] = self._since_injection()
         self._part["unaligned"] = barrier.is_priority
-        if not barrier.is_priority:
-            for writer in self._writers:  # first, so that those behind need not wait for the copying
+        # Barriers first, so that those behind need not wait for the copying.
+        if barrier.is_priority:
+            self._in_flight.outputs = [writer.overtake(barrier) for writer in self._writers]
+            self.recording = InputRecording(self._channels, self.held())
+        else:
+            for writer in self._writers:
                 writer.write_barrier(barrier)
-            if not barrier.is_probe:
-                self.capture(barrier.id)
             timeout = self._timeout_of(barrier)
-            self._output_timeout = (timeout, barrier.id) if timeout is not None else None
-            return
-        self._part["overtaken_in_bytes"] = self.held_bytes()
-        self._part["overtaken_out_bytes"] = sum(writer.overtake(barrier) for writer in self._writers)
-        self._polled = [channel.bytes_polled for channel in self._channels]
+            if timeout is not None and self._waits_in_output(barrier.id):
+                self._output_timeout = timeout, barrier.id
+        if self.keeper is not None and not barrier.is_probe:
+            self._captured = barrier.id
+            self.keeper.capture(barrier.id)
+        self._part["sync_s"] = time.perf_counter() - began
 
     def _finish(self, *, aborted: bool) -> None:
         self._input_timeout = None
+        self._is_complete = not aborted
+        if self.recording is not None:
+            self._in_flight.inputs, self.recording = self.recording.pieces, None
+        self._part["overtaken_in_bytes"] = self._in_flight.input_bytes
+        self._part["overtaken_out_bytes"] = self._in_flight.output_bytes
+        self._part["processed_bytes"] = self._bytes_polled - self._polled
         self._part["aborted"] = aborted
         self._part["completed_s"] = self._since_injection()
         self._part["alignment_s"] = self._part["completed_s"] - self._part["start_delay_s"]
         self._tell(dict(self._part))
+        if aborted:
+            self._drop("it was aborted on its way")
+        self._store_if_known()
+
+    def _store_if_known(self) -> None:
+        """All that belongs to the checkpoint is there: it goes to who keeps it."""
+        if not self._is_complete or self._output_timeout is not None:
+            return
+        in_flight, self._in_flight = self._in_flight, InFlight()
+        checkpoint, self._captured = self._captured, 0
+        if checkpoint and self.keeper is not None:
+            self.keeper.store(checkpoint, in_flight)
+
+    def _drop(self, reason: str) -> None:
+        """A checkpoint of which the state was taken will not be."""
+        self._in_flight = InFlight()
+        checkpoint, self._captured = self._captured, 0
+        if checkpoint and self.keeper is not None:
+            self.keeper.drop(checkpoint, reason)
+
+    @property
+    def _bytes_polled(self) -> int:
+        return sum(channel.bytes_polled for channel in self._channels)
 
     def _since_injection(self) -> float:
         return time.time() - self._barrier.timestamp / 1e6

@@ -26,20 +26,10 @@ from headgate.exchange.partition import ResultPartition
 from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
-from headgate.exchange.selectors import (
-    Broadcast,
-    ChannelSelector,
-    Forward,
-    KeyGroups,
-    LoadAwareRebalance,
-    Rebalance,
-    Shuffle,
-)
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
-from headgate.operators.partitioner import UserPartitioner
 from headgate.plan.execution import Channel, ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
@@ -56,9 +46,11 @@ from headgate.runtime.input import TaskInput
 from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.operator_timers import operator_timers
-from headgate.runtime.restore import snapshots
+from headgate.runtime.restore import input_in_flight, snapshots
+from headgate.runtime.routing import by_row, selector_of
 from headgate.runtime.sink import SinkOperator
 from headgate.runtime.task import Head, InputHead, SourceHead, Task
+from headgate.runtime.task_channels import channels_of
 from headgate.runtime.task_state import Captured, TaskState
 from headgate.runtime.time_account import Wait
 from headgate.state.checkpoint_metadata import CheckpointMetadata
@@ -209,6 +201,8 @@ class _TaskAssembly:
         self._mailbox = builder.mailbox(vertex, subtask)
         self._name = f"{vertex.name}[{subtask}]"
         self._writers: list[RecordWriter] = []
+        self._written: list[JobEdge] = []
+        self._codecs: list[BatchCodec] = []
         self._named_writers: list[tuple[str, RecordWriter]] = []
         self._entries: list[ToOperator] = []
         self._entered: list[Node] = []
@@ -230,6 +224,9 @@ class _TaskAssembly:
             task_input = self._input()
             head = InputHead(task_input, self._entry(head_node))
         state = self._state(head)
+        partitions = [writer.partition for writer in self._writers]
+        for partition in partitions:
+            partition.watch_barriers(self._on_barrier_left)
         task = self._task = Task(
             self._name,
             head,
@@ -238,13 +235,12 @@ class _TaskAssembly:
             self._mailbox,
             self._here.opened,
             self._here.done,
-            lambda: self._restore(state),
+            lambda: self._restore(state, task_input),
             state.end,
         )
         task.add_timed(self._barriers, *operator_timers(self._entries, self._writers))
         debloating = self._debloating(task_input, task)
         channels = [channel for gate in self._gates for channel in gate.channels]
-        partitions = [writer.partition for writer in self._writers]
         return BuiltTask(
             task,
             self._vertex,
@@ -270,16 +266,28 @@ class _TaskAssembly:
         entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
         upload = self._here.upload
         store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
-        state = TaskState(self._subtask, self._vertex.parallelism, source, entries, store)
+        channels = partial(channels_of, self._here.plan, self._vertex, self._subtask, self._written)
+        state = TaskState(self._subtask, self._vertex.parallelism, source, entries, store, channels)
         if store is not None:
-            self._barriers.capture = state.capture
+            self._barriers.keeper = state
         return state
 
-    def _restore(self, state: TaskState) -> None:
+    def _on_barrier_left(self) -> None:
+        self._barriers.on_barrier_left()
+        self._mailbox.wake()
+
+    def _restore(self, state: TaskState, task_input: TaskInput | None) -> None:
         """On the task's thread, which may wait for the storage."""
-        if self._here.restore is not None:
-            groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
-            state.restore(snapshots(self._here.restore, set(map(node_key, self._vertex.nodes)), groups))
+        if self._here.restore is None:
+            return
+        groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
+        state.restore(snapshots(self._here.restore, set(map(node_key, self._vertex.nodes)), groups))
+        if task_input is not None:
+            dealer = partial(by_row, context=self._context(self._vertex.head), most=self._here.config.max_parallelism)
+            restored = input_in_flight(
+                self._here.restore, self._here.plan, self._vertex, self._subtask, self._codecs, dealer
+            )
+            task_input.restore(restored)
 
     @property
     def _max_parallelism(self) -> int:
@@ -374,7 +382,7 @@ class _TaskAssembly:
         partition = self._builder.partitions[edge.id, self._subtask]
         writer = RecordWriter(
             partition,
-            self._selector(edge, node, partition),
+            selector_of(edge, partition, self._subtask, self._context(node), config.max_parallelism),
             BatchCodec(node.output_schema(edge.tag)),
             self._here.budget,
             message_size=config.message_size,
@@ -384,6 +392,7 @@ class _TaskAssembly:
             wait_hard=self._wait_hard,
         )
         self._writers.append(writer)
+        self._written.append(edge)
         side = "" if edge.tag is None else f" ({edge.tag})"
         target = self._here.plan.job.vertex(edge.target).head.name
         self._named_writers.append((f"{node.name}{side} -> {target}", writer))
@@ -393,37 +402,16 @@ class _TaskAssembly:
         assert self._task is not None
         self._task.wait_hard(writer)
 
-    def _selector(self, edge: JobEdge, node: Node, partition: ResultPartition) -> ChannelSelector:
-        channels = len(partition.subpartitions)
-        match edge.partitioning.kind:
-            case "forward" | "to_one":
-                return Forward()
-            case "rebalance" | "rescale":
-                return Rebalance(channels, start=self._subtask)
-            case "load_aware":
-                return LoadAwareRebalance(channels, self._subtask, lambda index: partition.subpartitions[index].backlog)
-            case "shuffle":
-                return Shuffle(channels, seed=self._subtask)
-            case "custom":
-                assert edge.partitioning.function is not None
-                return UserPartitioner(edge.partitioning.function, channels, self._context(node))
-            case "broadcast":
-                return Broadcast(channels)
-            case "key_group":
-                maximum = self._here.config.max_parallelism or default_max_parallelism(channels)
-                return KeyGroups(edge.partitioning.keys, channels, maximum)
-
     def _input(self) -> TaskInput:
-        codecs = []
         for edge in self._here.plan.job.inputs(self._vertex):
             self._gates.append(self._gate(edge))
             source = self._here.plan.job.vertex(edge.source)
             node = next(node for node in source.nodes if node.id == edge.source_node)
             schema = node.output_schema(edge.tag)
-            codecs.append(BatchCodec(schema, paranoid=self._here.config.paranoid))
+            self._codecs.append(BatchCodec(schema, paranoid=self._here.config.paranoid))
         self._gathering = Gathering(self._here.budget, self._here.config.spill_dir)
         self._barriers = TaskBarriers(self._name, self._gates, self._writers, self._here.tell_part)
-        return TaskInput(self._gates, codecs, self._here.config.message_size, self._barriers, self._gathering)
+        return TaskInput(self._gates, self._codecs, self._here.config.message_size, self._barriers, self._gathering)
 
     def _gate(self, edge: JobEdge) -> InputGate:
         here, plan = self._here, self._here.plan

@@ -257,7 +257,7 @@ class CheckpointCoordinator:
         self._note(task, checkpoint, pending)
         if self.state is State.COLLECTING and checkpoint == self._last:
             self._parts[task] = state
-            self._record.size += state.size
+            self._record.size += state.size + state.in_flight_bytes
             self._record.parts[self.name(task)] = part
         return self._advance(now)
 

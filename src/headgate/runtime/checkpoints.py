@@ -20,7 +20,7 @@ from headgate.config import Config
 from headgate.errors import CheckpointError
 from headgate.filesystems import absolute
 from headgate.plan.execution import ExecutionPlan
-from headgate.plan.node_keys import check_fits, describe, node_key, vertex_key
+from headgate.plan.node_keys import check_fits, describe, describe_exchange, node_key, vertex_key
 from headgate.records.events import Alignment
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.checkpoint_coordinator import (
@@ -38,7 +38,13 @@ from headgate.runtime.checkpoint_coordinator import (
 )
 from headgate.runtime.ends import Ends
 from headgate.runtime.requests import Requests
-from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, StateFile, VertexState
+from headgate.state.checkpoint_metadata import (
+    CheckpointMetadata,
+    ExchangeDescription,
+    Finished,
+    StateFile,
+    VertexState,
+)
 from headgate.state.checkpoint_storage import (
     CheckpointStorage,
     SavepointStorage,
@@ -227,7 +233,7 @@ class Checkpoints:
 
     def acknowledged(self, message: Message, part: Any) -> None:
         """A task's part is stored; `part` is what it told of its alignment."""
-        file, pending = StateFile(**message["file"]), message["pending"]
+        file, pending = StateFile.of(message["file"]), message["pending"]
         self._kept.update(message["nodes"])
         task, checkpoint = _task(message), int(message["checkpoint"])
         now = time.monotonic()
@@ -263,8 +269,8 @@ class Checkpoints:
                 case Trigger(checkpoint, tasks, request):
                     roots = [[task.vertex, task.subtask] for task in tasks]
                     folder = None if request is None else self._savepoint(checkpoint, request).folder
-                    barrier = barrier_message(checkpoint, Alignment.ALIGNED, 0.0)
-                    self._tell({**barrier, "roots": roots, "savepoint": folder})
+                    how = alignment(self._config) if request is None else (Alignment.ALIGNED, 0.0)
+                    self._tell({**barrier_message(checkpoint, *how), "roots": roots, "savepoint": folder})
                 case Complete():
                     self._do(self._complete(action))
                 case Abort():
@@ -334,7 +340,22 @@ class Checkpoints:
         return CheckpointMetadata(
             complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
             complete.pending, prepared, "checkpoint" if complete.request is None else "savepoint",
+            exchanges=self._exchanges(complete),
         )  # fmt: skip
+
+    def _exchanges(self, complete: Complete) -> tuple[ExchangeDescription, ...]:
+        """Those of which data are in the checkpoint."""
+        states = [part for part in complete.parts.values() if isinstance(part, StateFile)]
+        used = {key for state in states if state.in_flight is not None for key in state.in_flight.exchanges}
+        every = [describe_exchange(edge, self._plan.job) for edge in self._plan.job.edges] if used else []
+        return tuple(exchange for exchange in every if exchange.key in used)
+
+
+def alignment(config: Config) -> tuple[Alignment, float]:
+    """How the barriers of a job's checkpoints go, and their timeout in seconds."""
+    if not config.unaligned:
+        return Alignment.ALIGNED, 0.0
+    return (Alignment.TIMEOUT if config.aligned_timeout else Alignment.UNALIGNED), config.aligned_timeout
 
 
 def barrier_message(checkpoint: int, alignment: Alignment, timeout: float) -> Message:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from headgate.memory.buffer import Buffer, recycle_all
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import EndOfPartition, Event
-from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer
+from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer, serialize
 from headgate.runtime.barriers import TaskBarriers
 
 #: About as many bytes of one channel are read, and their segments given back, in one step.
@@ -36,7 +36,7 @@ class TaskInput:
     ) -> None:
         self._gates = UnionGate(gates)
         self._barriers = barriers
-        barriers.held_bytes = self._held_bytes
+        barriers.held = self._held
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
         self._deserializers = [
@@ -70,10 +70,20 @@ class TaskInput:
         """Bytes outside segments: messages not yet complete, and batches about to be joined."""
         return self._bytes + sum(deserializer.gathering for deserializer in self._deserializers)
 
-    def _held_bytes(self) -> int:
-        """Of what has been taken from the channels and not been handed out."""
-        batches = [element for _, element in self._elements if isinstance(element, pa.RecordBatch)]
-        return self.gathering + sum(self._codec.batch_bytes(batch) for batch in batches)
+    def _held(self) -> list[list[memoryview]]:
+        """By channel, the bytes of rows that were taken from it and not handed out; between two calls of `next`. What
+        is no row is not kept: sources say again what the time is, and whether they are idle."""
+        held: list[list[memoryview]] = [[] for _ in self._deserializers]
+        for channel, element in self._elements:
+            if isinstance(element, pa.RecordBatch):
+                held[channel] += serialize(element, self._codec)
+        for channel, deserializer in enumerate(self._deserializers):
+            held[channel] += deserializer.partial
+        return held
+
+    def restore(self, rows: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        """Before the first `next`: what was in flight, by the number of its channel, comes before all else."""
+        self._elements += rows
 
     def set_message_size(self, message_size: int) -> None:
         """Join batches up to another size from now on."""
@@ -151,6 +161,8 @@ class TaskInput:
     def _read(self, channel: int, buffers: list[Buffer]) -> None:
         feed = self._deserializers[channel].feed
         try:
+            if (recording := self._barriers.recording) is not None:
+                recording.add(channel, buffers)
             for buffer in buffers:
                 for element in feed(buffer.views):
                     self._elements.append((channel, element))

@@ -165,8 +165,8 @@ class JobMaster:
                 part = message["part"]
                 self._parts.setdefault(int(part["checkpoint"]), {})[str(part["task"])] = part
             case "acknowledge":
-                part = self._parts.get(int(message["checkpoint"]), {}).get(str(message["task"]))
-                self._checkpoints.acknowledged(message, part)
+                part = self._parts.get(int(message["checkpoint"]), {}).get(str(message["task"]), {})
+                self._checkpoints.acknowledged(message, {**part, "async_s": message["async_s"]})
             case "decline":
                 self._checkpoints.declined(message)
             case "deliver":

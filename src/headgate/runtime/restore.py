@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
+
+from headgate.errors import CheckpointError
+from headgate.exchange.selectors import ChannelSelector
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.job_graph import JobEdge, JobVertex
+from headgate.plan.node_keys import exchange_key
+from headgate.records.arrow import BatchCodec
+from headgate.records.spanning import SpanningDeserializer
 from headgate.state.checkpoint_files import read_state
 from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, TaskState
+from headgate.state.in_flight import ChannelPart, decode_in_flight
 from headgate.state.snapshot import Snapshot, decode
 
 
@@ -26,3 +37,82 @@ def _of(task: TaskState) -> Iterator[tuple[str, Snapshot]]:
         yield from ((key, Snapshot(values=values)) for key, values in task.positions.items())
     else:
         yield from decode(read_state(task).to_pybytes()).items()
+
+
+def input_in_flight(
+    metadata: CheckpointMetadata,
+    plan: ExecutionPlan,
+    vertex: JobVertex,
+    subtask: int,
+    codecs: Sequence[BatchCodec],
+    by_row: Callable[[JobEdge, int], ChannelSelector],
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows that were on their way to a subtask, each batch with the number of the channel that it came by, over all
+    its gates; where there is no such channel any more, of another one of that gate. `codecs` are those of its gates;
+    `by_row` makes the selector of an exchange to so many channels where a row says where it goes."""
+    first = 0
+    for edge, codec in zip(plan.job.inputs(vertex), codecs, strict=True):
+        deals = edge.partitioning.kind in ("key_group", "custom")
+        selector = by_row(edge, vertex.parallelism) if deals else None
+        target = Target(exchange_key(edge, plan.job), subtask, vertex.parallelism, selector)
+        producers = [channel.producer for channel in plan.channels(edge, subtask)]
+        for producer, rows in rows_in_flight(metadata, target, codec):
+            number = producers.index(producer) if producer in producers else producer % len(producers)
+            yield first + number, rows
+        first += len(producers)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A subtask, of `subtasks`, at the end of an exchange. `selector` deals the rows where each of them says where it
+    goes; else whole channels are dealt."""
+
+    exchange: str
+    subtask: int
+    subtasks: int
+    selector: ChannelSelector | None
+
+
+def rows_in_flight(
+    metadata: CheckpointMetadata, target: Target, codec: BatchCodec
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows that were on their way to the target, of each channel that there was in order, with the producer's
+    number. Waits for the storage. Raises CheckpointError for data that are not as they were written."""
+    there = [exchange.consumers for exchange in metadata.exchanges if exchange.key == target.exchange]
+    if not there:
+        return
+    as_before = there[0] == target.subtasks
+    parts = _parts(metadata, target.exchange)
+    for producer, consumer in sorted({(part.producer, part.consumer) for part in parts}):
+        takes_all = consumer % target.subtasks == target.subtask
+        if not takes_all and (as_before or target.selector is None):
+            continue
+        channel = [ChannelPart(target.exchange, producer, consumer, received) for received in (True, False)]
+        for batch in _decoded(channel, parts, codec):
+            shares = [(target.subtask, batch)]
+            if target.selector is not None and not as_before:
+                shares = target.selector.select(batch)
+            yield from ((producer, rows) for subtask, rows in shares if subtask == target.subtask)
+
+
+def _parts(metadata: CheckpointMetadata, exchange: str) -> dict[ChannelPart, memoryview]:
+    """All that there is of an exchange."""
+    found: dict[ChannelPart, memoryview] = {}
+    for state in metadata.states:
+        if state.in_flight is not None and exchange in state.in_flight.exchanges:
+            parts = decode_in_flight(read_state(state.in_flight)).items()
+            found.update((part, content) for part, content in parts if part.exchange == exchange)
+    return found
+
+
+def _decoded(
+    channel: list[ChannelPart], parts: dict[ChannelPart, memoryview], codec: BatchCodec
+) -> Iterator[pa.RecordBatch]:
+    """The batches of one channel: a row may begin in what the consumer had received and end in what was still at the
+    producer."""
+    deserializer = SpanningDeserializer(codec)
+    elements = deserializer.feed(parts[part] for part in channel if part in parts)
+    if deserializer.partial:
+        raise CheckpointError(f"what was in flight from subtask {channel[0].producer} to {channel[0].consumer} of "
+                              f"{channel[0].exchange!r} ends in the midst of an element")  # fmt: skip
+    return (element for element in elements if isinstance(element, pa.RecordBatch))

@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from headgate.errors import CheckpointError
 from headgate.runtime.task_state import Captured
+from headgate.state.checkpoint_metadata import InFlightFile, StateFile
 from headgate.state.checkpoint_storage import CheckpointStorage
+from headgate.state.in_flight import encode_in_flight
 from headgate.state.snapshot import encode
 
 log = logging.getLogger(__name__)
@@ -89,14 +92,14 @@ class StateUpload:
                 "nodes": list(captured.snapshots),
             }
             try:
-                payload = [encode(captured.snapshots)]
-                file = storage.write_task(captured.checkpoint, self._attempt, task, payload)
+                file = self._write(storage, task, captured)
             except Exception as error:
                 reason = error.message if isinstance(error, CheckpointError) else f"{type(error).__name__}: {error}"
                 log.warning("checkpoint %d of %s: %s", captured.checkpoint, task, reason)
                 self._tell({"type": "decline", **about, "reason": reason})
             else:
-                self._tell({"type": "acknowledge", **about, "file": asdict(file)})
+                async_s = time.monotonic() - captured.taken_at
+                self._tell({"type": "acknowledge", **about, "file": asdict(file), "async_s": async_s})
             self._told += 1
 
     def _storage_of(self, checkpoint: int) -> CheckpointStorage | None:
@@ -104,3 +107,15 @@ class StateUpload:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or checkpoint <= self._known)
             return self._savepoints.get(checkpoint, self._storage) if checkpoint <= self._known else None
+
+    def _write(self, storage: CheckpointStorage, task: str, captured: Captured) -> StateFile:
+        if captured.failure is not None:
+            raise CheckpointError(captured.failure)
+        in_flight = None
+        if captured.in_flight:
+            payload = encode_in_flight(captured.in_flight)
+            written = storage.write_task(captured.checkpoint, self._attempt, task, payload, "in-flight")
+            exchanges = sorted({part.exchange for part, _ in captured.in_flight})
+            in_flight = InFlightFile(written.path, written.size, written.checksum, exchanges)
+        state = storage.write_task(captured.checkpoint, self._attempt, task, [encode(captured.snapshots)])
+        return replace(state, in_flight=in_flight)

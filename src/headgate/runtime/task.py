@@ -74,6 +74,7 @@ class SourceHead:
         self.context = context
         self._markers = markers
         self._watermark = MIN_TIME
+        self._restored = False
         self._idle = False
         self.rows = 0
         self.ended_at: float | None = None
@@ -85,6 +86,9 @@ class SourceHead:
             if reader is None:
                 reader = self._open()
                 self.on_backpressure(False)
+            if self._restored and self._watermarks is not None:
+                self._restored = False  # what was in flight of watermarks is not kept
+                self._emit_watermark(self._watermarks.watermark)
             self._send_marker()
             batch = reader.read()
             if batch is None:
@@ -105,10 +109,13 @@ class SourceHead:
             self._idle = False
             self.output.emit_status(True)
         self.output.emit(batch)
+        self._emit_watermark(watermark)
+        return MORE
+
+    def _emit_watermark(self, watermark: int) -> None:
         if watermark > self._watermark:
             self._watermark = watermark
             self.output.emit_watermark(watermark)
-        return MORE
 
     def _open(self) -> SourceReader:
         reader = self._reader = self._open_reader(self._positions)
@@ -126,6 +133,7 @@ class SourceHead:
     def restore(self, old: Sequence[Mapping[str, Any]]) -> None:
         """Before the first step: go on from where the subtasks there were stood."""
         self._positions = [each["position"] for each in old]
+        self._restored = True
         if self._watermarks is not None:
             there = [each["watermark"] for each in old]
             self._watermarks.restore(there, self.context.subtask, self.context.parallelism)
@@ -321,6 +329,8 @@ class Task:
         while not all(writer.partition.is_settled for writer in self.writers):
             self._rest(WAIT, Wait.IDLE)
             self._on_time()
+        for timed in self._timed:  # a checkpoint may wait for a barrier that has left since
+            timed.on_time(time.monotonic())
         for writer in self.writers:
             writer.write_event(EndOfPartition())
 

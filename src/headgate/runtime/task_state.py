@@ -5,13 +5,17 @@ Everything here runs on the task's thread. What was taken is a copy; another thr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.runtime.chain import ToOperator, placed
+from headgate.runtime.in_flight import InFlight
 from headgate.runtime.sink import SinkOperator
 from headgate.runtime.task import SourceHead
+from headgate.runtime.task_channels import TaskChannels
+from headgate.state.in_flight import InFlightData
 from headgate.state.snapshot import Snapshot
 
 #: Beside the operators: what has been counted, so that a job's figures are those of all its attempts.
@@ -20,11 +24,15 @@ _COUNTERS = "#counters"
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """`snapshots` by node key; `pending` is what sinks wrote before the barrier, by node key, for their commit."""
+    """`snapshots` by node key; `pending` is what sinks wrote before the barrier, by node key, for their commit. With a
+    `failure` nothing of it is to be stored."""
 
     checkpoint: int
     snapshots: Mapping[str, Snapshot]
     pending: Mapping[str, Any]
+    taken_at: float
+    in_flight: InFlightData = ()
+    failure: str | None = None
 
 
 class TaskState:
@@ -38,12 +46,15 @@ class TaskState:
         head: tuple[str, SourceHead] | None,
         entries: Sequence[tuple[str, ToOperator]],
         store: Callable[[Captured], None] | None,
+        channels: Callable[[], TaskChannels],
     ) -> None:
         self._subtask = subtask
         self._parallelism = parallelism
         self._head = head
         self._entries = entries
         self._store = store
+        self._channels = channels
+        self._captured: Captured | None = None
         #: The last checkpoint that the task took its part in.
         self.took_part = 0
         #: Of a task that has ended: where its source stood, its counters, and what its sinks wrote since the last
@@ -52,8 +63,8 @@ class TaskState:
         self.pending: dict[str, Any] = {}
 
     def capture(self, checkpoint: int) -> None:
-        """All rows before the checkpoint's barrier have been worked on, and none behind it. Raises the error of a sink
-        that cannot write what it holds."""
+        """All rows before the checkpoint's barrier have been worked on or are in flight, and none behind it. Raises the
+        error of a sink that cannot write what it holds."""
         self.took_part = checkpoint
         pending = {}
         for key, sink in self._sinks():
@@ -63,8 +74,21 @@ class TaskState:
                 raise placed(error, sink.context) from error
             if written:
                 pending[key] = written
-        assert self._store is not None  # or nobody would ask
-        self._store(Captured(checkpoint, self._snapshots(), pending))
+        self._captured = Captured(checkpoint, self._snapshots(), pending, time.monotonic())
+
+    def store(self, checkpoint: int, in_flight: InFlight) -> None:
+        """The part of that checkpoint is whole."""
+        is_empty = not in_flight.inputs and not in_flight.outputs
+        self._pass_on(in_flight=() if is_empty else self._channels().named(in_flight))
+
+    def drop(self, checkpoint: int, reason: str) -> None:
+        """Nothing comes of that checkpoint."""
+        self._pass_on(failure=reason)
+
+    def _pass_on(self, *, in_flight: InFlightData = (), failure: str | None = None) -> None:
+        captured, self._captured = self._captured, None
+        assert captured is not None and self._store is not None  # or nobody would ask
+        self._store(replace(captured, in_flight=in_flight, failure=failure))
 
     def end(self) -> None:
         """The last row has left the task. All who give it input end with it, so the state of its operators is needed no

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from headgate.errors import CheckpointError
 from headgate.filesystems import brief, locate
-from headgate.state.checkpoint_metadata import OTHER, StateFile
+from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 
 #: Bytes or Arrow buffers.
 Payload = Iterable[bytes | memoryview | pa.Buffer]
@@ -101,14 +101,14 @@ def read_file(path: str) -> pa.Buffer:
         return stream.read_buffer()
 
 
-def read_state(file: StateFile) -> pa.Buffer:
+def read_state(file: WrittenFile) -> pa.Buffer:
     """What a task wrote; raises CheckpointError when the file is gone or not as it was written."""
     content = read_file(file.path)
     _compare(file, content.size, xxhash.xxh3_64_hexdigest(content))
     return content
 
 
-def verify_state(file: StateFile) -> None:
+def verify_state(file: WrittenFile) -> None:
     """Like `read_state`, of any size in little memory."""
     checksum, size = xxhash.xxh3_64(), 0
     with touching(file.path, "read"), _opened(file.path) as stream:
@@ -123,7 +123,7 @@ def _opened(path: str) -> pa.NativeFile:
     return filesystem.open_input_file(inside)
 
 
-def _compare(file: StateFile, size: int, checksum: str) -> None:
+def _compare(file: WrittenFile, size: int, checksum: str) -> None:
     if size != file.size:
         raise CheckpointError(f"{file.path}: has {size} bytes, and {file.size} were written: it is torn; {OTHER}")
     if checksum != file.checksum:

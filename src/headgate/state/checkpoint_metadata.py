@@ -25,12 +25,36 @@ Kind: TypeAlias = Literal["checkpoint", "savepoint"]
 
 
 @dataclass(frozen=True, slots=True)
-class StateFile:
-    """What one task wrote: where (a path or URI), how many bytes, and their xxh3 (64 bits, hexadecimal)."""
+class WrittenFile:
+    """Where a file is (a path or URI), how many bytes it has, and their xxh3 (64 bits, hexadecimal)."""
 
     path: str
     size: int
     checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightFile(WrittenFile):
+    """What was under way from and to one task, of these exchanges (by key)."""
+
+    exchanges: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile(WrittenFile):
+    """What one task wrote: its state, and in a file of its own what was under way."""
+
+    in_flight: InFlightFile | None = None
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return 0 if self.in_flight is None else self.in_flight.size
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> StateFile:
+        """From what `asdict` made of it."""
+        in_flight = values["in_flight"]
+        return StateFile(**{**values, "in_flight": None if in_flight is None else InFlightFile(**in_flight)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,18 @@ class NodeDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangeDescription:
+    """An exchange of which data are in the checkpoint: its key, how it deals rows, their columns as text, and how many
+    subtasks it has at either end."""
+
+    key: str
+    partitioning: str
+    schema: str
+    producers: int
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointMetadata:
     """A completed checkpoint or savepoint."""
 
@@ -88,16 +124,31 @@ class CheckpointMetadata:
     kind: Kind = "checkpoint"
     #: Where the files are, if not beside this: among its checkpoints a job names its savepoints, too.
     folder: str | None = None
+    #: Those of which data are in it; none in a checkpoint that was aligned everywhere.
+    exchanges: tuple[ExchangeDescription, ...] = ()
 
     @property
-    def files(self) -> Iterator[StateFile]:
+    def states(self) -> Iterator[StateFile]:
         """Of all tasks that had something to write."""
         return (task for vertex in self.vertices for task in vertex.tasks if isinstance(task, StateFile))
 
     @property
+    def files(self) -> Iterator[WrittenFile]:
+        """All there are beside the metadata."""
+        for state in self.states:
+            yield state
+            if state.in_flight is not None:
+                yield state.in_flight
+
+    @property
     def size(self) -> int:
-        """Bytes of all tasks' state."""
+        """Bytes of all tasks' state, and of what was in flight."""
         return sum(file.size for file in self.files)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of what was in flight."""
+        return sum(state.in_flight_bytes for state in self.states)
 
     def to_bytes(self) -> bytes:
         """The content of its `_metadata`. Raises CheckpointError for what JSON does not have."""
@@ -132,7 +183,8 @@ class CheckpointMetadata:
             folder = body.get("folder") or folder
             vertices = tuple(_vertex_from_json(vertex, folder) for vertex in body["vertices"])
             nodes = tuple(NodeDescription(**node) for node in body["nodes"])
-            return CheckpointMetadata(**{**body, "vertices": vertices, "nodes": nodes})
+            exchanges = tuple(ExchangeDescription(**exchange) for exchange in body.get("exchanges", ()))
+            return CheckpointMetadata(**{**body, "vertices": vertices, "nodes": nodes, "exchanges": exchanges})
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{place}: lacks a part, or has one too many: {error}; {OTHER}") from error
 
@@ -153,7 +205,14 @@ def _vertex_to_json(vertex: VertexState) -> dict[str, Any]:
 def _task_to_json(task: TaskState) -> dict[str, Any]:
     if isinstance(task, Finished):
         return {"finished": task.positions}
-    return {"file": task.path.rpartition("/")[2], "size": task.size, "checksum": task.checksum}
+    entry = _file_to_json(task)
+    if task.in_flight is not None:
+        entry["in_flight"] = {**_file_to_json(task.in_flight), "exchanges": list(task.in_flight.exchanges)}
+    return entry
+
+
+def _file_to_json(file: WrittenFile) -> dict[str, Any]:
+    return {"file": file.path.rpartition("/")[2], "size": file.size, "checksum": file.checksum}
 
 
 def _vertex_from_json(vertex: dict[str, Any], folder: str) -> VertexState:
@@ -164,4 +223,10 @@ def _vertex_from_json(vertex: dict[str, Any], folder: str) -> VertexState:
 def _task_from_json(task: dict[str, Any], folder: str) -> TaskState:
     if "finished" in task:
         return Finished(task["finished"])
-    return StateFile(f"{folder}/{task['file'].rpartition('/')[2]}", task["size"], task["checksum"])
+    flying = task.get("in_flight")
+    in_flight = None if flying is None else InFlightFile(*_file_from_json(flying, folder), flying["exchanges"])
+    return StateFile(*_file_from_json(task, folder), in_flight)
+
+
+def _file_from_json(file: dict[str, Any], folder: str) -> tuple[str, int, str]:
+    return f"{folder}/{file['file'].rpartition('/')[2]}", file["size"], file["checksum"]

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import uuid
-from typing import Final
+from typing import Final, Literal
 
 import xxhash
 from pyarrow import fs
@@ -64,9 +64,11 @@ class CheckpointStorage:
         """For the first checkpoint of a run: above those of all runs before."""
         return 1 + max(self._begun(), default=0)
 
-    def write_task(self, checkpoint: int, attempt: int, task: str, payload: Payload) -> StateFile:
+    def write_task(
+        self, checkpoint: int, attempt: int, task: str, payload: Payload, kind: Literal["state", "in-flight"] = "state"
+    ) -> StateFile:
         """Called where the task runs."""
-        name = f"{attempt}-{_safe(task)[:_LONGEST_NAME]}-{uuid.uuid4().hex[:12]}.state"
+        name = f"{attempt}-{_safe(task)[:_LONGEST_NAME]}-{uuid.uuid4().hex[:12]}.{kind}"
         return write_file(f"{self.folder_of(checkpoint)}/{name}", payload)
 
     def complete(self, metadata: CheckpointMetadata) -> str:

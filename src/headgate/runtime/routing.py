@@ -1,0 +1,46 @@
+"""Which channel a row goes to: the selector of an exchange, as its partitioning says."""
+
+from __future__ import annotations
+
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.selectors import (
+    Broadcast,
+    ChannelSelector,
+    Forward,
+    KeyGroups,
+    LoadAwareRebalance,
+    Rebalance,
+    Shuffle,
+)
+from headgate.operators.base import OperatorContext
+from headgate.operators.partitioner import UserPartitioner
+from headgate.plan.job_graph import JobEdge
+from headgate.records.hashing import default_max_parallelism
+
+
+def selector_of(
+    edge: JobEdge, partition: ResultPartition, subtask: int, context: OperatorContext, most: int | None
+) -> ChannelSelector:
+    """That of the output of `subtask` on an edge; `context` is that of the node whose output it is, and `most` the
+    job's max_parallelism, if it is given."""
+    channels = len(partition.subpartitions)
+    match edge.partitioning.kind:
+        case "forward" | "to_one":
+            return Forward()
+        case "rebalance" | "rescale":
+            return Rebalance(channels, start=subtask)
+        case "load_aware":
+            return LoadAwareRebalance(channels, subtask, lambda index: partition.subpartitions[index].backlog)
+        case "shuffle":
+            return Shuffle(channels, seed=subtask)
+        case "broadcast":
+            return Broadcast(channels)
+        case _:
+            return by_row(edge, channels, context, most)
+
+
+def by_row(edge: JobEdge, channels: int, context: OperatorContext, most: int | None) -> ChannelSelector:
+    """That of an exchange where a row alone says where it goes."""
+    if edge.partitioning.function is not None:
+        return UserPartitioner(edge.partitioning.function, channels, context)
+    return KeyGroups(edge.partitioning.keys, channels, most or default_max_parallelism(channels))

@@ -1,0 +1,98 @@
+"""Jobs under back-pressure whose barriers overtake: what was in flight is there once, wherever the job goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.state.checkpoint_metadata import CheckpointMetadata
+from headgate.state.checkpoint_storage import CheckpointStorage
+from tests.exactly_once import ROWS, Function, build, committed, environment, expected, rows
+from tests.runtime.jobs import eventually
+
+PATIENCE = 60.0
+SMALL = {"segment_size": 4096, "message_size": 4096}
+
+
+def slow() -> Function:
+    """Holds back the source, which is as fast as it can."""
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(0.03)
+        return batch
+
+    return function
+
+
+def latest(folder: Path) -> CheckpointMetadata | None:
+    storage = CheckpointStorage(folder / "checkpoints", "job")
+    return next((storage.load(checkpoint) for checkpoint in storage.completed()), None)
+
+
+def holds_rows_in_flight(folder: Path) -> bool:
+    metadata = latest(folder)
+    return metadata is not None and metadata.in_flight_bytes > ROWS
+
+
+def pressed(folder: Path, parallelism: int = 2, **options: object) -> hg.StreamEnvironment:
+    env = environment(folder, hg.LocalDeployment(2, processes=True), parallelism, unaligned=True, **SMALL, **options)
+    return build(env, folder, source=rows(rate=None), middle=slow())
+
+
+@pytest.mark.parametrize("timeout", ["0 s", "10 ms"])
+def test_a_taskmanager_is_killed(tmp_path: Path, timeout: str) -> None:
+    job = pressed(tmp_path, aligned_timeout=timeout).execute_async()
+    eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
+    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
+    result = job.wait(PATIENCE)
+    assert committed(tmp_path) == expected() and result.restarts == 1 and result.rows_in == ROWS
+
+
+@pytest.mark.parametrize(("first", "then"), [(2, 3), (3, 1), (2, 2)])
+def test_the_parallelism_changes(tmp_path: Path, first: int, then: int) -> None:
+    """Rows in flight go where their keys are now."""
+    job = pressed(tmp_path, first).execute_async()
+    eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
+    job.cancel()
+    metadata = latest(tmp_path)
+    assert (
+        metadata is not None and metadata.in_flight_bytes and {each.consumers for each in metadata.exchanges} == {first}
+    )
+    result = pressed(tmp_path, then).execute(resume="latest")
+    assert committed(tmp_path) == expected() and result.rows_in == ROWS
+
+
+def test_parts_say_what_was_overtaken(tmp_path: Path) -> None:
+    job = pressed(tmp_path).execute_async()
+    eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
+    eventually(lambda: any(overtaken(record.parts) > ROWS for record in job.checkpoints() if record.failure is None))
+    part = next(iter(job.checkpoints()[0].parts.values()))
+    assert part["unaligned"] and {"sync_s", "async_s", "alignment_s", "start_delay_s", "processed_bytes"} <= part.keys()
+    job.cancel()
+
+
+def overtaken(parts: dict[str, dict[str, int]]) -> int:
+    return sum(part["overtaken_in_bytes"] + part["overtaken_out_bytes"] for part in parts.values())
+
+
+def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
+    def made(parallelism: int, function: Function) -> hg.StreamEnvironment:
+        env = environment(tmp_path, hg.LocalDeployment(2), parallelism, unaligned=True, **SMALL)
+        stream = env.from_source(rows(rate=None)).broadcast()
+        stream.map_batches(function, schema=stream.schema).sink_to(hg.sinks.null())
+        return env
+
+    job = made(2, slow()).execute_async()
+    eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
+    job.cancel()
+    with pytest.raises(
+        hg.CheckpointError, match="each of 2 subtasks is to get each row once, and this job has 3: go on"
+    ):
+        made(3, lambda batch: batch).execute(resume="latest")
+    assert made(2, lambda batch: batch).execute(resume="latest").rows_out == 2 * ROWS
