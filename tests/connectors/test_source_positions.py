@@ -6,6 +6,7 @@ import bz2
 import copy
 import gzip
 import json
+import os
 import random
 import time
 from collections import Counter
@@ -370,7 +371,8 @@ def test_files_that_came_later_are_left_out_and_splits_stay(tmp_path: Path) -> N
     (tmp_path / "a.txt").write_text("line\n")
     later = hg.sources.text(tmp_path, split_size=1000)
     later.restore(first.prepared())
-    assert later.prepared() == first.prepared() == {"files": {str(tmp_path / "b.txt"): 100}, "split_size": 30}
+    known = {str(tmp_path / "b.txt"): [100, (tmp_path / "b.txt").stat().st_mtime_ns]}
+    assert later.prepared() == first.prepared() == {"files": known, "split_size": 30}
     assert [drained(later, n) for n in range(4)] == [drained(first, n) for n in range(4)] == [7, 6, 6, 1]
 
 
@@ -385,6 +387,12 @@ def test_files_that_are_gone_or_have_changed(tmp_path: Path, make: Callable[...,
     source = make(tmp_path)
     source.prepare()
     value = source.prepared()
+    source.restore(value)
+    before = (tmp_path / "b").stat()
+    (tmp_path / "b").write_bytes((tmp_path / "b").read_bytes())
+    os.utime(tmp_path / "b", ns=(before.st_atime_ns, before.st_mtime_ns + 1_500_000_000))
+    with pytest.raises(hg.SourceError, match=r"/b: was written at .*, and not at .* as it was; the checkpoint is of a"):
+        source.restore(value)
     pq.write_table(pa.table(numbers(0, 5000)), tmp_path / "b")
     with pytest.raises(hg.SourceError, match=r"/b: has \d+ bytes, not \d+ as it had; the checkpoint is of a job that"):
         source.restore(value)

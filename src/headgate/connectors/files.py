@@ -8,9 +8,10 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyarrow import fs
@@ -22,15 +23,18 @@ from headgate.filesystems import absolute, brief, locate
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _GLOB = re.compile(r"[*?\[]")
+_READ = "the checkpoint is of a job that read it"
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file as it was when the job started: bytes that are added later are not read."""
+    """A file as it was when the job started: bytes that are added later are not read. `modified` is when it was last
+    written, in nanoseconds since the epoch, where the filesystem says so."""
 
     filesystem: fs.FileSystem
     path: str
     size: int
+    modified: int | None = None
 
 
 def absolute_all(paths: Paths) -> tuple[str, ...]:
@@ -56,18 +60,31 @@ def expand(paths: Sequence[str]) -> list[DataFile]:
     return [found[path] for path in sorted(found)]
 
 
-def expand_again(paths: Sequence[str], sizes: Mapping[str, int]) -> list[DataFile]:
-    """The files that `expand` once gave, by their names and sizes, in that order; others that are there now are left
-    out. Raises SourceError for one that is gone or has another size."""
+def known_by(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
+    """What `expand_again` needs to know of files, as JSON has it."""
+    return {file.path: [file.size, file.modified] for file in files}
+
+
+def expand_again(paths: Sequence[str], known: Mapping[str, Sequence[int | None]]) -> list[DataFile]:
+    """The files that `expand` once gave, by what `known_by` told of them, in that order; others that are there now are
+    left out. Raises SourceError for one that is gone, has another size or was written since."""
     found = {file.path: file for file in expand(paths)}
-    for path, size in sizes.items():
+    for path, (size, modified) in known.items():
         if path not in found:
-            raise SourceError(f"{path}: is gone; the checkpoint is of a job that read it")
-        if found[path].size != size:
+            raise SourceError(f"{path}: is gone; {_READ}")
+        file = found[path]
+        if file.size != size:
+            raise SourceError(f"{path}: has {file.size} bytes, not {size} as it had; {_READ}")
+        if modified is not None and file.modified is not None and file.modified != modified:
             raise SourceError(
-                f"{path}: has {found[path].size} bytes, not {size} as it had; the checkpoint is of a job that read it"
+                f"{path}: was written at {_time(file.modified)}, and not at {_time(modified)} as it was; {_READ}, and "
+                "may go on from the midst of it: put it back, with its time (cp -p)"
             )
-    return [found[path] for path in sizes]
+    return [found[path] for path in known]
+
+
+def _time(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat()
 
 
 def look(path: str) -> list[DataFile]:
@@ -106,7 +123,8 @@ def _found(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
         entries = list(_matches(filesystem, root or "/", parts))
     else:
         entries = [] if info.type == fs.FileType.NotFound else [info]
-    return [DataFile(filesystem, entry.path, entry.size) for entry in entries if entry.type == fs.FileType.File]
+    files = [entry for entry in entries if entry.type == fs.FileType.File]
+    return [DataFile(filesystem, entry.path, entry.size, entry.mtime_ns) for entry in files]
 
 
 def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str]) -> Iterator[fs.FileInfo]:

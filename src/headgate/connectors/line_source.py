@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, reading
+from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
 from headgate.connectors.line_parser import BadLine, LineParser
 from headgate.connectors.lines import BLOCK_BYTES, line_blocks
 from headgate.connectors.splits import SplitReader, check_split_size
@@ -66,11 +66,11 @@ class LineSource(Source):
         self._splits = [split for file in expand(self._paths) for split in _cut(file, self._split_size)]
 
     def prepared(self) -> Any:
-        """The files with their sizes, and how they are cut."""
-        return {"files": {split.file.path: split.file.size for split in self._splits}, "split_size": self._split_size}
+        """The files, and how they are cut."""
+        return {"files": known_by(split.file for split in self._splits), "split_size": self._split_size}
 
     def restore(self, prepared: Any) -> None:
-        """Raises SourceError for a file that is gone or has another size."""
+        """Raises SourceError for a file that is gone or was changed."""
         self._split_size = prepared["split_size"]
         files = expand_again(self._paths, prepared["files"])
         self._splits = [split for file in files for split in _cut(file, self._split_size)]

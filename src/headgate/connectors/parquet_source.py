@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, reading
+from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
 from headgate.connectors.schemas import shown
 from headgate.connectors.splits import SplitReader, check_split_size
 from headgate.errors import ConfigError, SourceError
@@ -48,11 +48,11 @@ class ParquetSource(Source):
         self._splits = [split for file in expand(self._paths) for split in self._cut(file)]
 
     def prepared(self) -> Any:
-        """The files with their sizes, and how they are cut."""
-        return {"files": {split.file.path: split.file.size for split in self._splits}, "split_size": self._split_size}
+        """The files, and how they are cut."""
+        return {"files": known_by(split.file for split in self._splits), "split_size": self._split_size}
 
     def restore(self, prepared: Any) -> None:
-        """Raises SourceError for a file that is gone or has another size."""
+        """Raises SourceError for a file that is gone or was changed."""
         self._split_size = prepared["split_size"]
         files = expand_again(self._paths, prepared["files"])
         self._splits = [split for file in files for split in self._cut(file)]
