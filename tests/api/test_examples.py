@@ -28,6 +28,7 @@ LAST_LINES = {
     "savepoint.py": "10000 rows, 10000 counted, total 49995000",
     "side_output.py": "refused: [{'item': 'milk', 'why': '-1 pieces'}]",
     "state_and_timers.py": "order 3 is not paid for: {'tea': 2}",
+    "stop.py": "FINISHED, FINISHED, all are counted: True",
     "tasks_and_processes.py": "through sockets: True",
     "union_of_streams.py": "5 rows read, 2 written",
     "watched_folder.py": "[{'city': 'Rome', 'km': 7}, {'city': 'Oslo', 'km': 3}]",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
 import headgate as hg
+from headgate.state.checkpoint_storage import load_checkpoint
+from tests.exactly_once import ROWS, build, committed, environment, expected
+from tests.runtime.jobs import numbers, wait_until_running
 from tests.spark_session import SharedSpark
 
 pytestmark = pytest.mark.timeout(300)
@@ -45,6 +49,25 @@ def test_no_more_slots_than_spark_has(spark):
     env = hg.StreamEnvironment(spark, parallelism=3, config=hg.Config(slots_timeout="100 ms"))
     with pytest.raises(hg.NotEnoughSlots):
         env.from_source(hg.sources.iterable([FLIGHTS])).collect()
+
+
+def test_a_job_is_saved_stopped_and_drained(spark, tmp_path):
+    first = build(environment(tmp_path, spark), tmp_path).execute_async()
+    wait_until_running(first, ROWS // 3)
+    saved = first.savepoint(tmp_path / "kept", 60)
+    assert first.status() == "RUNNING" and load_checkpoint(saved).kind == "savepoint"
+    last = first.stop(timeout=60)
+    assert last is not None and first.wait().rows_in < ROWS
+    assert set(committed(tmp_path)) < set(expected())
+    assert build(environment(tmp_path, spark, 1), tmp_path).execute(resume=last).rows_in == ROWS
+    assert committed(tmp_path) == expected()
+    env = hg.StreamEnvironment(spark, parallelism=2)
+    rows = env.from_source(hg.sources.generate(numbers, rows=10**9, rate=10_000))
+    rows.sink_to(hg.sinks.parquet(tmp_path / "drained"))
+    job = env.execute_async()
+    wait_until_running(job)
+    assert job.stop(drain=True, timeout=60) is None
+    assert ds.dataset(tmp_path / "drained").count_rows() == job.wait().rows_in > 0
 
 
 def test_a_dataframe_is_a_source(spark, tmp_path):

@@ -2,7 +2,8 @@
 channels with aligned barriers and ends; messages that are late, doubled or of an old attempt.
 
 Rows are numbered. Each complete checkpoint must be a cut: what is committed and what its workers hold is what its
-readers had read, no row twice. Savepoints are asked for at any time; each is taken at once, or next.
+readers had read, no row twice. Savepoints, and a stop, are asked for at any time; each is taken at once,
+or next, or at the end.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class SimTask:
     #: Parts on their way to the driver, in order: checkpoint, state, rows flushed.
     told: deque[tuple[int, Any, list[Row]]] = field(default_factory=deque)
     over: bool = False
+    #: Reads nothing, for the job is to stop.
+    stands: bool = False
     has_said_so: bool = False
 
     def send(self, item: Any, consumer: int | None = None) -> None:
@@ -159,8 +162,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.stale = [step for task in getattr(self, "tasks", {}).values() for step in self.words_of(task)]
         self.attempt += 1
         self.failures = 0
-        self.stopped = False
+        self.stopped = self.over = False
         self.build()
+        if self.under_way is not None and self.request is not None and (self.request.stops or self.request.at_end):
+            self.asked.appendleft(self.request)
+            self.request = None
         actions = self.coordinator.start(self.attempt, self.now)
         self.carry_out([each for each in actions if isinstance(each, Abort)], counts=False)
         assert self.under_way is None, "under way through a restart"
@@ -183,10 +189,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         """What can happen next, likely things several times. In a job that heals nothing fails, and all comes to its
         end; from one that is mute no part is heard."""
         found: list[Step] = []
-        for task in self.tasks.values():
+        for task in () if self.over else self.tasks.values():
             found += [task.inject] * bool(task.injected) * 3
             if not task.over and task.closed == set(task.channels):
-                found += [task.end] if task.channels or heal else [task.emit] * 3 + [task.end] * ends
+                emit = [task.emit] * 3 * (not task.stands)
+                found += [task.end] if task.channels or heal else emit + [task.end] * ends
             for one in task.open_channels():
                 found += [partial(task.take, one)] * 4
             if task.told and not mute:
@@ -248,11 +255,25 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.stale = []
 
     @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not State.OVER)
-    @rule(times=st.integers(1, 2))
-    def ask_for_savepoints(self, times: int) -> None:
+    @rule(times=st.integers(1, 2), at_end=st.integers(0, 3))
+    def ask_for_savepoints(self, times: int, at_end: int) -> None:
         for _ in range(times):
-            self.asked.append(Request("savepoints"))
-            self.carry_out(self.coordinator.request(self.asked[-1], self.now))
+            self.ask(Request("savepoints", at_end=not at_end))
+
+    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not State.OVER)
+    @rule(chance=st.integers(0, 3), uri=st.sampled_from([None, "savepoints"]))
+    def ask_for_a_stop(self, chance: int, uri: str | None) -> None:
+        if not chance:
+            self.ask(Request(uri, stops=True))
+
+    def ask(self, request: Request) -> None:
+        self.asked.append(request)
+        self.carry_out(self.coordinator.request(request, self.now))
+
+    def next_asked(self) -> Request | None:
+        """The first that can be taken now."""
+        have_ended = all(task.has_said_so and not task.told for task in self.tasks.values())
+        return next((each for each in self.asked if have_ended or not each.at_end), None)
 
     # ---- time and storage
 
@@ -286,7 +307,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.under_way, self.failures, self.ended_at = None, 0, self.now
         self.committed += rows_in(complete)
         self.restored = {task: self.state_of(part) for task, part in complete.parts.items()}
-        is_last = all_finished(complete.parts) and not self.asked
+        self.over = self.request is not None and self.request.stops
+        is_last = self.over or (all_finished(complete.parts) and not any(each.uri for each in self.asked))
         self.carry_out(self.coordinator.stored(complete.checkpoint, self.now))
         assert (self.coordinator.state is State.OVER) == is_last, "over, or not"
 
@@ -306,6 +328,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                         assert task not in self.triggered, "triggered twice"
                         self.triggered.add(task)
                         self.tasks[task].injected.append(checkpoint)
+                        self.tasks[task].stands = request is not None and request.stops
                 case Complete():
                     self.on_begun(action.checkpoint, action.request)
                     self.on_complete(action)
@@ -313,6 +336,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     assert (checkpoint, request) == (self.under_way, self.request), "another one was aborted"
                     self.under_way, self.ended_at = None, self.now
                     self.failures += counts and request is None
+                    for each in self.tasks.values():
+                        each.stands = False
                 case Fail():
                     assert self.failures > self.options.tolerable_failures, "failed too early"
                     self.stopped = True
@@ -323,8 +348,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert request is self.request, "a savepoint became another, or none"
             return
         assert self.under_way is None and checkpoint > self.last, "one at a time, each newer than the last"
-        self.request = self.asked.popleft() if self.asked else None
-        assert request is self.request, "not the savepoint that was asked for first"
+        self.request = self.next_asked()
+        assert request is self.request, "not what was asked for first"
+        if request is not None:
+            self.asked.remove(request)
         if self.request is None and not all(task.has_said_so for task in self.tasks.values()):
             assert self.now >= self.triggered_at + self.options.interval, "before the interval had passed"
             assert self.now >= self.ended_at + self.options.min_pause, "without a pause"
@@ -346,7 +373,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             return
         self.coordinator.validate()
         assert (self.coordinator.state is State.STORING) == (self.complete is not None)
-        assert self.coordinator.state is not State.WAITING or not self.asked, "a savepoint waits for nothing"
+        assert self.coordinator.state is not State.WAITING or not self.next_asked(), "a savepoint waits for nothing"
         assert (self.coordinator.state is State.COLLECTING) == (self.under_way is not None and self.complete is None)
         assert len(self.coordinator.history) <= 10
         for where, task in self.tasks.items():
@@ -370,9 +397,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
             else:
                 break
         assert self.coordinator.state is State.OVER, "stuck: the last checkpoint never completes"
-        assert not self.asked, "over before a savepoint"
+        assert self.over or not any(each.uri for each in self.asked), "over before a savepoint"
+        held = [task.held for task in self.tasks.values() if task.held is not None]
         read = [(task.task.subtask, at) for task in self.tasks.values() for at in range(task.position)]
-        assert sorted(self.committed) == sorted(read), "lost or doubled"
+        assert sorted([*self.committed, *held]) == sorted(read), "lost or doubled"
 
 
 def rows_in(complete: Complete) -> list[Row]:

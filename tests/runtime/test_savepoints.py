@@ -87,7 +87,9 @@ def test_a_taskmanager_is_killed_during_a_savepoint(tmp_path: Path) -> None:
     under_way = job._master.savepoint(tmp_path / "kept")
     eventually(lambda: job._master._checkpoints._coordinator._request is not None, PATIENCE)
     os.kill(standing, signal.SIGKILL)
-    with pytest.raises(hg.CheckpointError, match=r"savepoint of job 'job': the job failed: TaskManager 0 .* SIGKILL"):
+    with pytest.raises(
+        hg.CheckpointError, match=r"savepoint of job 'job' failed: the job failed: TaskManager 0 .* SIGKILL"
+    ):
         under_way.result(PATIENCE)
     savepoint = job.savepoint(tmp_path / "kept", PATIENCE)  # which waits for the restart
     assert job.wait(PATIENCE).restarts == 1
@@ -127,7 +129,7 @@ def test_where_none_can_be_had(tmp_path: Path) -> None:
     config = hg.Config(execution_mode="batch")
     batch = hg.StreamEnvironment(config=config)
     batch.from_source(hg.sources.generate(numbers, rows=10)).sink_to(hg.sinks.null())
-    with pytest.raises(hg.CheckpointError, match="there are no savepoints with execution_mode='batch'"):
+    with pytest.raises(hg.CheckpointError, match="there are no checkpoints and savepoints with execution_mode='batch'"):
         batch.execute_async().savepoint(tmp_path / "kept", PATIENCE)
 
 

@@ -164,8 +164,8 @@ class Sink(ABC):
         remove all that was written since. May be repeated."""
 
     def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
-        """The job has failed or was cancelled: leave visible what belongs to its last checkpoint, as `rollback` would
-        (0: there is none, and nothing stays visible), and nothing behind."""
+        """The job has failed, or was cancelled or stopped: leave visible what belongs to its last checkpoint, as
+        `rollback` would (0: there is none, and nothing stays visible), and nothing behind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,6 +316,10 @@ class Attempt:
 
     # --- the end
 
+    def over(self) -> None:
+        """On its own thread: it has ended well, whatever its tasks do."""
+        self._decide(None)
+
     def _decide(self, error: HeadgateError | None) -> None:
         """What became of it; the first word counts."""
         if not self._decided:

@@ -23,6 +23,9 @@ its last part, and is committed with the first checkpoint in which it is finishe
 one that cannot be had is no failure of the job's. Those that are asked for before the job is over are taken before it
 is. One that is under way when the job restarts has failed; others wait for the job to run again.
 
+**A stop** is a checkpoint behind which sources read nothing: when it is stored the job is over, though its tasks have
+not ended. If it fails they read on. A restart begins it anew.
+
 **The end.** When all tasks have ended one more checkpoint completes, in which all are finished; what is still pending
 is committed with it, and the coordinator is over.
 
@@ -70,9 +73,13 @@ class CheckpointOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A savepoint that somebody asked for: its folder is to be in `uri`."""
+    """A checkpoint that somebody asked for: a savepoint, whose folder is to be in `uri`, or with None another one of
+    the job's own. With `stops` the job is over with it. With `at_end` it is for when all tasks have ended, and another
+    one is taken in its place when the job restarts meanwhile."""
 
-    uri: str
+    uri: str | None
+    stops: bool = False
+    at_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +199,16 @@ class CheckpointCoordinator:
 
     def interrupted(self, reason: str, now: float) -> list[Action]:
         """The job has failed, or ended: what is under way comes to nothing."""
+        under_way = self.state in (State.COLLECTING, State.STORING)
+        if under_way and self._request is not None and (self._request.stops or self._request.at_end):
+            self._requests.appendleft(self._request)
+            self._request = None
         actions: list[Action] = [self._give_up(reason, now)] if self.state is State.COLLECTING else []
         self.state = State.STOPPED
         return actions
 
     def request(self, request: Request, now: float) -> list[Action]:
-        """Somebody wants a savepoint. What becomes of it is said with the actions, unless the job ends before."""
+        """Somebody wants a checkpoint. What becomes of it is said with the actions, unless the job ends before."""
         self._requests.append(request)
         return self._advance(now)
 
@@ -214,7 +225,7 @@ class CheckpointCoordinator:
         if (deadline := self.deadline) is None or now < deadline:
             return []
         if self.state is State.WAITING:
-            return self._trigger(now)
+            return self._trigger(now, None)
         missing = [task for task in self._producers if task not in self._parts]
         named = ", ".join(map(self.name, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
         return self._fail(
@@ -232,7 +243,8 @@ class CheckpointCoordinator:
         self.completed += 1
         self._failures = 0
         self._close(None, now)
-        if all_finished(self._parts) and not self._requests:
+        is_last = all_finished(self._parts) and not any(request.uri for request in self._requests)
+        if is_last or (self._request is not None and self._request.stops):
             self.state = State.OVER
             return []
         return self._advance(now)
@@ -307,19 +319,24 @@ class CheckpointCoordinator:
 
     # --- one checkpoint
 
-    def _trigger(self, now: float) -> list[Action]:
+    def _trigger(self, now: float, request: Request | None) -> list[Action]:
         self._last += 1
         self.state = State.COLLECTING
-        self._request = self._requests.popleft() if self._requests else None
-        self._record = CheckpointRecord(self._last, now, kind="checkpoint" if self._request is None else "savepoint")
+        self._request = request
+        is_savepoint = request is not None and request.uri is not None
+        self._record = CheckpointRecord(self._last, now, kind="savepoint" if is_savepoint else "checkpoint")
         self._parts, self._reached = {}, set()
         roots = tuple(task for task, live in self._live.items() if not live and task not in self._ended)
         return [Trigger(self._last, roots, self._request), *self._advance(now)] if roots else self._advance(now)
 
     def _advance(self, now: float) -> list[Action]:
         """What follows when something was heard of a task."""
-        if self.state is State.WAITING and (self._requests or all(map(self._is_heard, self._producers))):
-            return self._trigger(now)
+        if self.state is State.WAITING:
+            have_ended = all(map(self._is_heard, self._producers))
+            request = next((each for each in self._requests if have_ended or not each.at_end), None)
+            if request is not None:
+                self._requests.remove(request)
+            return self._trigger(now, request) if have_ended or request is not None else []
         if self.state is not State.COLLECTING:
             return []
         for task, (_, finished) in self._ended.items():

@@ -2,7 +2,7 @@
 TaskManagers.
 
 Without `checkpoint_dir` there are savepoints alone, and one commit at the end of the job. All of it is on the job's
-thread, but for `ask`.
+thread, but for `savepoint` and `stop`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from headgate.config import Config
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, HeadgateError
 from headgate.filesystems import absolute
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.node_keys import check_fits, describe, describe_exchange, node_key, vertex_key
@@ -35,6 +35,7 @@ from headgate.runtime.checkpoint_coordinator import (
     State,
     Task,
     Trigger,
+    all_finished,
 )
 from headgate.runtime.ends import Ends
 from headgate.runtime.requests import Requests
@@ -42,6 +43,7 @@ from headgate.state.checkpoint_metadata import (
     CheckpointMetadata,
     ExchangeDescription,
     Finished,
+    Kind,
     StateFile,
     VertexState,
 )
@@ -57,6 +59,10 @@ log = logging.getLogger(__name__)
 
 #: Of the job's own checkpoints the newest that can be used.
 LATEST: Final = "latest"
+_NONE_IN_BATCH: Final = (
+    "there are no checkpoints and savepoints with execution_mode='batch', where an operator begins when those before "
+    "it have ended"
+)
 
 
 class Checkpoints:
@@ -71,6 +77,7 @@ class Checkpoints:
         config: Config,
         ends: Ends,
         tell: Callable[[Message], None],
+        stopped: Callable[[], None],
         resume: str | None,
     ) -> None:
         self._job = job
@@ -79,6 +86,7 @@ class Checkpoints:
         self._config = config
         self._ends = ends
         self._tell = tell
+        self._stopped = stopped
         self._resume = resume
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
         self._coordinator: CheckpointCoordinator
@@ -87,6 +95,8 @@ class Checkpoints:
         #: Keys of nodes that have something in a checkpoint; others may come and go between two programs.
         self._kept: set[str] = set()
         self.latest: CheckpointMetadata | None = None
+        #: The path or URI of the last that this program took.
+        self._last: str | None = None
         self.next_id = 0
 
     @property
@@ -128,19 +138,35 @@ class Checkpoints:
                 log.warning("job %r: %s cannot be read again: what is on its way when the job %s is lost",
                             self._job, node.name, when)  # fmt: skip
 
-    def ask(self, uri: str | os.PathLike[str]) -> Future[str]:
-        """Any thread: a savepoint below `uri` is wanted; then `look` is to be called. Raises CheckpointError for a
-        folder that is of no use, and in batch mode."""
+    def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
+        """Any thread: one below `uri` is wanted; then `look` is to be called. Raises CheckpointError for a folder that
+        is of no use, and in batch mode."""
+        return self._requests.savepoint(self._folder(uri))
+
+    def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
+        """Any thread: the job is to end; then `look` is to be called. Raises CheckpointError where there can be no
+        checkpoint to end with, ConfigError when it is being stopped in another way."""
+        if self._requests.last is not None:
+            return self._requests.last
+        if not drain and uri is None:
+            if self._config.is_batch:
+                raise CheckpointError(_NONE_IN_BATCH)
+            if self._storage is None:
+                raise CheckpointError(
+                    "to stop where it is a job needs a place for what it is to go on from: give savepoint=, or set the "
+                    "option checkpoint_dir; stop(drain=True) needs none"
+                )
+            self._warn("goes on")
+        return self._requests.stop(drain, None if uri is None else self._folder(uri))
+
+    def _folder(self, uri: str | os.PathLike[str]) -> str:
         if self._config.is_batch:
-            raise CheckpointError(
-                "there are no savepoints with execution_mode='batch', where an operator begins when those before it "
-                "have ended"
-            )
+            raise CheckpointError(_NONE_IN_BATCH)
         folder = absolute(uri).rstrip("/")
         CheckpointStorage(folder, self._job).check()
         if self._storage is None:
-            self._warn("goes on from the savepoint")
-        return self._requests.ask(folder)
+            self._warn("goes on")
+        return folder
 
     def _found(self, resume: str) -> CheckpointMetadata:
         """The checkpoint to go on from. Raises CheckpointError."""
@@ -200,6 +226,8 @@ class Checkpoints:
 
     def look(self) -> None:
         """Something may have been asked for."""
+        if self._requests.drains:
+            self._tell({"type": "drain"})
         for request in self._requests.take():
             self._do(self._coordinator.request(request, time.monotonic()))
 
@@ -207,9 +235,9 @@ class Checkpoints:
         """The attempt has failed."""
         self._do(self._coordinator.interrupted(f"the job failed: {error}", time.monotonic()))
 
-    def close(self, reason: str) -> None:
-        """The job is over."""
-        self._requests.close(reason)
+    def close(self, error: HeadgateError | None, reason: str) -> None:
+        """The job is over; `reason` is why nothing can be saved any more."""
+        self._requests.close(self._last, error, reason)
 
     def restart(self) -> None:
         """The job is to go on from `latest`: what was written since is taken back. Raises the error of a sink."""
@@ -268,9 +296,13 @@ class Checkpoints:
             match action:
                 case Trigger(checkpoint, tasks, request):
                     roots = [[task.vertex, task.subtask] for task in tasks]
-                    folder = None if request is None else self._savepoint(checkpoint, request).folder
+                    savepoint = self._savepoint(checkpoint, request)
                     how = alignment(self._config) if request is None else (Alignment.ALIGNED, 0.0)
-                    self._tell({**barrier_message(checkpoint, *how), "roots": roots, "savepoint": folder})
+                    about = {
+                        "savepoint": savepoint and savepoint.folder,
+                        "stops": request is not None and request.stops,
+                    }
+                    self._tell({**barrier_message(checkpoint, *how), "roots": roots, **about})
                 case Complete():
                     self._do(self._complete(action))
                 case Abort():
@@ -278,49 +310,63 @@ class Checkpoints:
                 case Fail(error):
                     raise error
 
-    def _savepoint(self, checkpoint: int, request: Request) -> SavepointStorage:
+    def _savepoint(self, checkpoint: int, request: Request | None) -> SavepointStorage | None:
+        """Where it is stored, if it is one."""
+        if request is None or request.uri is None:
+            return None
         return SavepointStorage.below(request.uri, self._job, checkpoint, self._run)
 
     def _complete(self, complete: Complete) -> list[Action]:
-        if self._storage is None and complete.request is None:  # all tasks have ended
+        request, savepoint = complete.request, self._savepoint(complete.checkpoint, complete.request)
+        if self._storage is None and savepoint is None:  # all tasks have ended
+            self._last = None
             self._ends.commit(complete.pending, 0 if self.latest is None else complete.checkpoint)
             return self._coordinator.stored(complete.checkpoint, time.monotonic())
-        metadata = self._metadata(complete)
+        metadata = self._metadata(complete, "checkpoint" if savepoint is None else "savepoint")
         try:
-            self._store(metadata, complete.request)
+            self._last = self._store(metadata, savepoint)
         except CheckpointError as error:
             return self._coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
         self.latest = metadata
         try:
             self._ends.commit(metadata.pending, metadata.id)
         finally:  # if that fails, the job goes on from it, and commits again
-            if complete.request is not None:
-                self._requests.done(complete.request, self._savepoint(metadata.id, complete.request).folder)
+            if request is not None:
+                self._requests.done(request, self._last)
         if self._storage is not None:
             self._storage.retain()
+        if request is not None and request.stops and not all_finished(complete.parts):
+            self._stopped()
         return self._coordinator.stored(complete.checkpoint, time.monotonic())
 
-    def _store(self, metadata: CheckpointMetadata, request: Request | None) -> None:
-        """A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come again when
-        the job goes on from its latest."""
-        if request is not None:
-            folder = self._savepoint(metadata.id, request).complete(metadata)
-            metadata = dataclasses.replace(metadata, folder=folder)
+    def _store(self, metadata: CheckpointMetadata, savepoint: SavepointStorage | None) -> str:
+        """Returns its path or URI. A savepoint is named among the job's own checkpoints, too: what sinks commit with it
+        must not come again when the job goes on from its latest."""
+        if savepoint is None:
+            assert self._storage is not None
+            return self._storage.complete(metadata)
+        folder = savepoint.complete(metadata)
         if self._storage is not None:
-            self._storage.complete(metadata)
+            self._storage.complete(dataclasses.replace(metadata, folder=folder))
+        return folder
 
     def _abort(self, abort: Abort) -> None:
         """Of a checkpoint of the job's own, what was written is removed with old ones."""
+        savepoint = self._savepoint(abort.checkpoint, abort.request)
+        if savepoint is not None:
+            try:
+                savepoint.discard(abort.checkpoint)
+            except CheckpointError as error:
+                log.warning("job %r: of a savepoint that failed something is left: %s", self._job, error)
         if abort.request is None:
             log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
             return
-        try:
-            self._savepoint(abort.checkpoint, abort.request).discard(abort.checkpoint)
-        except CheckpointError as error:
-            log.warning("job %r: of a savepoint that failed something is left: %s", self._job, error)
-        self._requests.failed(abort.request, f"savepoint of job {self._job!r}: {abort.reason}")
+        what = "the stop" if abort.request.stops else "savepoint"
+        self._requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
+        if abort.request.stops:
+            self._tell({"type": "go on"})
 
-    def _metadata(self, complete: Complete) -> CheckpointMetadata:
+    def _metadata(self, complete: Complete, kind: Kind) -> CheckpointMetadata:
         vertices = tuple(
             VertexState(
                 vertex_key(vertex),
@@ -339,8 +385,7 @@ class Checkpoints:
         began = time.time() - complete.duration
         return CheckpointMetadata(
             complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
-            complete.pending, prepared, "checkpoint" if complete.request is None else "savepoint",
-            exchanges=self._exchanges(complete),
+            complete.pending, prepared, kind, exchanges=self._exchanges(complete),
         )  # fmt: skip
 
     def _exchanges(self, complete: Complete) -> tuple[ExchangeDescription, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from headgate.config import Config
 from headgate.errors import CheckpointError, HeadgateError, InsufficientBuffers
@@ -19,6 +20,7 @@ from headgate.runtime.deployment import Deployment
 from headgate.runtime.jobmaster import JobMaster, JobState
 from headgate.runtime.where import current_operator
 
+_T = TypeVar("_T")
 #: How long the end of a program waits for the end of its jobs.
 _EXIT_TIMEOUT = 10.0
 
@@ -83,12 +85,32 @@ class JobHandle:
         TimeoutError after `timeout` seconds; it may still become complete."""
         if current_operator() is not None:
             raise CheckpointError("a function of a job cannot wait for a savepoint; ask for it in the program")
-        try:
-            return self._master.savepoint(uri).result(timeout)
-        except TimeoutError:
-            raise TimeoutError(f"the savepoint of job {self._name!r} is not complete after {timeout} s") from None
-        except HeadgateError as error:
-            raise error.with_traceback(None) from None
+        late = f"the savepoint of job {self._name!r} is not complete after {timeout} s"
+        return _answer(self._master.savepoint(uri), timeout, late)
+
+    def stop(
+        self,
+        *,
+        drain: bool = False,
+        savepoint: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+    ) -> str | None:
+        """End the job well; returns when it is FINISHED, with the path or URI of its last checkpoint, None for a job
+        without. That is one of its own, or a savepoint below `savepoint`.
+
+        Sources read no more. With `drain` they come to their end: what was read is worked on, event time ends, so all
+        windows fire, and sinks commit everything. Without, nothing fires: the last checkpoint has what operators hold,
+        sinks commit what came before it, and `execute(resume=)` goes on as if the job had not been stopped.
+
+        Again it waits for the same end, and after the end it returns at once; within a function of a job always. A job
+        that fails meanwhile starts again, if it may, and is stopped then. Raises the job's error if it fails or is
+        cancelled, CheckpointError when the checkpoint could not be had: without `drain` the job goes on then, with it
+        it ends. Raises ConfigError when it is being stopped in another way, TimeoutError after `timeout` seconds,
+        when the job is still about to end."""
+        answer = self._master.stop(drain, savepoint)
+        if current_operator() is not None:
+            return None
+        return _answer(answer, timeout, f"job {self._name!r} has not ended {timeout} s after it was asked to stop")
 
     def metrics(self) -> dict[str, Any]:
         """Counters of the job as last reported (four times a second while it runs); see `docs/metrics.md`."""
@@ -105,6 +127,15 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"JobHandle({self._name!r}, {self.status()})"
+
+
+def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
+    try:
+        return answer.result(timeout)
+    except TimeoutError:
+        raise TimeoutError(late) from None
+    except HeadgateError as error:
+        raise error.with_traceback(None) from None  # not those of earlier calls
 
 
 def submit(

@@ -63,12 +63,15 @@ class JobMaster:
         self._deployment = deployment
         self._ends = Ends(plan.job, run)
         self._late_rows = LateRowWarnings(plan.job)
-        self._checkpoints = Checkpoints(name, run.rpartition("-")[2], plan, config, self._ends, self._tell, resume)
+        self._checkpoints = Checkpoints(
+            name, run.rpartition("-")[2], plan, config, self._ends, self._tell, self._on_stopped, resume
+        )
         self._restarts = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
         self._injected = itertools.count(1)
         self._parts: dict[int, dict[str, Part]] = {}
         self._cancelled = threading.Event()
+        self._is_stopped = False
         self._started_at: float | None = None
         self.restarts = 0
         self.duration_s = 0.0
@@ -116,7 +119,14 @@ class JobMaster:
 
     def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
         """Its URI comes with the answer. Raises CheckpointError for a folder that is of no use."""
-        answer = self._checkpoints.ask(uri)
+        answer = self._checkpoints.savepoint(uri)
+        self._attempt.post(self._checkpoints.look)
+        return answer
+
+    def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
+        """The path or URI of the last checkpoint comes with the answer, when the job has ended. Raises CheckpointError
+        where there can be none, ConfigError when it is being stopped in another way."""
+        answer = self._checkpoints.stop(drain, uri)
         self._attempt.post(self._checkpoints.look)
         return answer
 
@@ -181,6 +191,12 @@ class JobMaster:
                 if vertices:
                     self._tell({"type": "run", "vertices": vertices})
 
+    def _on_stopped(self) -> None:
+        """The checkpoint that the job was to end with is committed; its tasks wait for what becomes of it."""
+        self._is_stopped = True
+        self.duration_s = time.time() - (self._started_at or time.time())
+        self._attempt.over()
+
     def on_end_of_tasks(self) -> None:
         self._checkpoints.finish()
         self.duration_s = time.time() - (self._started_at or time.time())
@@ -208,7 +224,8 @@ class JobMaster:
             self.state = JobState.FAILED
         finally:
             why = "" if self.error is None else f": {self.error}"
-            self._checkpoints.close(f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}")
+            reason = f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}"
+            self._checkpoints.close(self.error, reason)
             self.ended.set()
 
     def _run_attempt(self) -> None:
@@ -255,9 +272,11 @@ class JobMaster:
 
     def _end(self, error: HeadgateError | None) -> None:
         self._late_rows.look(self.metrics, ended=True)
+        problems = self._checkpoints.abort() if error is not None or self._is_stopped else self._ends.release()
         if error is not None:
-            error.message += "".join(f" ({problem})" for problem in self._checkpoints.abort())
-        for problem in self._ends.release():
+            error.message += "".join(f" ({problem})" for problem in problems)
+            problems = []
+        for problem in problems:
             log.warning("job %r: %s", self._name, problem)
         self.error = error
         self.state = _STATES.get(type(error), JobState.FAILED)

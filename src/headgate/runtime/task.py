@@ -51,7 +51,8 @@ class Head(Protocol):
 class SourceHead:
     """A source reader, and the watermarks made from what it reads.
 
-    `plain` is the schema of the rows without dictionaries, if what is read has some.
+    `plain` is the schema of the rows without dictionaries, if what is read has some. Other threads may set `is_held`:
+    nothing is read; and `ends_now`: nothing more will be. Then the task is to be woken.
     """
 
     def __init__(
@@ -77,10 +78,14 @@ class SourceHead:
         self._restored = False
         self._idle = False
         self.rows = 0
+        self.is_held = False
+        self.ends_now = False
         self.ended_at: float | None = None
         self.on_backpressure(True)  # it cannot read yet, so its idle clock stands
 
     def step(self) -> float:
+        if self.ends_now or self.is_held:
+            return END if self.ends_now else WAIT
         try:
             reader = self._reader
             if reader is None:
@@ -159,6 +164,8 @@ class SourceHead:
 
     def end(self) -> None:
         self.ended_at = time.time()
+        if self._idle:  # an idle stream's time does not count
+            self.output.emit_status(True)
         self.output.emit_watermark(MAX_TIME)
         self.output.end_input()
 

@@ -83,6 +83,7 @@ class TaskManager:
         self._return_by: float | None = None
         self._reported = False
         self._over = False
+        self._drains = False
         self._failed = False
         self._unheard: HeadgateError | None = None
 
@@ -200,13 +201,24 @@ class TaskManager:
                     built.task.wake()
             case "barrier":
                 self._inject(message)
-            case "cancel" | "close":
+            case "go on":
+                self._hold(False)
+            case "drain":
+                self._drains = True
+                self._drain(self._built)
+            case "close":
+                if self._pool is not None and not self._reported:  # its tasks have not ended
+                    self._driver.send({"type": "metrics", "metrics": self._metrics(self._pool)})
+                self._over = True
+            case "cancel":
                 self._over = True
 
     def _inject(self, message: Message) -> None:
         """A checkpoint begins at the tasks that its coordinator names, a probe at all sources here."""
         alignment, timeout = Alignment(message["alignment"]), int(message["timeout"])
         roots = message.get("roots")
+        if message.get("stops"):
+            self._hold(True)
         checkpoint, injected_at = int(message["id"]), int(message["timestamp"])
         barrier = CheckpointBarrier(checkpoint, injected_at, alignment, timeout, is_probe=roots is None)
         if roots is not None and self._upload is not None:
@@ -216,6 +228,21 @@ class TaskManager:
             if built.input is None if roots is None else [built.vertex.id, built.subtask] in roots:
                 built.barriers.inject(barrier)
                 built.task.wake()
+
+    def _hold(self, is_held: bool) -> None:
+        """Sources read nothing, for the job is to stop; or go on."""
+        for built in self._built:
+            if isinstance(built.task.head, SourceHead):
+                built.task.head.is_held = is_held
+                built.task.wake()
+
+    @staticmethod
+    def _drain(built: Sequence[BuiltTask]) -> None:
+        """Sources come to their end where they are."""
+        for each in built:
+            if isinstance(each.task.head, SourceHead):
+                each.task.head.ends_now = True
+                each.task.wake()
 
     def _start_tasks(self, message: Message) -> None:
         self._started_at = float(message["started_at"])
@@ -235,6 +262,8 @@ class TaskManager:
         self._begin(stage)
 
     def _begin(self, stage: Sequence[BuiltTask]) -> None:
+        if self._drains:
+            self._drain(stage)
         for built in stage:
             for channel in built.channels:
                 channel.start()
