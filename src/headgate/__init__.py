@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SinkError,
         SourceError,
         SpillError,
+        StateMemoryExceeded,
         TaskManagerLost,
         UserFunctionError,
     )
@@ -59,8 +60,8 @@ _HOMES = {
     "headgate.config": ("Config",),
     "headgate.errors": (
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
-        "JobCancelled", "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError", "TaskManagerLost",
-        "UserFunctionError",
+        "JobCancelled", "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError", "StateMemoryExceeded",
+        "TaskManagerLost", "UserFunctionError",
     ),
     "headgate.operators.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
@@ -80,9 +81,10 @@ __all__ = [
     "CheckpointError", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError",
     "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction", "KeyedStream", "ListState",
     "LocalDeployment", "MapState", "NotEnoughSlots", "PlanError", "ProcessContext", "SideOutput", "SinkError",
-    "SourceError", "SparkDeployment", "SpillError", "StreamEnvironment", "StreamSink", "TaskManagerLost",
-    "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count",
-    "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "tumble",
+    "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink",
+    "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list",
+    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum",
+    "tumble",
 ]  # fmt: skip
 
 

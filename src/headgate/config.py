@@ -69,6 +69,7 @@ class Config:
     debloat_samples: int = 20
     debloat_threshold_percentages: int = 25
     min_segment_size: int = 256
+    max_state_memory: int | None = None
     checkpoint_dir: str | None = None
     checkpoint_interval: float = 10.0
     checkpoint_timeout: float = 600.0
@@ -206,6 +207,13 @@ def _optional_whole(value: object) -> int | None:
     return None if value is None else _whole(value)
 
 
+def _optional_size(value: object) -> int | None:
+    found = None if value is None else size(value)
+    if found is not None and found <= 0:
+        raise ConfigError(f"{value!r} is impossible: it must be above 0")
+    return found
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{value!r} must be True or False")
@@ -243,7 +251,7 @@ _PARSERS: dict[str, Any] = {
     **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
                      "max_overdraft_buffers_per_gate", "connections_per_pair", "slots_per_task", "debloat_samples",
                      "debloat_threshold_percentages", "tolerable_failed_checkpoints"), _whole),
-    "buffer_timeout": _timeout, "flow_control": _flow_control,
+    "max_state_memory": _optional_size, "buffer_timeout": _timeout, "flow_control": _flow_control,
     "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "checkpoint_dir": _path,
     "restart": _restart,
     "paranoid": _flag,

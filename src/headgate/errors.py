@@ -95,6 +95,10 @@ class PartitionNotFound(ExchangeError):
     """The result that a consumer asks for is not there (yet)."""
 
 
+class StateMemoryExceeded(HeadgateError):
+    """The operators of a TaskManager hold more than `max_state_memory`; the job is not started again."""
+
+
 class CheckpointError(HeadgateError):
     """A checkpoint cannot be written or read, or is not of this job."""
 

@@ -598,10 +598,10 @@ def test_snapshots_are_copies() -> None:
     operator.open(OperatorContext("job", "operator", 0, 1, GROUPS))
     chance = random.Random(1)
     operator.process(as_batch(random_rows(chance, 0, 5)))
-    snapshot = operator.snapshot()
+    snapshot, same = operator.snapshot(), operator.snapshot()
     before = decode(encode({"node": snapshot}))
     for _ in range(20):
         operator.process(as_batch(random_rows(chance, 0, 5)))
         clock.now += 20
         operator.on_processing_time()
-    assert decode(encode({"node": snapshot})) == before
+    assert decode(encode({"node": same})) == before

@@ -102,7 +102,9 @@ class Side:
         return sum(operator.late_rows for operator in self.operators)
 
 
-def random_batch(keys: tuple[pa.DataType, ...], chance: random.Random, around: int, used: set[int]) -> pa.RecordBatch:
+def random_batch(
+    keys: tuple[pa.DataType, ...], chance: random.Random, around: int, used: set[int], kinds: Any = KEYS
+) -> pa.RecordBatch:
     count = chance.randint(1, 40)
     times: list[int] = []
     while len(times) < count:
@@ -111,7 +113,7 @@ def random_batch(keys: tuple[pa.DataType, ...], chance: random.Random, around: i
             used.add(time)
             times.append(time)
     columns = {f"k{n}": pa.array(chance.choices(v, k=count), t, from_pandas=False)
-               for n, (t, v) in enumerate(zip(keys, KEYS[keys], strict=True))}  # fmt: skip
+               for n, (t, v) in enumerate(zip(keys, kinds[keys], strict=True))}  # fmt: skip
     columns["t"] = pa.array(times, pa.timestamp("us"))
     for name, (kind, values) in VALUES.items():
         columns[name] = pa.array(chance.choices(values, k=count), kind, from_pandas=False)
@@ -226,13 +228,36 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
     operator = make()
     operator.process(small(1, 2, 33))
     operator.process_watermark(5)
-    snapshot = operator.snapshot()
-    assert snapshot is not None
+    snapshot, same = operator.snapshot(), operator.snapshot()
+    assert snapshot is not None and same is not None
     before = encode({"node": snapshot})
     for time in range(0, 3000, 7):
         operator.process(small(time + 30))
         operator.process_watermark(time)
-    assert encode({"node": snapshot}) == before
+    assert encode({"node": same}) == before
+
+
+@pytest.mark.parametrize("types", [(pa.int64(),), (pa.string(), pa.int64())], ids=["one", "two"])
+@pytest.mark.parametrize("operator", ["tumbling", "panes", "running"])
+def test_what_comes_later_is_not_in_a_snapshot(operator: str, types: tuple[pa.DataType, ...]) -> None:
+    kinds = {**KEYS, (pa.string(), pa.int64()): [KEYS[(pa.string(),)][0], [1, 2, None]]}
+    chance, used = random.Random(3), set[int]()
+
+    def batch(around: int) -> pa.RecordBatch:
+        return random_batch(types, chance, around, used, kinds)
+
+    names = tuple(f"k{n}" for n in range(len(types)))
+    made = opened(OPERATORS[operator](batch(0).schema, names, SPECS))
+    for around in range(0, 100, 10):
+        made.process(batch(around))
+        made.process_watermark(64 * (around - 40))
+    snapshot, same = made.snapshot(), made.snapshot()
+    assert snapshot is not None and same is not None
+    before = [repr(table.to_pydict()) for table in snapshot.tables.values()]  # NaN is NaN
+    for around in range(100, 400, 10):
+        made.process(batch(around))
+        made.process_watermark(64 * (around - 40))
+    assert [repr(table.to_pydict()) for table in same.tables.values()] == before
 
 
 def test_tables_begin_with_the_key_group_and_say_what_their_columns_are() -> None:

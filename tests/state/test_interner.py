@@ -27,7 +27,7 @@ def test_ids_are_those_of_a_dict(hashing: Callable[[PackedBytes], UInt64s], batc
         for value, number in zip(values, interner.ids(pack(pa.array(values, pa.binary()))).tolist(), strict=True):
             assert model.setdefault(value, number) == number
     assert sorted(model.values()) == list(range(len(interner)))
-    back = interner.strings(np.arange(len(interner)), None, pa.binary())().to_pylist()
+    back = interner.strings(np.arange(len(interner)), None, pa.binary()).to_pylist()
     assert {value: number for number, value in enumerate(back)} == model
 
 
@@ -54,6 +54,6 @@ def test_keep_renumbers_and_frees() -> None:
     numbers = interner.ids(pack(pa.array(values)))
     before = interner.nbytes
     interner.keep(numbers[[7, 3]])
-    assert interner.strings(np.arange(2), None, pa.string())().to_pylist() == [values[7], values[3]]
+    assert interner.strings(np.arange(2), None, pa.string()).to_pylist() == [values[7], values[3]]
     assert interner.ids(pack(pa.array([values[3], "new", values[7]]))).tolist() == [1, 2, 0]
     assert interner.nbytes < before / 2

@@ -71,7 +71,7 @@ def test_compaction_keeps_the_live_keys_and_forgets_the_rest(rows: list[tuple[An
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(TEXTS, INTS), min_size=1, max_size=60), st.data())
-def test_what_was_captured_stays_whatever_comes_after(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
+def test_what_was_frozen_stays_whatever_comes_after(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
     """As when another thread makes the columns while the operator goes on."""
     kinds = [pa.string(), pa.int64()]
     table = KeyTable(kinds)
@@ -82,11 +82,11 @@ def test_what_was_captured_stays_whatever_comes_after(rows: list[tuple[Any, ...]
 
     add(rows[:half])
     slots = np.arange(len(table))
-    now, later = table.captured(slots, ["a", "b"], 128)(), table.captured(slots, ["a", "b"], 128)
+    now, later = table.columns(slots, ["a", "b"], 128), table.frozen()
     add(rows[half:])
     table.compact(np.array(data.draw(st.lists(st.sampled_from(range(len(table))), unique=True)), np.int64))
     add([(text + "!" if text else "!", number) for text, number in rows])
-    assert pa.table(later()) == pa.table(now)
+    assert pa.table(later.columns(slots, ["a", "b"], 128)) == pa.table(now)
 
 
 UTC_TIME = pa.timestamp("ms", "UTC")

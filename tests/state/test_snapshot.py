@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.state.snapshot import KEY_GROUP, Captured, Snapshot, decode, encode
+from headgate.state.snapshot import KEY_GROUP, Captured, Snapshot, decode, encode, in_pieces
 
 TABLE = pa.table(
     {
@@ -107,3 +107,9 @@ def test_state_of_another_operator_names_what_differs() -> None:
     ours.check_same(Snapshot(values=ours.values))
     with pytest.raises(hg.CheckpointError, match="operator is missing there and window here"):
         ours.check_same(Snapshot(values={"watermark": 7}))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1 << 15, (1 << 15) + 1, 100_000])
+def test_a_table_in_pieces_is_whole(rows: int) -> None:
+    table = in_pieces(rows, lambda part: pa.table({"n": pa.array(range(part.start, part.stop), pa.int64())}))
+    assert table["n"].to_pylist() == list(range(rows))

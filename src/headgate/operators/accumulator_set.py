@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -79,8 +81,14 @@ class AccumulatorSet:
         for _, part in self._parts:
             part.keep(slots)
 
+    def frozen(self) -> Self:
+        """What is held now, copied, for `columns` only."""
+        mine = copy.copy(self)
+        mine._parts = [(index, part.frozen()) for index, part in self._parts]
+        return mine
+
     def columns(self, slots: Int64s) -> dict[str, pa.Array]:
-        """All that is held for these slots, exactly, a row for each; a copy. The names say of which aggregate."""
+        """All that is held for these slots, exactly, a row for each. The names say of which aggregate."""
         columns: dict[str, pa.Array] = {}
         for name, (_, part) in zip(self._names, self._parts, strict=True):
             for number, column in enumerate(part.columns(slots)):

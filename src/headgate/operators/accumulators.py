@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headgate.errors import DataError
 from headgate.records.canonical import Bools, Int64s, decoded, from_raw_values, null_mask, raw_values
+from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 
 _HALF = 32
@@ -49,6 +50,10 @@ class Accumulator(ABC):
     @abstractmethod
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
         """Take what `columns` has returned for new slots, all different; otherwise as `update`."""
+
+    def frozen(self) -> Self:
+        """What is held now, copied, for `columns` only."""
+        return frozen(self)
 
     @property
     @abstractmethod
@@ -201,8 +206,7 @@ class IntegerSums:
     def __init__(self) -> None:
         self._low = Growable(np.int64)
         self._high: Growable[np.int64] | None = None
-        self._bound = 0
-        self._uncarried = 0
+        self._bound = self._uncarried = 0
 
     @property
     def nbytes(self) -> int:
@@ -251,6 +255,9 @@ class IntegerSums:
         if self._high is not None:
             high += self._high.values.take(slots)
         return high, low & _LOW
+
+    def frozen(self) -> Self:
+        return frozen(self)
 
     def keep(self, slots: Int64s) -> None:
         self._low.replace(self._low.values.take(slots))

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headgate.operators.accumulators import Accumulator
 from headgate.operators.base import MAX_TIME, MIN_TIME
 from headgate.records.canonical import Int64s, decoded, flat_ranges, null_mask, raw_values
+from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
 from headgate.state.pairs import PairTable
@@ -45,6 +46,9 @@ class PickedValues:
 
     def take(self, slots: Int64s) -> pa.Array:
         return self._log.take(self.positions.values.take(slots))
+
+    def frozen(self) -> Self:
+        return frozen(self)
 
     def keep(self, slots: Int64s) -> None:
         """Forget all others; these slots become 0, 1, 2 ..."""
@@ -154,6 +158,7 @@ class DistinctAccumulator(Accumulator):
         self._values = KeyTable([kind])
         self._pairs = PairTable()
         self._counts = Growable(np.int64)
+        self._order: Int64s | None = None
 
     @property
     def nbytes(self) -> int:
@@ -170,6 +175,7 @@ class DistinctAccumulator(Accumulator):
             return
         known = len(self._pairs)
         self._pairs.slots(slots, self._values.slots([column], len(column)))
+        self._order = None
         np.add.at(self._counts.values, self._pairs.left(known), 1)
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
@@ -190,11 +196,14 @@ class DistinctAccumulator(Accumulator):
         live = np.flatnonzero(used)
         self._pairs.replace(owners.take(kept), renumbering(live, len(used)).take(values))
         self._values.compact(live)
+        self._order = None
         self._counts.replace(self._counts.values.take(slots))
 
     def columns(self, slots: Int64s) -> list[pa.Array]:
         owners = self._pairs.left()
-        pairs, offsets = _of_owners(owners, np.argsort(owners, kind="stable"), slots)
+        if self._order is None:
+            self._order = np.argsort(owners, kind="stable")
+        pairs, offsets = _of_owners(owners, self._order, slots)
         [values] = self._values.keys(self._pairs.right().take(pairs))
         return [pa.LargeListArray.from_arrays(pa.array(offsets), values)]
 

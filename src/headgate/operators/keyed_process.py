@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from time import time as wall_clock
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from headgate.operators.timers import Timer, TimerQueue
 from headgate.records.canonical import Int64s
 from headgate.records.hashing import key_group_range
 from headgate.state.keys import KeyTable
-from headgate.state.snapshot import Captured, Snapshot
+from headgate.state.snapshot import Captured, Snapshot, in_pieces
 
 _EVENT, _PROCESSING = "event timers", "processing timers"
 #: With fewer keys than this none are forgotten.
@@ -239,24 +240,29 @@ class KeyedProcess(Operator):
     # --- checkpoints
 
     def snapshot(self) -> Snapshot:
-        context = self.context
-        tables = {}
-        for state in self._states:
-            slots, columns = state.columns()
-            tables[state.table] = self._table(slots, columns)
+        context, keys = self.context, self._keys.frozen()
+        tables: dict[str, Callable[[], pa.Table]] = {
+            state.table: partial(self._state_table, keys, state.frozen()) for state in self._states
+        }
         for name, timers in ((_EVENT, self._event_timers), (_PROCESSING, self._processing_timers)):
-            tables[name] = self._timer_table(timers.copy())
+            tables[name] = partial(self._timer_table, keys, timers.copy())
         groups = key_group_range(context.subtask, context.parallelism, context.max_parallelism)
         of = {"the operator": "a process function", "max_parallelism": context.max_parallelism}
         return Snapshot(Captured(tables), {"of": of, "progress": [groups.start, groups.stop, self._user.watermark]})
 
-    def _timer_table(self, timers: Sequence[Timer]) -> Callable[[], pa.Table]:
-        both = np.array(timers, np.int64).reshape(-1, 2)
-        return self._table(both[:, 1], {"time": pa.array(both[:, 0])})
+    def _state_table(self, keys: KeyTable, state: State[Any, Any]) -> pa.Table:
+        slots = state.slots.tolist()
+        return in_pieces(len(slots), lambda part: self._table(keys, *state.columns(slots[part])))
 
-    def _table(self, slots: Int64s, columns: Mapping[str, pa.Array]) -> Callable[[], pa.Table]:
-        keys = self._keys.captured(slots, self._key_names, self.context.max_parallelism)
-        return lambda: pa.table({**keys(), **columns})
+    def _timer_table(self, keys: KeyTable, timers: Sequence[Timer]) -> pa.Table:
+        def some(part: slice) -> pa.Table:
+            times, slots = np.array(timers[part], np.int64).reshape(-1, 2).T
+            return self._table(keys, slots.copy(), {"time": pa.array(times)})
+
+        return in_pieces(len(timers), some)
+
+    def _table(self, keys: KeyTable, slots: Int64s, columns: Mapping[str, pa.Array]) -> pa.Table:
+        return pa.table({**keys.columns(slots, self._key_names, self.context.max_parallelism), **columns})
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()

@@ -5,7 +5,7 @@ A state is declared as an attribute of the function; each subtask binds a copy o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -68,12 +68,10 @@ class ValueState(State[Any, int]):
     def _bind(self) -> None:
         self._values = StoredValues(self._type, self._what)
 
-    def _copies(self) -> tuple[dict[int, Any], dict[int, int]]:
-        return self._cells.copy(), self._times.copy()
-
-    def columns(self) -> tuple[Int64s, dict[str, pa.Array]]:
-        written = self._written([self._times.values()], len(self._cells))
-        return self.slots, {"value": self._values.column(list(self._cells.values())), WRITTEN: written}
+    def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
+        values = self._values.column([self._cells[slot] for slot in slots])
+        written = self._written([[self._times[slot]] for slot in slots] if self._times else [], len(slots))
+        return np.array(slots, np.int64), {"value": values, WRITTEN: written}
 
     def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
         cells = dict(zip(slots.tolist(), self._values.of_column(columns["value"]), strict=True))
@@ -136,6 +134,7 @@ class ListState(State[list[Any], list[int]]):
     def _extend(self, slot: int, stored: list[Any], written: list[int]) -> None:
         if not stored:
             return
+        self._make_own(slot)
         cell = self._cells.get(slot)
         if cell is None:
             cell = self._cells[slot] = []
@@ -158,17 +157,13 @@ class ListState(State[list[Any], list[int]]):
     def _bind(self) -> None:
         self._values = StoredValues(self._type, self._what)
 
-    def _copies(self) -> tuple[dict[int, list[Any]], dict[int, list[int]]]:
-        cells = dict(zip(self._cells, map(list, self._cells.values()), strict=True))
-        return cells, dict(zip(self._times, map(list, self._times.values()), strict=True))
-
-    def columns(self) -> tuple[Int64s, dict[str, pa.Array]]:
-        counts = np.fromiter(map(len, self._cells.values()), np.int64, len(self._cells))
-        values = self._values.column(list(chain.from_iterable(self._cells.values())))
-        written = self._written(self._times.values(), len(values))
-        _, begins = flat_ranges(np.zeros(len(counts), np.int64), counts)
+    def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
+        cells = [self._cells[slot] for slot in slots]
+        values = self._values.column(list(chain.from_iterable(cells)))
+        written = self._written([self._times[slot] for slot in slots] if self._times else [], len(values))
+        _, begins = flat_ranges(np.zeros(len(cells), np.int64), np.fromiter(map(len, cells), np.int64, len(cells)))
         columns = {"values": values, WRITTEN: written}
-        return self.slots, {
+        return np.array(slots, np.int64), {
             name: pa.LargeListArray.from_arrays(pa.array(begins), each) for name, each in columns.items()
         }
 
@@ -186,9 +181,12 @@ class ListState(State[list[Any], list[int]]):
         if old == len(times):
             self._remove(slot)
             return None
-        self.nbytes -= self._size(cell[:old])
-        del cell[:old], times[:old]
-        return times[0]
+        oldest = times[old]
+        if old:
+            self.nbytes -= self._size(cell[:old])
+            self._make_own(slot)
+            del self._cells[slot][:old], self._times[slot][:old]
+        return oldest
 
 
 class MapState(State[dict[Any, Any], dict[Any, int]]):
@@ -260,6 +258,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return self._is_old(next(iter(self._times[slot].values())))
 
     def _put(self, slot: int, key: Any, stored: Any, written: int) -> None:
+        self._make_own(slot)
         cell = self._cells.get(slot)
         if cell is None:
             cell = self._cells[slot] = {}
@@ -279,6 +278,8 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         cell = self._cells.get(slot)
         if cell is None or key not in cell:
             return
+        self._make_own(slot)
+        cell = self._cells[slot]
         self.nbytes -= self._size(key, cell.pop(key))
         if self._ttl is not None:
             del self._times[slot][key]
@@ -294,22 +295,14 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         self._keys = StoredKeys(self._key_type, f"{self._what}, key")
         self._values = StoredValues(self._type, self._what)
 
-    def _copies(self) -> tuple[dict[int, dict[Any, Any]], dict[int, dict[Any, int]]]:
-        cells = dict(zip(self._cells, map(dict, self._cells.values()), strict=True))
-        return cells, dict(zip(self._times, map(dict, self._times.values()), strict=True))
-
-    def columns(self) -> tuple[Int64s, dict[str, pa.Array]]:
-        counts = np.fromiter(map(len, self._cells.values()), np.int64, len(self._cells))
+    def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
         # With `ttl` in the order of the times, which is that of writing.
-        orders = self._cells if self._ttl is None else self._times
-        keys = [key for slot in self._cells for key in orders[slot]]
-        values = [cell[key] for slot, cell in self._cells.items() for key in orders[slot]]
-        columns = {
-            "map key": self._keys.column(keys),
-            "value": self._values.column(values),
-            WRITTEN: self._written((self._times[slot].values() for slot in self._times), len(keys)),
-        }
-        return np.repeat(self.slots, counts), columns
+        orders: list[Iterable[Any]] = [self._times[slot] if self._times else self._cells[slot] for slot in slots]
+        keys = [key for order in orders for key in order]
+        values = [self._cells[slot][key] for slot, order in zip(slots, orders, strict=True) for key in order]
+        written = self._written([self._times[slot].values() for slot in slots] if self._times else [], len(keys))
+        columns = {"map key": self._keys.column(keys), "value": self._values.column(values), WRITTEN: written}
+        return np.repeat(slots, [len(self._cells[slot]) for slot in slots]).astype(np.int64), columns
 
     def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
         keys, values = self._keys.of_column(columns["map key"]), self._values.of_column(columns["value"])
@@ -319,8 +312,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
 
     def _prune(self, slot: int, now: int) -> int | None:
         assert self._ttl is not None
-        times = self._times[slot]
-        while times:
+        while times := self._times.get(slot):
             key, written = next(iter(times.items()))
             if written + self._ttl > now:
                 return written

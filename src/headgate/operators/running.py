@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from headgate.operators.event_times import check_time_column, event_times
 from headgate.records.canonical import Int64s
 from headgate.state.keys import KeyTable
 from headgate.state.renumber import OneRowPerSlot
-from headgate.state.snapshot import Captured, Snapshot
+from headgate.state.snapshot import Captured, Snapshot, in_pieces
 
 _MOST_ROWS = 65_536
 
@@ -92,13 +93,18 @@ class RunningAggregate(Operator):
 
     def snapshot(self) -> Snapshot:
         """What was emitted at the end of the input is not held any more: it must not come out again."""
-        slots = np.arange(0 if self._final and self._ended else len(self._keys))
-        keys = self._keys.captured(slots, self._key_names, self.context.max_parallelism)
-        accumulators = self._accumulators.columns(slots)
+        rows = 0 if self._final and self._ended else len(self._keys)
+        keys, accumulators = self._keys.frozen(), self._accumulators.frozen()
+
+        def some(part: slice) -> pa.Table:
+            slots = np.arange(part.start, part.stop)
+            columns = keys.columns(slots, self._key_names, self.context.max_parallelism)
+            return pa.table(columns | accumulators.columns(slots))
+
         of = {"the operator": "a running aggregation", "max_parallelism": self.context.max_parallelism}
         if self._time_column is not None:
             of["event time"] = f"{self._time_column} + {self._time_offset} us"
-        return Snapshot(Captured({"keys": lambda: pa.table(keys() | accumulators)}), {"of": of})
+        return Snapshot(Captured({"keys": partial(in_pieces, rows, some)}), {"of": of})
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any, Final, Generic, Self, TypeVar
@@ -57,6 +57,8 @@ class State(ABC, Generic[Cell, Times]):
         self._times: dict[int, Times] = {}
         self._expiry: Expiry | None = None
         self._at = Current()
+        #: Slots whose cells no snapshot has; None: all of them, there was none.
+        self._owned: set[int] | None = None
         self.nbytes = 0
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -104,13 +106,16 @@ class State(ABC, Generic[Cell, Times]):
         """Keys have other slots from now on."""
         self._cells = {numbers[slot]: cell for slot, cell in self._cells.items()}
         self._times = {numbers[slot]: times for slot, times in self._times.items()}
+        if self._owned is not None:
+            self._owned = {numbers[slot] for slot in self._owned if slot in numbers}
         if self._expiry is not None:
             self._expiry.renumber(numbers)
 
     def frozen(self) -> Self:
         """A copy for a snapshot: what changes later does not change it."""
         mine = copy.copy(self)
-        mine._cells, mine._times = self._copies()
+        mine._cells, mine._times = self._cells.copy(), self._times.copy()
+        self._owned = set()
         return mine
 
     @abstractmethod
@@ -118,11 +123,9 @@ class State(ABC, Generic[Cell, Times]):
         """The name is known: make what needs it."""
 
     @abstractmethod
-    def _copies(self) -> tuple[dict[int, Cell], dict[int, Times]]: ...
-
-    @abstractmethod
-    def columns(self) -> tuple[Int64s, dict[str, pa.Array]]:
-        """All that is held: the key's slot of each row, and columns, the last of them WRITTEN."""
+    def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
+        """What is held for these keys, all of which have something: the slot of each row, and columns, the last of them
+        WRITTEN."""
 
     @abstractmethod
     def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
@@ -146,6 +149,15 @@ class State(ABC, Generic[Cell, Times]):
                 f"{self._what} is of a key, and there is none now: use it in process, process_element and on_timer"
             )
         return slot
+
+    def _make_own(self, slot: int) -> None:
+        """What this key has is about to change: leave what it had to the last snapshot."""
+        if self._owned is not None and slot not in self._owned:
+            self._owned.add(slot)
+            if slot in self._cells:
+                self._cells[slot] = copy.copy(self._cells[slot])
+            if slot in self._times:
+                self._times[slot] = copy.copy(self._times[slot])
 
     def _watch(self, slot: int, written: int) -> None:
         assert self._expiry is not None

@@ -211,7 +211,7 @@ class WindowAggregate(Operator):
         lane.state.close(lane.closed)
 
     def snapshot(self) -> Snapshot:
-        tables = [lane.state.table(self._keys, self.context.max_parallelism) for lane in self._lanes]
+        states = [lane.state.frozen() for lane in self._lanes]
         progress = [[groups.start, groups.stop, *lane.point] for lane in self._lanes for groups in lane.groups]
         of = {
             "the operator": "a windowed aggregation",
@@ -220,8 +220,10 @@ class WindowAggregate(Operator):
             "event time": f"{self._time_column} + {self._time_offset} us",
             "max_parallelism": self.context.max_parallelism,
         }
-        entries = {"entries": lambda: pa.concat_tables([make() for make in tables])}
-        return Snapshot(Captured(entries), {"of": of, "progress": progress})
+        return Snapshot(Captured({"entries": partial(self._table, states)}), {"of": of, "progress": progress})
+
+    def _table(self, states: Sequence[WindowState]) -> pa.Table:
+        return pa.concat_tables([state.table(self._keys, self.context.max_parallelism) for state in states])
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours, mine = self.snapshot(), self._own_groups()
@@ -247,7 +249,7 @@ class WindowAggregate(Operator):
         first, *others = self._lanes
         if all(lane.point == first.point for lane in others):
             for lane in others:
-                first.state.load(lane.state.table(self._keys, self.context.max_parallelism)())
+                first.state.load(lane.state.table(self._keys, self.context.max_parallelism))
             first.groups = [self._own_groups()]
             self._lanes = [first]
 

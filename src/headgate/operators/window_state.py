@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,12 @@ import pyarrow as pa
 from headgate.operators.accumulator_set import AccumulatorSet
 from headgate.operators.base import MAX_TIME
 from headgate.records.canonical import Int64s, raw_values
+from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
 from headgate.state.pairs import PairTable
 from headgate.state.renumber import renumbering
+from headgate.state.snapshot import in_pieces
 from headgate.state.words import WordTable
 
 #: Keys, window and aggregates of some entries.
@@ -95,14 +97,21 @@ class WindowState:
         if self._dead > max(len(self._entries) - self._dead, _LEAST_DEAD):
             self._compact()
 
-    def table(self, key_names: Sequence[str], max_parallelism: int) -> Callable[[], pa.Table]:
-        """Makes a table of the entries that are there now, of all windows that are open: key group, keys, number of the
-        window, accumulators. Any thread may call it, any time later."""
+    def frozen(self) -> Self:
+        """What is held now, for `table` only."""
+        return frozen(self)
+
+    def table(self, key_names: Sequence[str], max_parallelism: int) -> pa.Table:
+        """The entries of all windows that are open: key group, keys, number of the window, accumulators."""
         live = np.flatnonzero(self._open.values.take(self._entries.left()))
-        keys = self._keys.captured(self._entries.right().take(live), key_names, max_parallelism)
-        windows = pa.array(self._windows.column().take(self._entries.left().take(live)))
-        columns = {"window": windows, **self._accumulators.columns(live)}
-        return lambda: pa.table(keys() | columns)
+        keys, windows = self._entries.right().take(live), self._entries.left().take(live)
+
+        def some(rows: slice) -> pa.Table:
+            columns = self._keys.columns(keys[rows], key_names, max_parallelism)
+            columns["window"] = pa.array(self._windows.column().take(windows[rows]))
+            return pa.table(columns | self._accumulators.columns(live[rows]))
+
+        return in_pieces(len(live), some)
 
     def load(self, table: pa.Table) -> None:
         """Take the entries that `table` has returned for other keys."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import time
@@ -49,6 +48,7 @@ from headgate.runtime.operator_timers import operator_timers
 from headgate.runtime.restore import input_in_flight, snapshots
 from headgate.runtime.routing import by_row, selector_of
 from headgate.runtime.sink import SinkOperator
+from headgate.runtime.state_memory import StateMemory
 from headgate.runtime.task import Head, InputHead, SourceHead, Task
 from headgate.runtime.task_channels import channels_of
 from headgate.runtime.task_state import Captured, TaskState
@@ -67,6 +67,7 @@ class Surroundings:
     plan: ExecutionPlan
     pool: NetworkBufferPool
     budget: PendingBudget
+    state_memory: StateMemory | None
     #: The link by which this TaskManager receives an edge's data from another one.
     consumer_end: Callable[[int, int], ConsumerEnd]
     #: Sends a batch of a sink (by node id), and the checkpoint that it belongs to, to the driver; waits in the given
@@ -296,7 +297,7 @@ class _TaskAssembly:
     def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
         if task_input is None or not self._here.config.debloat:
             return None
-        idle_seconds = functools.partial(task.times.seconds, Wait.IDLE)
+        idle_seconds = partial(task.times.seconds, Wait.IDLE)
         debloating = Debloating(self._gates, self._here.config, idle_seconds, task_input.set_message_size)
         task.add_timed(debloating)
         return debloating
@@ -353,7 +354,7 @@ class _TaskAssembly:
             assert node.operator is not None
             operator = node.operator()
         operator.output, operator.sides = output, sides
-        entry = ToOperator(operator, self._context(node))
+        entry = ToOperator(operator, self._context(node), self._here.state_memory)
         self._nodes[node.id] = operator
         self._entries.append(entry)
         self._entered.append(node)
@@ -474,7 +475,7 @@ class _TaskAssembly:
         folder = local_folder(config.spill_dir)
         remote = RemoteInputChannel(*arguments) if is_credit else PlainInputChannel(*arguments, folder)
         if config.is_batch:
-            self._requests.append(functools.partial(_request_now, end, remote))
+            self._requests.append(partial(_request_now, end, remote))
         else:
             end.request(remote)
         self._builder.remote.append(remote)

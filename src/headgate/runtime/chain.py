@@ -14,6 +14,7 @@ from headgate.exchange.writer import RecordWriter
 from headgate.operators.base import Operator, OperatorContext, Output
 from headgate.records.elements import MIN_TIME, LatencyMarker
 from headgate.runtime.latency import LatencyHistogram
+from headgate.runtime.state_memory import StateMemory
 
 
 class Chained(Output):
@@ -33,11 +34,12 @@ class Chained(Output):
 class ToOperator(Chained):
     """The next operator, called directly. What it raises is given its name and subtask."""
 
-    __slots__ = ("context", "latency", "operator")
+    __slots__ = ("_account", "context", "latency", "operator")
 
-    def __init__(self, operator: Operator, context: OperatorContext) -> None:
+    def __init__(self, operator: Operator, context: OperatorContext, memory: StateMemory | None = None) -> None:
         self.operator = operator
         self.context = context
+        self._account = None if memory is None else memory.account(operator, context)
         self.latency: dict[int, LatencyHistogram] = {}  # by source
 
     def open(self) -> None:
@@ -47,6 +49,8 @@ class ToOperator(Chained):
             raise placed(error, self.context) from error
 
     def close(self) -> None:
+        if self._account is not None:
+            self._account.close()
         try:
             self.operator.close()
         except Exception as error:
@@ -57,6 +61,8 @@ class ToOperator(Chained):
         operator.rows_in += batch.num_rows
         try:
             operator.process(batch)
+            if self._account is not None:
+                self._account.look()
         except Exception as error:
             raise placed(error, self.context) from error
 
@@ -64,6 +70,8 @@ class ToOperator(Chained):
         self.watermark = time
         try:
             self.operator.process_watermark(time)
+            if self._account is not None:
+                self._account.look()
         except Exception as error:
             raise placed(error, self.context) from error
 
@@ -73,6 +81,8 @@ class ToOperator(Chained):
     def on_processing_time(self) -> None:
         try:
             self.operator.on_processing_time()
+            if self._account is not None:
+                self._account.look()
         except Exception as error:
             raise placed(error, self.context) from error
 

@@ -15,7 +15,7 @@ import time
 from concurrent.futures import Future
 
 from headgate.config import Config, FlowControl
-from headgate.errors import CheckpointError, ConfigError, HeadgateError, JobCancelled
+from headgate.errors import CheckpointError, ConfigError, HeadgateError, JobCancelled, StateMemoryExceeded
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
@@ -234,11 +234,12 @@ class JobMaster:
             self._checkpoints.interrupted(self._attempt.error)
 
     def _is_to_restart(self, failed: Attempt) -> bool:
-        """Waits as long as the restart strategy asks. A job that never ran, or cannot read what it is to go on from,
-        would only fail again; and what a user's function that did not return might do to the next attempt cannot be
-        known."""
+        """Waits as long as the restart strategy asks. A job that never ran, cannot read what it is to go on from, or
+        holds more than it may would only fail again; and what a user's function that did not return might do to the
+        next attempt cannot be known."""
         ran = self.state is JobState.RUNNING
-        if self._started_at is None or failed.left_running:
+        hopeless = failed.left_running or isinstance(failed.error, StateMemoryExceeded)
+        if self._started_at is None or hopeless:
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False

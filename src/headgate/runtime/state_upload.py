@@ -19,7 +19,7 @@ from headgate.runtime.task_state import Captured
 from headgate.state.checkpoint_metadata import InFlightFile, StateFile
 from headgate.state.checkpoint_storage import CheckpointStorage
 from headgate.state.in_flight import encode_in_flight
-from headgate.state.snapshot import encode
+from headgate.state.snapshot import encode_parts
 
 log = logging.getLogger(__name__)
 
@@ -117,5 +117,5 @@ class StateUpload:
             written = storage.write_task(captured.checkpoint, self._attempt, task, payload, "in-flight")
             exchanges = sorted({part.exchange for part, _ in captured.in_flight})
             in_flight = InFlightFile(written.path, written.size, written.checksum, exchanges)
-        state = storage.write_task(captured.checkpoint, self._attempt, task, [encode(captured.snapshots)])
+        state = storage.write_task(captured.checkpoint, self._attempt, task, encode_parts(captured.snapshots))
         return replace(state, in_flight=in_flight)

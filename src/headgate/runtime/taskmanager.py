@@ -29,6 +29,7 @@ from headgate.runtime.data_links import DataLinks
 from headgate.runtime.deployment import TaskManagerSpec
 from headgate.runtime.driver_link import DriverLink
 from headgate.runtime.measures import snapshot
+from headgate.runtime.state_memory import StateMemory
 from headgate.runtime.state_upload import StateUpload
 from headgate.runtime.task import SourceHead, Task
 from headgate.runtime.task_threads import StuckTasks, TaskThreads
@@ -136,6 +137,7 @@ class TaskManager:
                 plan,
                 self._pool,
                 self._budget,
+                None if config.max_state_memory is None else StateMemory(config.max_state_memory),
                 links.consumer_end,
                 self._driver.deliver,
                 lambda: self._events.put(self._task_opened),

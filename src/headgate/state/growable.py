@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,3 +53,16 @@ class Growable(Generic[Scalar]):
         self._data = np.empty(max(min(len(self._data), 2 * len(values)), _LEAST), self._data.dtype)
         self._size = 0
         self.append(values)
+
+    def frozen(self) -> Self:
+        """A copy for reading, of what is there now."""
+        return self._reader(self.values.copy())
+
+    def shared(self) -> Self:
+        """The same as `frozen`, without copying: for arrays that are appended to and replaced, never written into."""
+        return self._reader(self.values)
+
+    def _reader(self, values: npt.NDArray[Scalar]) -> Self:
+        reader = type(self)(values.dtype, self._fill)
+        reader._data, reader._size = values, len(values)
+        return reader

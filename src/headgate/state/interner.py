@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -36,11 +38,16 @@ class Interner(SlotTable[PackedBytes]):
         """The id of each string, -1 for those that are not there."""
         return self.find_known(packed, self._hashing(packed))
 
-    def strings(self, ids: Int64s, nulls: Bools | None, kind: pa.DataType) -> Callable[[], pa.Array]:
-        """Makes the strings of these ids a column of type `kind`, whenever and on whichever thread: they are those that
-        the ids have now."""
-        packed = self._packed()
-        return lambda: unpack(packed.take(ids), nulls, kind)
+    def strings(self, ids: Int64s, nulls: Bools | None, kind: pa.DataType) -> pa.Array:
+        """The strings of these ids as a column of type `kind`."""
+        return unpack(self._packed().take(ids), nulls, kind)
+
+    def frozen(self) -> Self:
+        """What is held now, for `strings` only."""
+        mine = copy.copy(self)
+        for name in ("_first", "_second", "_lengths", "_tail_starts", "_tail"):
+            setattr(mine, name, getattr(self, name).shared())
+        return mine
 
     def keep(self, ids: Int64s) -> None:
         """Forget all other strings; `ids`, all different, become 0, 1, 2 ..."""

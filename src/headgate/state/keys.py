@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ from headgate.records.canonical import (
     words_per_value,
 )
 from headgate.records.hashing import key_groups, key_hash
+from headgate.state.frozen import frozen
 from headgate.state.interner import Interner
 from headgate.state.snapshot import KEY_GROUP
 from headgate.state.words import WordTable
@@ -45,8 +45,10 @@ class _Codec(Protocol):
     def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
         """The words of each row; without `add`, -1 where a value that was never seen would need new ones."""
 
-    def column(self, words: list[Int64s], nulls: Bools | None) -> Callable[[], pa.Array]:
-        """Makes the column of these words as they are now; any thread may call it, any time later."""
+    def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array: ...
+
+    def frozen(self) -> Self:
+        """As it is now, for `column` only."""
 
     def keep(self, words: list[Int64s]) -> list[Int64s]:
         """Only these words are in use still: forget what others stand for. Returns the words' new form."""
@@ -64,8 +66,11 @@ class _FixedCodec:
     def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
         return fixed_words(decoded(column))
 
-    def column(self, words: list[Int64s], nulls: Bools | None) -> Callable[[], pa.Array]:
-        return partial(from_fixed_words, words, nulls, self._kind)
+    def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
+        return from_fixed_words(words, nulls, self._kind)
+
+    def frozen(self) -> Self:
+        return self
 
     def keep(self, words: list[Int64s]) -> list[Int64s]:
         return words
@@ -96,8 +101,11 @@ class _BytesCodec:
             return self._ids(decoded(column), find)
         return find(pack(decoded(column.dictionary))).take(dictionary_rows(column))
 
-    def column(self, words: list[Int64s], nulls: Bools | None) -> Callable[[], pa.Array]:
+    def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
         return self._interner.strings(words[0], nulls, self._kind)
+
+    def frozen(self) -> Self:
+        return frozen(self)
 
     def keep(self, words: list[Int64s]) -> list[Int64s]:
         used = np.zeros(len(self._interner), np.bool_)
@@ -148,31 +156,27 @@ class KeyTable:
 
     def keys(self, slots: Int64s) -> list[pa.Array]:
         """The keys of these slots, one array per column, of the columns' value types."""
-        return [make() for make in self._captured(slots)]
-
-    def _captured(self, slots: Int64s) -> list[Callable[[], pa.Array]]:
         words = [self._table.column(index).take(slots) for index in range(sum(c.width for c in self._codecs))]
         bits = self._table.column(len(words)).take(slots) if self._nullable else None
-        columns: list[Callable[[], pa.Array]] = []
-        begin = 0
+        columns, begin = [], 0
         for index, codec in enumerate(self._codecs):
             nulls = None if bits is None else (bits >> index & 1).astype(np.bool_)
             columns.append(codec.column(words[begin : begin + codec.width], nulls))
             begin += codec.width
         return columns
 
-    def captured(self, slots: Int64s, names: Sequence[str], max_parallelism: int) -> Callable[[], dict[str, pa.Array]]:
-        """Makes the first columns of a snapshot: the key group of each of these slots, and its key, as they are now.
-        Any thread may call it, any time later: with a million strings that takes half a second."""
-        captured = self._captured(slots)
+    def columns(self, slots: Int64s, names: Sequence[str], max_parallelism: int) -> dict[str, pa.Array]:
+        """The first columns of a snapshot: the key group of each of these slots, and its key; a copy."""
+        keys = self.keys(slots)
+        groups = key_groups(key_hash(keys), max_parallelism).astype(np.int32)
+        columns = {KEY_GROUP: pa.array(groups if keys else np.repeat(groups, len(slots)))}
+        return columns | {f"key {name}": key for name, key in zip(names, keys, strict=True)}
 
-        def columns() -> dict[str, pa.Array]:
-            keys = [make() for make in captured]
-            groups = key_groups(key_hash(keys), max_parallelism).astype(np.int32)
-            columns = {KEY_GROUP: pa.array(groups if keys else np.repeat(groups, len(slots)))}
-            return columns | {f"key {name}": key for name, key in zip(names, keys, strict=True)}
-
-        return columns
+    def frozen(self) -> Self:
+        """What is held now, for `keys` and `columns`."""
+        mine = frozen(self)
+        mine._codecs = [codec.frozen() for codec in self._codecs]
+        return mine
 
     def compact(self, live: Int64s) -> None:
         """Keep only the keys of these slots, all different; they become slots 0, 1, 2 ..."""

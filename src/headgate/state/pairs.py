@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from headgate.records.canonical import Int64s
+from headgate.state.frozen import frozen
 from headgate.state.words import WordTable
 
 
@@ -37,6 +40,10 @@ class PairTable:
     def right(self) -> Int64s:
         """The right number of every pair, by slot."""
         return self._words.column() & (1 << self._bits) - 1
+
+    def frozen(self) -> Self:
+        """What is held now, for reading."""
+        return frozen(self)
 
     def replace(self, left: Int64s, right: Int64s) -> None:
         """Hold these pairs, all different, as slots 0, 1, 2 ... and nothing else."""

@@ -22,6 +22,9 @@ from headgate.errors import CheckpointError
 #: its own key groups, whatever the parallelism was.
 KEY_GROUP = "key_group"
 
+#: As many rows of a table are worked out at once: so the thread that does it stands in nobody's way for long.
+_PIECE = 1 << 15
+
 #: Magic, version, CRC-32 of what follows, which begins with the length of the index.
 _HEAD = struct.Struct("<4sII")
 _LENGTH = struct.Struct("<Q")
@@ -47,6 +50,12 @@ class Captured(Mapping[str, pa.Table]):
 
     def __len__(self) -> int:
         return len(self._makers)
+
+
+def in_pieces(rows: int, some: Callable[[slice], pa.Table]) -> pa.Table:
+    """A table of so many rows from `some`, which makes those of a slice."""
+    begins = range(0, max(rows, 1), _PIECE)
+    return pa.concat_tables([some(slice(begin, min(begin + _PIECE, rows))) for begin in begins])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,11 @@ class Snapshot:
 
 def encode(snapshots: Mapping[str, Snapshot]) -> bytes:
     """A task's snapshots, by the key of their node, as bytes."""
+    return b"".join(encode_parts(snapshots))
+
+
+def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
+    """The same in parts, one after the other, which need not be put together for a file."""
     streams: list[pa.Buffer] = []
     index: dict[str, Any] = {}
     end = 0
@@ -92,11 +106,11 @@ def encode(snapshots: Mapping[str, Snapshot]) -> bytes:
         index[node] = {"values": dict(snapshot.values), "tables": places}
     text = json.dumps(index).encode()
     text += b" " * (-(_HEAD.size + _LENGTH.size + len(text)) % 8)  # Arrow likes its data aligned
-    parts = [_LENGTH.pack(len(text)), text, *streams]
+    parts: list[bytes | pa.Buffer] = [_LENGTH.pack(len(text)), text, *streams]
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    return b"".join([_HEAD.pack(_MAGIC, _VERSION, checksum), *parts])
+    return [_HEAD.pack(_MAGIC, _VERSION, checksum), *parts]
 
 
 def decode(data: bytes) -> dict[str, Snapshot]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Self
+
 import pyarrow as pa
 
 from headgate.records.canonical import Int64s
@@ -36,6 +39,12 @@ class ValueLog:
         chunked = pa.chunked_array(self._chunks, self._kind)
         taken = chunked.take(pa.array(positions, mask=positions < 0))
         return taken.chunk(0) if taken.num_chunks == 1 else pa.concat_arrays(taken.chunks or [pa.nulls(0, self._kind)])
+
+    def frozen(self) -> Self:
+        """What is held now, for reading; the values themselves never change."""
+        mine = copy.copy(self)
+        mine._chunks = list(self._chunks)
+        return mine
 
     def replace(self, values: pa.Array) -> None:
         """Hold these values alone."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +115,12 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         self._count = len(words[0])
         if not self._index_directly():
             self._index_by_hash()
+
+    def frozen(self) -> Self:
+        """What is held now, for `column` only."""
+        mine = copy.copy(self)
+        mine._columns = [column.shared() for column in self._columns]
+        return mine
 
     def _direct_slots(self, direct: DirectIndex, words: Int64s) -> Int64s:
         slots = direct.find(words)
