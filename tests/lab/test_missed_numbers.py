@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Config
-from headgate.lab import barrier, buffer_timeout, cost, isolation, reach, sizing
+from headgate.lab import barrier, buffer_timeout, checkpoint, cost, isolation, reach, sizing
 from headgate.lab.main import EXPERIMENTS, main
 from headgate.lab.report import Experiment
 from tests.lab.test_buffer_timeout import outcomes
@@ -30,6 +30,11 @@ def _isolation(met: bool) -> Experiment:
 def _barrier(met: bool) -> Experiment:
     credit = barrier.Rounds([0.01 if met else 0.5], [3.0], [0.4], [0.4], [0.01])
     return barrier.report({"credit": credit, "tcp": barrier.Rounds([3.1], [3.0], [2.0], [2.0])})
+
+
+def _checkpoint(met: bool) -> Experiment:
+    cases = {name: checkpoint.Case([0.05 if met else 0.2], [0.3], [1e6], [0.9]) for name in checkpoint.CASES}
+    return checkpoint.report(cases, 1e7)
 
 
 def _reach(met: bool) -> Experiment:
@@ -56,6 +61,7 @@ REPORTS: dict[str, Callable[[bool], Experiment]] = {
     "cost": _cost,
     "isolation": _isolation,
     "barrier": _barrier,
+    "checkpoint": _checkpoint,
     "reach": _reach,
     "sizing": _sizing,
     "buffer-timeout": _buffer_timeout,

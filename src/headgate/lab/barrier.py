@@ -7,7 +7,7 @@ it its own, behind all that is queued before them? (c) The same with a barrier t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -15,11 +15,11 @@ from typing import Any
 import headgate as hg
 from headgate.bench.options import Options
 from headgate.bench.report import Figure
-from headgate.errors import HeadgateError
 from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes
 from headgate.lab.probe import Probe, Stall
 from headgate.lab.report import Experiment, Plot, Series
+from headgate.lab.waiting import PATIENCE, held_back_s, queued_bytes, wait_for
 from headgate.records.events import Alignment
 
 #: Seconds that a barrier may take with credit, on the healthy sibling and when it overtakes.
@@ -31,7 +31,6 @@ DRAIN = 2e6
 _SMALL = {"message_size": 16 << 10}
 #: A.2 has waited for its output so long when a barrier is sent, seconds.
 _HELD_BACK = 0.5
-_PATIENCE = 60.0
 ROUNDS = 3
 
 
@@ -67,7 +66,7 @@ def beside_a_stall(place: Place, mode: str, stall: float, outcome: Rounds) -> No
     flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,), RATE)}, 0.5 + stall)
     job = _start(place(MODES[mode]), flows, probe)
     try:
-        _await(job, lambda: _is_held_back(job))
+        wait_for(job, lambda: _is_held_back(job), "barrier")
         sent = time.time()
         part = _part(job, job._master.inject_barrier(), B3)
         job.wait()
@@ -81,11 +80,11 @@ def beside_a_stall(place: Place, mode: str, stall: float, outcome: Rounds) -> No
 
 def on_a_slow_channel(place: Place, mode: str, outcome: Rounds) -> None:
     """(b), and under credit (c): B.4 is slow; its own barriers."""
-    flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,))}, _PATIENCE)
+    flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,))}, PATIENCE)
     job = _start(place({**MODES[mode], **_SMALL}), flows, Probe(drains={B4: DRAIN}))
     try:
-        _await(job, lambda: _is_held_back(job))
-        queued = sum(sum(places.values()) for places in job.metrics()["in_flight"])
+        wait_for(job, lambda: _is_held_back(job), "barrier")
+        queued = queued_bytes(job)
         aligned = _part(job, job._master.inject_barrier(), B4)
         outcome.slow.append(aligned["completed_s"])
         outcome.queued.append(queued / DRAIN)
@@ -102,28 +101,13 @@ def _start(environment: hg.StreamEnvironment, flows: Flows, probe: Probe) -> hg.
 
 
 def _is_held_back(job: hg.JobHandle) -> bool:
-    return bool(job.metrics()["tasks"].get(f"A[{A2}]", {}).get("soft_backpressured_s", 0.0) >= _HELD_BACK)
+    return held_back_s(job, f"A[{A2}]") >= _HELD_BACK
 
 
 def _part(job: hg.JobHandle, checkpoint: int, subtask: int) -> dict[str, Any]:
     """What B's subtask tells of a checkpoint, as soon as it does."""
-    _await(job, lambda: f"B[{subtask}]" in job._master.checkpoint_parts(checkpoint))
+    wait_for(job, lambda: f"B[{subtask}]" in job._master.checkpoint_parts(checkpoint), "barrier")
     return job._master.checkpoint_parts(checkpoint)[f"B[{subtask}]"]
-
-
-def _await(job: hg.JobHandle, condition: Callable[[], bool]) -> None:
-    """Raises the job's error, or HeadgateError when it ends or nothing comes of it."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        is_over = job.status() not in ("CREATED", "RUNNING")  # looked at first, since all is told before the end
-        if condition():
-            return
-        if is_over:
-            job.wait()
-            raise HeadgateError("barrier: the job ended before its barrier had come through")
-        if time.monotonic() > deadline:
-            raise HeadgateError(f"barrier: what was waited for did not come within {_PATIENCE:g} s")
-        time.sleep(0.005)
 
 
 def report(outcomes: Mapping[str, Rounds]) -> Experiment:

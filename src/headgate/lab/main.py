@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "cost": "headgate.lab.cost",
     "isolation": "headgate.lab.isolation",
     "barrier": "headgate.lab.barrier",
+    "checkpoint": "headgate.lab.checkpoint",
     "reach": "headgate.lab.reach",
     "sizing": "headgate.lab.sizing",
     "buffer-timeout": "headgate.lab.buffer_timeout",

@@ -1,0 +1,156 @@
+"""`checkpoint`: how long checkpoints take under back-pressure, with barriers of each kind.
+
+A.1 and A.2 at full speed deal rows to B.3 and B.4, which take a tenth of what they could. A checkpoint counts once the
+sources are held back, more than half of the time. An aligned barrier waits for what is queued before it; one that
+overtakes has that stored.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import headgate as hg
+from headgate.bench.options import Options
+from headgate.bench.report import Figure
+from headgate.errors import HeadgateError
+from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
+from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes
+from headgate.lab.probe import Probe
+from headgate.lab.report import Experiment, Plot, Series
+from headgate.lab.waiting import PATIENCE, held_back_s, queued_bytes, wait_for
+
+#: Seconds that a checkpoint may take whose barriers overtake.
+PROMPT = 0.1
+#: Of the rate without limits, what B takes.
+SHARE = 0.1
+#: The share of its time that a task is held back from which on back-pressure is called high, as Flink does.
+HIGH = 0.5
+#: How barriers go, by name: options.
+CASES: dict[str, dict[str, Any]] = {
+    "aligned": {},
+    "aligned, debloating": {"debloat": True, "debloat_target": "20 ms", "debloat_period": "100 ms"},
+    "unaligned": {"unaligned": True},
+    "unaligned after 50 ms": {"unaligned": True, "aligned_timeout": "50 ms"},
+    "aligned, plain TCP": MODES["tcp"],
+}
+PROMPT_CASE = "unaligned"
+ROUNDS, CHECKPOINTS = 3, 5
+#: From one checkpoint to the next, so that what an aligned one has drained is there again.
+_PAUSE = "300 ms"
+_UNTHROTTLED = 3.0
+_WATCHED = 1.0
+
+
+@dataclass(slots=True)
+class Case:
+    """Of one kind of barrier, checkpoint by checkpoint: seconds, what was queued then over the rate at which B takes it
+    (s), bytes stored; and the share of its time that A.1 was held back, round by round."""
+
+    durations: list[float] = field(default_factory=list)
+    queued: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    held_back: list[float] = field(default_factory=list)
+
+
+def run(options: Options) -> Experiment:
+    """The rate without limits, then all cases in turn, round by round."""
+    options.say("checkpoint: without limits")
+    drain = SHARE * unthrottled(processes, 1.0 if options.quick else _UNTHROTTLED)
+    cases = {name: Case() for name in CASES}
+    for number in range(1 if options.quick else ROUNDS):
+        for name, case in cases.items():
+            options.say(f"checkpoint: round {number + 1}, {name}")
+            under_pressure(processes, CASES[name], drain, 2 if options.quick else CHECKPOINTS, case)
+    return report(cases, drain)
+
+
+def unthrottled(place: Place, seconds: float) -> float:
+    """Bytes/s that B.3 and B.4 take together when nothing holds them back."""
+    env = place({})
+    result = _stream(env, Flows(_FLOWS, seconds), Probe()).execute("checkpoint")
+    return result.rows_in * ROW_BYTES / seconds
+
+
+def under_pressure(place: Place, options: Mapping[str, Any], drain: float, checkpoints: int, case: Case) -> None:
+    """Take so many checkpoints while B.3 and B.4 take `drain` bytes/s together. Raises HeadgateError when the sources
+    are not held back."""
+    probe = Probe(drains={B3: drain / 2, B4: drain / 2})
+    with tempfile.TemporaryDirectory(prefix="headgate-lab-") as folder:
+        taking = {"checkpoint_dir": folder, "checkpoint_interval": _PAUSE, "checkpoint_min_pause": _PAUSE}
+        env = place({**options, **taking})
+        job = _stream(env, Flows(_FLOWS, PATIENCE), probe).execute_async("checkpoint")
+        try:
+            wait_for(job, lambda: held_back_s(job, _A1) > 0, "checkpoint")
+            case.held_back.append(_share_held_back(job))
+            if case.held_back[-1] < HIGH:
+                raise HeadgateError(
+                    f"checkpoint: A.1 is held back {case.held_back[-1]:.0%} of its time, not {HIGH:.0%}"
+                )
+            taken, queued = _watch(job, checkpoints)
+        finally:
+            job.cancel()
+    case.durations += [each.duration for each in taken]
+    case.sizes += [each.size for each in taken]
+    case.queued += [amount / drain for amount in queued]
+
+
+_FLOWS = {A1: Flow((B3, B4)), A2: Flow((B3, B4))}
+_A1 = f"A[{A1}]"
+
+
+def _stream(env: hg.StreamEnvironment, flows: Flows, probe: Probe) -> hg.StreamEnvironment:
+    env.from_source(flows).name("A").partition_by(by_target).sink_to(probe).name("B")
+    return env
+
+
+def _share_held_back(job: hg.JobHandle) -> float:
+    began, before = time.monotonic(), held_back_s(job, _A1)
+    time.sleep(_WATCHED)
+    return (held_back_s(job, _A1) - before) / (time.monotonic() - began)
+
+
+def _watch(job: hg.JobHandle, checkpoints: int) -> tuple[list[Any], list[int]]:
+    """The next checkpoints, and the bytes that were queued when each began."""
+    begin = time.monotonic()
+    samples = [(begin, queued_bytes(job))]
+
+    def taken() -> list[Any]:
+        return [each for each in job.checkpoints() if each.failure is None and each.triggered_at >= begin]
+
+    def enough() -> bool:
+        samples.append((time.monotonic(), queued_bytes(job)))
+        return len(taken()) >= checkpoints
+
+    wait_for(job, enough, "checkpoint")
+    found = taken()[:checkpoints]
+    return found, [max((at, amount) for at, amount in samples if at <= each.triggered_at)[1] for each in found]
+
+
+def report(cases: Mapping[str, Case], drain: float) -> Experiment:
+    """Figures and verdict."""
+    figures: list[Figure] = []
+    for name, case in cases.items():
+        figures += [
+            Figure(f"{name}: duration", "s", tuple(case.durations)),
+            Figure(f"{name}: queued bytes / drain rate", "s", tuple(case.queued)),
+            Figure(f"{name}: stored", "MB", tuple(size / 1e6 for size in case.sizes)),
+            Figure(f"{name}: share of its time A.1 is held back", "", tuple(case.held_back)),
+        ]
+    curves = [
+        Series(name, tuple(float(number + 1) for number in range(len(case.durations))), tuple(case.durations))
+        for name, case in cases.items()
+    ]
+    return Experiment(
+        "checkpoint",
+        f"with sinks that take a tenth of what they could, a checkpoint whose barriers overtake takes less than "
+        f"{PROMPT * 1000:g} ms; aligned ones as long as what is queued",
+        median(cases[PROMPT_CASE].durations) < PROMPT,
+        tuple(figures),
+        {"sinks take, MB/s": drain / 1e6, "bytes per row": ROW_BYTES},
+        plots=(Plot("From trigger to completion", "checkpoint", "s", tuple(curves), log_y=True),),
+    )

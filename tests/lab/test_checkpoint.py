@@ -1,0 +1,33 @@
+"""`checkpoint`, small: that checkpoints are taken while the sources are held back; and the verdict is as written."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.lab import checkpoint
+from headgate.lab.checkpoint import CASES, Case
+from headgate.lab.places import processes
+
+DRAIN = 4e6
+
+
+@pytest.mark.parametrize("name", ["unaligned", "unaligned after 50 ms", "aligned, plain TCP"])
+def test_a_checkpoint_under_pressure(name: str) -> None:
+    case = Case()
+    checkpoint.under_pressure(processes, CASES[name], DRAIN, 1, case)
+    assert case.durations[0] > 0 and case.sizes[0] > 0 and case.queued[0] > 0
+    assert case.held_back[0] >= checkpoint.HIGH
+
+
+def test_sinks_that_keep_up_are_no_pressure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "HIGH", 2.0)
+    with pytest.raises(checkpoint.HeadgateError, match=r"A\.1 is held back .* of its time, not 200%"):
+        checkpoint.under_pressure(processes, {}, DRAIN, 1, Case())
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(0.099, True), (0.1, False)])
+def test_verdict_is_that_of_barriers_that_overtake(seconds: float, met: bool) -> None:
+    cases = {name: Case([3.0], [3.0], [1e6], [0.9]) for name in CASES}
+    cases["unaligned"] = Case([seconds, seconds, 0.5], [3.0] * 3, [1e6] * 3, [0.9])
+    result = checkpoint.report(cases, DRAIN)
+    assert result.met is met and len(result.plots[0].series) == len(CASES)
