@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +82,16 @@ def parts_under_way(folder: Path) -> int:
     return 0 if (newest / "_metadata").exists() else len(list(newest.glob("*.state")))
 
 
-def test_killed_during_alignment_and_during_an_upload(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unaligned", [False, True])
+def test_killed_during_alignment_and_during_an_upload(tmp_path: Path, unaligned: bool) -> None:
     """The first time one source has passed the barrier on and the other stands before it, so the windows wait; the
     second time half of a task's part is written."""
     alignment, upload = tmp_path / "alignment", tmp_path / "upload"
-    job = start(tmp_path, holds(alignment), holds_uploads(upload))
+    job = start(tmp_path, holds(alignment), holds_uploads(upload), unaligned=unaligned)
     until_a_checkpoint_of(job, tmp_path, 0)
     alignment.touch()
     held = taken_by(alignment)
-    eventually(lambda: parts_under_way(tmp_path) == 1, 60)
+    eventually(lambda: parts_under_way(tmp_path), 60)
     kill(next(pid for pid in (pid_of(job, 0), pid_of(job, 1)) if pid != held))
     let_go(alignment)
     until_a_checkpoint_of(job, tmp_path, 1)
@@ -173,13 +175,13 @@ def test_killed_between_the_end_of_data_and_the_last_commit(tmp_path: Path) -> N
     is_as_if_nothing_had_happened(tmp_path)
 
 
-def cut(port: int) -> int:
-    """Every connection that was accepted at a port of this process; returns how many."""
+def cut(port: int) -> None:
+    """Every connection that was accepted at a port of this process; the end of one may end others first."""
     found = [each for each in psutil.Process().net_connections("tcp") if each.laddr.port == port and each.raddr]
+    assert found
     for each in found:
-        with socket.socket(fileno=os.dup(each.fd)) as same:
+        with suppress(OSError), socket.socket(fileno=os.dup(each.fd)) as same:
             same.shutdown(socket.SHUT_RDWR)
-    return len(found)
 
 
 @pytest.mark.parametrize("flow_control", ["credit", "tcp"])
@@ -188,10 +190,10 @@ def test_connections_that_are_cut(tmp_path: Path, flow_control: str) -> None:
     before = ports()
     job = start(tmp_path, deployment=hg.LocalDeployment(2), flow_control=flow_control)
     until_a_checkpoint_of(job, tmp_path, 0)
-    assert cut(job._master._attempt.members[0].address[1])
+    cut(job._master._attempt.members[0].address[1])
     until_a_checkpoint_of(job, tmp_path, 1)
     driver = ports() - before - {member.address[1] for member in job._master._attempt.members}
-    assert cut(*driver) == 2
+    cut(*driver)
     until_a_checkpoint_of(job, tmp_path, 2)
     open_gate(tmp_path)
     assert job.wait(120).restarts == 2
