@@ -136,7 +136,7 @@ def _positions(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
 def _values(task: TaskState) -> dict[str, Any]:
     if isinstance(task, Finished):
         return dict(task.positions)
-    return {key: snapshot.values for key, snapshot in decode(read_state(task).to_pybytes()).items()}
+    return {key: snapshot.values for key, snapshot in decode(read_state(task)).items()}
 
 
 def _verify(folders: Sequence[str], console: Console) -> tuple[Any, bool]:

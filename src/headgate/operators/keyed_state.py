@@ -43,7 +43,7 @@ class ValueState(State[Any, int]):
         return self._values.read(stored)
 
     def update(self, value: Any) -> None:
-        """Keep this value; None keeps none. Raises UserFunctionError for a value that is not of the type."""
+        """Keep this value; None keeps none. Raises TypeError for a value that is not of the type."""
         slot = self._for_writing()
         if value is None:
             self._remove(slot)
@@ -112,7 +112,7 @@ class ListState(State[list[Any], list[int]]):
         return [self._values.read(stored) for stored in self._cells.get(slot, ())]
 
     def add(self, value: Any) -> None:
-        """One more at the end. Raises UserFunctionError for a value that is not of the type."""
+        """One more at the end. Raises TypeError for a value that is not of the type."""
         self._append(self._for_writing(), [self._values.check(value)])
 
     def add_all(self, values: Iterable[Any]) -> None:
@@ -211,7 +211,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return default if stored is None else self._values.read(stored)
 
     def put(self, key: Any, value: Any) -> None:
-        """Keep a value under `key`. Raises UserFunctionError for what is not of the types."""
+        """Keep a value under `key`. Raises TypeError for what is not of the types."""
         self._put(self._for_writing(), self._keys.check(key), self._values.check(value), self._at.now)
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import UserFunctionError
 from headgate.operators.state_base import Current
 from headgate.operators.timers import TimerQueue
 from headgate.records.canonical import Int64s
@@ -81,7 +80,7 @@ class ProcessContext:
     def key(self) -> tuple[Any, ...]:
         """The values of the key columns."""
         if self._at.slot < 0:
-            raise UserFunctionError("ctx.key: there is no key now; there is one in process, process_element, on_timer")
+            raise RuntimeError("ctx.key: there is no key now; there is one in process, process_element, on_timer")
         return self._key_of(self._at.slot)
 
     @property
@@ -123,7 +122,7 @@ class ProcessContext:
 
     def _events(self) -> TimerQueue:
         if self._event_timers is None:
-            raise UserFunctionError(
+            raise RuntimeError(
                 "an event-time timer needs event time, which this stream does not have; add "
                 "watermark=hg.Watermark(column) to from_source, and keep the column"
             )
@@ -131,7 +130,7 @@ class ProcessContext:
 
     def _timer(self, time: int | datetime) -> tuple[int, int]:
         if self._at.slot < 0:
-            raise UserFunctionError("timers are of a key, and there is none now; set them in process and on_timer")
+            raise RuntimeError("timers are of a key, and there is none now; set them in process and on_timer")
         return _as_microseconds(time), self._at.slot
 
 
@@ -141,13 +140,11 @@ def _as_microseconds(time: object) -> int:
     try:
         found = operator.index(time)  # type: ignore[arg-type]
     except TypeError:
-        raise UserFunctionError(
+        raise TypeError(
             f"a timer's time is microseconds since the epoch, a whole number, or a datetime, not {time!r}"
         ) from None
     if not -(1 << 63) <= found < 1 << 63:
-        raise UserFunctionError(
-            f"a timer's time is microseconds since the epoch in 64 bits, and {found} is beyond that"
-        )
+        raise TypeError(f"a timer's time is microseconds since the epoch in 64 bits, and {found} is beyond that")
     return found
 
 

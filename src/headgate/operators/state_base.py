@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import ConfigError, PlanError, UserFunctionError
+from headgate.errors import ConfigError, PlanError
 from headgate.operators.expiry import Expiry
 from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s
@@ -145,7 +145,7 @@ class State(ABC, Generic[Cell, Times]):
     def _for_writing(self) -> int:
         slot = self._at.slot
         if slot == _NO_KEY:
-            raise UserFunctionError(
+            raise RuntimeError(
                 f"{self._what} is of a key, and there is none now: use it in process, process_element and on_timer"
             )
         return slot

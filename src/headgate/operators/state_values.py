@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.errors import PlanError, UserFunctionError
+from headgate.errors import PlanError
 from headgate.operators.rows_checks import CONVERSION_ERRORS, converted, shown
 from headgate.records.arrow import plain_type
 from headgate.records.canonical import check_keyable
@@ -45,16 +45,16 @@ class StoredValues:
         self._class, self._fits = _AS_THEY_ARE.get(self.type, (None, bool))
 
     def check(self, value: object) -> Any:
-        """The value as it is kept. Raises UserFunctionError for None and for what does not fit the type."""
+        """The value as it is kept. Raises TypeError for None and for what does not fit the type."""
         if type(value) is self._class and self._fits(value):
             return value
         if value is None:
-            raise UserFunctionError(f"{self._what}: None cannot be kept; remove or clear() what is there instead")
+            raise TypeError(f"{self._what}: None cannot be kept; remove or clear() what is there instead")
         try:
             array = converted([value.as_py() if isinstance(value, pa.Scalar) else value], self.type)
             array.validate(full=True)
         except CONVERSION_ERRORS as error:
-            raise UserFunctionError(f"{self._what}: {shown(value)} is no {self.type}: {error}") from None
+            raise TypeError(f"{self._what}: {shown(value)} is no {self.type}: {error}") from None
         return array if self._is_nested else array[0].as_py()
 
     def read(self, stored: Any) -> Any:

@@ -36,7 +36,7 @@ def _of(task: TaskState) -> Iterator[tuple[str, Snapshot]]:
     if isinstance(task, Finished):
         yield from ((key, Snapshot(values=values)) for key, values in task.positions.items())
     else:
-        yield from decode(read_state(task).to_pybytes()).items()
+        yield from decode(read_state(task)).items()
 
 
 def input_in_flight(

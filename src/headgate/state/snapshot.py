@@ -113,7 +113,7 @@ def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
     return [_HEAD.pack(_MAGIC, _VERSION, checksum), *parts]
 
 
-def decode(data: bytes) -> dict[str, Snapshot]:
+def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
     """What `encode` was given; tables are views of `data`. Raises CheckpointError for torn and foreign bytes."""
     if len(data) < _HEAD.size + _LENGTH.size:
         raise CheckpointError(f"the state is torn: {len(data)} bytes are left of it")
@@ -122,12 +122,13 @@ def decode(data: bytes) -> dict[str, Snapshot]:
         raise CheckpointError(f"these bytes are no state of a checkpoint: they begin with {magic!r}")
     if version != _VERSION:
         raise CheckpointError(f"the state is of version {version}, and this Headgate reads version {_VERSION}")
-    if zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:
+    view = memoryview(data)
+    if zlib.crc32(view[_HEAD.size :]) != checksum:
         raise CheckpointError(f"the state is torn or damaged: the checksum of its {len(data)} bytes is wrong")
     begin = _HEAD.size + _LENGTH.size
     streams = begin + _LENGTH.unpack_from(data, _HEAD.size)[0]
     try:
-        index = json.loads(data[begin:streams])
+        index = json.loads(bytes(view[begin:streams]))
         return {node: _snapshot(fields, pa.py_buffer(data)[streams:]) for node, fields in index.items()}
     except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
         raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from None
@@ -150,6 +151,9 @@ def _snapshot(fields: Any, streams: pa.Buffer) -> Snapshot:
 
 def _of_key_groups(table: pa.Table, groups: range) -> pa.Table:
     column = table.column(KEY_GROUP)
+    least, greatest = pc.min_max(column).as_py().values()
+    if least is None or (groups.start <= least and greatest < groups.stop):  # all of them: nothing is copied
+        return table
     inside = pc.and_(pc.greater_equal(column, groups.start), pc.less(column, groups.stop))
     return table.filter(inside)
 
