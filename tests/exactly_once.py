@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,14 @@ def committed(folder: Path) -> list[Row]:
     )
 
 
+def none_lost(folder: Path) -> bool:
+    """Every row counts in the visible files, if not once."""
+    counts: dict[tuple[int, int], int] = {}
+    for digit, window, _, n in committed(folder):
+        counts[digit, window] = counts.get((digit, window), 0) + n
+    return all(counts.get((digit, window), 0) >= n for digit, window, _, n in expected())
+
+
 def attempts(folder: Path) -> set[int]:
     """Of which the checkpoints are that are kept."""
     found = (folder / "checkpoints").glob("*/chk-*/_metadata")
@@ -95,6 +104,16 @@ def fails_once(folder: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         if not flag.exists() and any(kept.glob("*/chk-*/_metadata")):
             flag.touch()
             raise ValueError("once")
+        return batch
+
+    return function
+
+
+def slow(seconds: float) -> Function:
+    """Takes so long for each batch, and so holds back what is before it."""
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(seconds)
         return batch
 
     return function

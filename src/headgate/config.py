@@ -75,6 +75,7 @@ class Config:
     checkpoint_timeout: float = 600.0
     checkpoint_min_pause: float = 0.0
     tolerable_failed_checkpoints: int = 0
+    checkpoint_mode: Literal["exactly-once", "at-least-once"] = "exactly-once"
     unaligned: bool = False
     aligned_timeout: float = 0.0
     restart: RestartStrategy | None = None
@@ -158,6 +159,15 @@ class Config:
                 "checkpoint_dir has no effect with execution_mode='batch', where an operator begins when those before "
                 "it have ended: leave it out"
             )
+        if self.checkpoint_mode not in ("exactly-once", "at-least-once"):
+            raise ConfigError(
+                f'checkpoint_mode={self.checkpoint_mode!r} is unknown: it must be "exactly-once" or "at-least-once"'
+            )
+        if self.unaligned and self.checkpoint_mode == "at-least-once":
+            raise ConfigError(
+                "unaligned=True has no effect with checkpoint_mode='at-least-once', where no row waits for a barrier: "
+                "leave one of them out"
+            )
         if self.unaligned and self.flow_control is not FlowControl.CREDIT:
             raise ConfigError(
                 f"unaligned=True needs flow_control='credit': with {self.flow_control.value!r} no barrier overtakes "
@@ -184,8 +194,8 @@ class Config:
 
 #: Options that are about checkpoints alone.
 _OF_CHECKPOINTS = (
-    "checkpoint_interval", "checkpoint_timeout", "checkpoint_min_pause", "tolerable_failed_checkpoints", "unaligned",
-    "aligned_timeout", "restart",
+    "checkpoint_interval", "checkpoint_timeout", "checkpoint_min_pause", "tolerable_failed_checkpoints",
+    "checkpoint_mode", "unaligned", "aligned_timeout", "restart",
 )  # fmt: skip
 
 

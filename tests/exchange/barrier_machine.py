@@ -93,7 +93,7 @@ class BarrierMachine(RuleBasedStateMachine):
             producer.urgent.append((False, barrier))
             return
         producer.queue.append(barrier)
-        producer.blocked = True
+        producer.blocked = barrier.blocks
         if barrier.is_announced:
             producer.urgent.append((True, barrier))
 

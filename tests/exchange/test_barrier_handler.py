@@ -30,7 +30,7 @@ from tests.memory.planting import HUNT, PlantedBug, assert_caught
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 HUNT_HANDLER = settings(HUNT, max_examples=300, stateful_step_count=50)
 
-ALIGNED, TIMED, PRIORITY = (CheckpointBarrier(1, 10, alignment, 5) for alignment in Alignment)
+ALIGNED, TIMED, PRIORITY, COUNTED = (CheckpointBarrier(1, 10, alignment, 5) for alignment in Alignment)
 SECOND = CheckpointBarrier(2, 20)
 
 
@@ -40,6 +40,29 @@ def test_an_aligned_checkpoint_waits_for_all_and_then_all_go_on() -> None:
     assert handler.delivered(0, ALIGNED) == [Arrived(0)]
     assert handler.delivered(2, ALIGNED) == [Arrived(2), Trigger(ALIGNED), Resume((0, 1, 2)), Complete(1)]
     assert handler.state is State.IDLE
+
+
+def test_a_counted_checkpoint_waits_for_all_and_blocks_nobody() -> None:
+    handler = BarrierHandler(3)
+    assert handler.delivered(1, COUNTED) == [Begin(COUNTED), Arrived(1)]
+    assert handler.delivered(0, COUNTED) == [Arrived(0)]
+    assert handler.ended(2) == [Trigger(COUNTED), Complete(1)]
+    second = CheckpointBarrier(2, 20, Alignment.COUNTED)
+    third = CheckpointBarrier(3, 30, Alignment.COUNTED)
+    assert handler.delivered(0, second) == [Begin(second), Arrived(0)]
+    assert handler.delivered(0, third) == [Abort(2), Begin(third), Arrived(0)]
+    assert handler.delivered(1, second) == []
+    assert handler.delivered(1, third) == [Arrived(1), Trigger(third), Complete(3)]
+    handler.validate()
+
+
+def test_an_aligned_checkpoint_among_counted_ones() -> None:
+    """A savepoint."""
+    handler = BarrierHandler(2)
+    handler.delivered(0, COUNTED)
+    assert handler.delivered(0, SECOND) == [Abort(1), Begin(SECOND), Arrived(0)]
+    assert handler.delivered(1, COUNTED) == []
+    assert handler.delivered(1, SECOND) == [Arrived(1), Trigger(SECOND), Resume((0, 1)), Complete(2)]
 
 
 def test_one_channel_needs_to_wait_for_nobody() -> None:

@@ -500,6 +500,16 @@ def test_a_timeout_turns_announced_barriers_urgent() -> None:
     assert fed.parts[0]["unaligned"] and fed.barriers.deadline is None
 
 
+def test_a_counted_barrier_holds_back_nobody() -> None:
+    fed = Fed(2)
+    counted = CheckpointBarrier(1, 1_000_000, Alignment.COUNTED)
+    fed.feed(0, 0, rows(1), counted, rows(2))
+    assert fed.all() == [(1,), (2,)] and fed.parts == [], "a row from behind it is worked on before the part is taken"
+    fed.feed(0, 1, counted)
+    assert fed.all() == [] and asked(fed) == [[], []]
+    assert not fed.parts[0]["unaligned"] and not fed.parts[0]["aborted"]
+
+
 def test_a_cancel_marker_ends_a_checkpoint_and_lets_channels_go_on() -> None:
     fed = Fed(2)
     fed.feed(0, 0, ALIGNED)

@@ -1,33 +1,23 @@
-"""Jobs under back-pressure whose barriers overtake: what was in flight is there once, wherever the job goes on."""
+"""Jobs under back-pressure. Where barriers overtake, what was in flight is there once, wherever the job goes on; where
+they are only counted, none is lost."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
-import time
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import headgate as hg
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
-from tests.exactly_once import ROWS, Function, build, committed, environment, expected, rows
+from tests.exactly_once import ROWS, Function, build, committed, environment, expected, none_lost, rows, slow
 from tests.runtime.jobs import eventually
 
 PATIENCE = 60.0
 SMALL = {"segment_size": 4096, "message_size": 4096}
-
-
-def slow() -> Function:
-    """Holds back the source, which is as fast as it can."""
-
-    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-        time.sleep(0.03)
-        return batch
-
-    return function
 
 
 def latest(folder: Path) -> CheckpointMetadata | None:
@@ -42,7 +32,7 @@ def holds_rows_in_flight(folder: Path) -> bool:
 
 def pressed(folder: Path, parallelism: int = 2, **options: object) -> hg.StreamEnvironment:
     env = environment(folder, hg.LocalDeployment(2, processes=True), parallelism, unaligned=True, **SMALL, **options)
-    return build(env, folder, source=rows(rate=None), middle=slow())
+    return build(env, folder, source=rows(rate=None), middle=slow(0.03))
 
 
 @pytest.mark.parametrize("timeout", ["0 s", "10 ms"])
@@ -88,7 +78,7 @@ def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
         stream.map_batches(function, schema=stream.schema).sink_to(hg.sinks.null())
         return env
 
-    job = made(2, slow()).execute_async()
+    job = made(2, slow(0.03)).execute_async()
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     job.cancel()
     with pytest.raises(
@@ -96,3 +86,32 @@ def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
     ):
         made(3, lambda batch: batch).execute(resume="latest")
     assert made(2, lambda batch: batch).execute(resume="latest").rows_out == 2 * ROWS
+
+
+@pytest.mark.parametrize("flow_control", ["credit", "tcp"])
+def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
+    deployment = hg.LocalDeployment(2, processes=True)
+    mode = {"checkpoint_mode": "at-least-once", "flow_control": flow_control}
+    env = environment(tmp_path, deployment, 2, **SMALL, **mode)
+    job = build(env, tmp_path, source=rows(rate=None), middle=slow(0.03)).execute_async()
+    eventually(lambda: latest(tmp_path), PATIENCE)
+    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
+    assert job.wait(PATIENCE).restarts == 1 and none_lost(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"unaligned": True, "flow_control": "tcp"}, "unaligned=True needs flow_control='credit'"),
+        ({"unaligned": True, "checkpoint_mode": "at-least-once"}, "unaligned=True has no effect"),
+        ({"aligned_timeout": 1}, "aligned_timeout has no effect without unaligned=True"),
+        ({"unaligned": True, "aligned_timeout": -1}, "aligned_timeout=-1"),
+        ({"checkpoint_mode": "twice"}, "checkpoint_mode='twice' is unknown"),
+        ({"unaligned": 1}, "option unaligned: 1 must be True or False"),
+    ],
+)
+def test_options_that_do_not_fit(options: dict[str, object], why: str) -> None:
+    with pytest.raises(hg.ConfigError, match=re.escape(why)):
+        hg.Config(checkpoint_dir="here", **options)
+    with pytest.raises(hg.ConfigError, match="has no effect without checkpoint_dir"):
+        hg.Config(unaligned=True)

@@ -3,8 +3,8 @@
 *Aligned*: a barrier blocks its channel (the producer sends nothing behind it) until all open channels have delivered
 theirs; then the checkpoint is triggered and all go on. *Overtaking*: a priority barrier, or a timeout, triggers it at
 once; what the channels deliver before their own barriers belongs to it, and blocked ones go on when the last barrier is
-in. A newer checkpoint, or a cancel marker, ends the one under way. Flink's is
-SingleCheckpointBarrierHandler (FLIP-76).
+in. *Counted*: nobody is blocked, and it is triggered by the last barrier; what came behind the others is in it, too. A
+newer checkpoint, or a cancel marker, ends the one under way. Flink's is SingleCheckpointBarrierHandler (FLIP-76).
 
 `_RULES` says what is done with each input in each state, by whether its checkpoint is older than, the same as or newer
 than the one under way.
@@ -83,6 +83,7 @@ class Input(enum.Enum):
     ANNOUNCED = "a barrier stands in a channel's queue"
     BLOCKING = "a barrier came in order, and blocks its channel"
     PRIORITY = "a barrier overtook its channel's queue"
+    COUNTED = "a barrier came in order, and blocks nobody"
     TIMEOUT = "the barriers' timeout has passed"
     CANCELLED = "a cancel marker came in a barrier's place"
     ENDED = "a channel has ended"
@@ -116,7 +117,8 @@ class BarrierHandler:
 
     def delivered(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
         """A barrier has come, in order or overtaking. Raises ExchangeError for a second one of its checkpoint."""
-        return self._apply(Input.BLOCKING if barrier.blocks else Input.PRIORITY, barrier.id, channel, barrier)
+        kind = Input.PRIORITY if barrier.is_priority else Input.BLOCKING if barrier.blocks else Input.COUNTED
+        return self._apply(kind, barrier.id, channel, barrier)
 
     def timed_out(self, checkpoint: int) -> list[Action]:
         return self._apply(Input.TIMEOUT, checkpoint, -1, self._barrier)
@@ -221,6 +223,7 @@ _RULES: Final[dict[tuple[State, Input, Age], tuple[_Step, ...]]] = {
     (State.IDLE, Input.BLOCKING, Age.OLD): (_H._resume,),
     (State.IDLE, Input.BLOCKING, Age.NEW): (_BEGIN, _H._block, _IN, _CHECK),
     (State.IDLE, Input.PRIORITY, Age.NEW): (_BEGIN, _H._overtake, _IN, _CHECK),
+    (State.IDLE, Input.COUNTED, Age.NEW): (_BEGIN, _IN, _CHECK),
     (State.IDLE, Input.CANCELLED, Age.NEW): (_H._abandon,),
     (State.IDLE, Input.ENDED, Age.OLD): (_H._close,),
     (State.ALIGNING, Input.ANNOUNCED, Age.SAME): (_H._announce,),
@@ -230,6 +233,8 @@ _RULES: Final[dict[tuple[State, Input, Age], tuple[_Step, ...]]] = {
     (State.ALIGNING, Input.BLOCKING, Age.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
     (State.ALIGNING, Input.PRIORITY, Age.SAME): (_H._overtake, _IN, _CHECK),
     (State.ALIGNING, Input.PRIORITY, Age.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
+    (State.ALIGNING, Input.COUNTED, Age.SAME): (_IN, _CHECK),
+    (State.ALIGNING, Input.COUNTED, Age.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
     (State.ALIGNING, Input.TIMEOUT, Age.SAME): (_H._overtake, _CHECK),
     (State.ALIGNING, Input.CANCELLED, Age.SAME): (_ABORT,),
     (State.ALIGNING, Input.CANCELLED, Age.NEW): (_ABORT, _H._abandon),
@@ -241,6 +246,7 @@ _RULES: Final[dict[tuple[State, Input, Age], tuple[_Step, ...]]] = {
     (State.OVERTAKING, Input.BLOCKING, Age.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
     (State.OVERTAKING, Input.PRIORITY, Age.SAME): (_IN, _CHECK),
     (State.OVERTAKING, Input.PRIORITY, Age.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
+    (State.OVERTAKING, Input.COUNTED, Age.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
     (State.OVERTAKING, Input.CANCELLED, Age.SAME): (_ABORT,),
     (State.OVERTAKING, Input.CANCELLED, Age.NEW): (_ABORT, _H._abandon),
     (State.OVERTAKING, Input.ENDED, Age.SAME): (_H._close, _CHECK),

@@ -32,6 +32,7 @@ class Alignment(enum.IntEnum):
     ALIGNED = 0  #: In order; its channel is blocked until all channels have delivered it.
     TIMEOUT = 1  #: In order, and announced; turns unaligned when that takes longer than its timeout.
     UNALIGNED = 2  #: Overtakes what is queued; what it overtakes belongs to the checkpoint.
+    COUNTED = 3  #: In order, and blocks nobody: what follows it may be in the checkpoint, too, and then counts twice.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class CheckpointBarrier(Event):
     @property
     def blocks(self) -> bool:
         """The producer sends nothing behind it until the consumer asks it to go on."""
-        return self.alignment is not Alignment.UNALIGNED
+        return self.alignment in (Alignment.ALIGNED, Alignment.TIMEOUT)
 
     @property
     def is_announced(self) -> bool:

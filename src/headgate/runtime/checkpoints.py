@@ -399,7 +399,7 @@ class Checkpoints:
 def alignment(config: Config) -> tuple[Alignment, float]:
     """How the barriers of a job's checkpoints go, and their timeout in seconds."""
     if not config.unaligned:
-        return Alignment.ALIGNED, 0.0
+        return (Alignment.COUNTED if config.checkpoint_mode == "at-least-once" else Alignment.ALIGNED), 0.0
     return (Alignment.TIMEOUT if config.aligned_timeout else Alignment.UNALIGNED), config.aligned_timeout
 
 

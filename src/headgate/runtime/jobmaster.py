@@ -138,7 +138,8 @@ class JobMaster:
         Alignment.TIMEOUT. Returns the checkpoint's number, by which `checkpoint_parts` tells how far it has come.
         Nothing is stored; it is not for a job of which savepoints are taken. Raises ConfigError where the data plane
         knows no overtaking, and in a job that takes checkpoints of its own."""
-        if alignment is not Alignment.ALIGNED and self._config.flow_control is not FlowControl.CREDIT:
+        overtakes = alignment in (Alignment.TIMEOUT, Alignment.UNALIGNED)
+        if overtakes and self._config.flow_control is not FlowControl.CREDIT:
             raise ConfigError(f"a barrier overtakes only under credit, and flow_control={self._config.flow_control}")
         if self._config.checkpoint_dir is not None:
             raise ConfigError("the job takes checkpoints of its own; barriers from outside would be taken for theirs")
