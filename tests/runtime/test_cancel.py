@@ -189,3 +189,30 @@ def test_an_interrupt_while_execute_waits(tmp_path: Path) -> None:
 def _interrupt_after(wait: Callable[[], object]) -> None:
     wait()
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+class FullAtRestart(hg.LocalDeployment):
+    """Of which only the first start finds room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = threading.Event()
+        self._began = False
+
+    def check(self, taskmanagers: int, config: hg.Config, slots: int, cancelled: threading.Event) -> None:
+        if self._began:
+            self.waits.set()
+            assert cancelled.wait(60)
+        self._began = True
+
+
+def test_while_it_waits_for_slots_to_start_again(tmp_path: Path) -> None:
+    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError("once")
+
+    deployment = FullAtRestart()
+    env = hg.StreamEnvironment(config=hg.Config(checkpoint_dir=tmp_path / "checkpoints"), deployment=deployment)
+    endless(env).map_batches(fails, schema=NUMBERS).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    assert deployment.waits.wait(60)
+    cancelled(job)

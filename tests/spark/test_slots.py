@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +21,10 @@ def test_a_local_master_has_what_it_has(spark: SparkSession) -> None:
     deployment = SparkDeployment(spark)
     config = Config(slots_timeout="1 h")
     assert count_slots(spark.sparkContext) == 3
-    deployment.check(3, config)
+    deployment.check(3, config, 0, threading.Event())
     began = time.monotonic()
     with pytest.raises(NotEnoughSlots, match=r"needs 4 Spark task slots .* has 3; set parallelism to 3 or less"):
-        deployment.check(4, config)
+        deployment.check(4, config, 0, threading.Event())
     assert time.monotonic() - began < 60  # and not an hour
 
 
@@ -33,6 +34,9 @@ def test_executors_on_their_way_are_awaited_but_not_for_ever(spark: SparkSession
     assert count_slots(spark.sparkContext) == 2
     with pytest.raises(NotEnoughSlots, match=r"has 2 after waiting 0\.2 s \(slots_timeout\); set parallelism to 2"):
         wait_for_slots(spark.sparkContext, 3, timeout=0.2)
+    cancelled = threading.Event()
+    cancelled.set()
+    wait_for_slots(spark.sparkContext, 3, 3600, cancelled=cancelled)  # returns
 
 
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)

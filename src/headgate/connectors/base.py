@@ -96,10 +96,10 @@ class SourceReader(ABC):
         """The next batch, or None when nothing is there now; returns within a bounded wait. An empty batch says that
         there was nothing to give so far and more is to come. Raises SourceError."""
 
+    @abstractmethod
     def position(self) -> Any:
         """Where it stands between two reads, as JSON has it, also once it has finished: with the positions of all
         readers, those of another parallelism go on from here. None if the source is not replayable."""
-        return None
 
     def next_read(self) -> float | None:
         """After `read` returned None: when (context clock) to call it again; None = when `wake` is called."""

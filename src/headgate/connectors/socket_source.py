@@ -46,6 +46,9 @@ class _NothingToRead(SourceReader):
     def read(self) -> pa.RecordBatch | None:
         return None
 
+    def position(self) -> None:
+        """It is not replayable."""
+
 
 class _SocketReader(SourceReader):
     """Reads on a thread of its own."""
@@ -62,6 +65,9 @@ class _SocketReader(SourceReader):
         batch = self._fetcher.take()
         self.finished = batch is None and self._fetcher.finished
         return batch
+
+    def position(self) -> None:
+        """It is not replayable."""
 
     def close(self) -> None:
         """Have the thread's connect or read return."""

@@ -61,6 +61,9 @@ class _Nothing(SourceReader):
     def read(self) -> pa.RecordBatch | None:
         return None
 
+    def position(self) -> None:
+        """It is not replayable."""
+
 
 class _FlowReader(SourceReader):
     """Up to a batch of what is due; a reader that is late finds full batches until it has caught up."""
@@ -92,6 +95,9 @@ class _FlowReader(SourceReader):
         first, self._row = self._row, self._row + n
         due = round(self._start * _US) + (np.arange(first, first + n) * (_US / self._rate)).astype(np.int64)
         return self._batch(due)
+
+    def position(self) -> None:
+        """It is not replayable."""
 
     def next_read(self) -> float | None:
         assert self._rows is not None

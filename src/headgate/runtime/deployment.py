@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -114,9 +115,9 @@ class Deployment(Protocol):
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         """How many TaskManagers a job of this parallelism gets."""
 
-    def check(self, taskmanagers: int, config: Config, slots: int = 0) -> None:
-        """Make sure that as many can run at once, and Spark jobs of this program's that take `slots` beside them.
-        Raises NotEnoughSlots or ConfigError."""
+    def check(self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event) -> None:
+        """Make sure that as many can run at once, and Spark jobs of this program's that take `slots` beside them. What
+        it waits for is not needed any more once the job is `cancelled`. Raises NotEnoughSlots or ConfigError."""
 
     def bind_hosts(self) -> str:
         """The driver's address as TaskManagers reach it."""

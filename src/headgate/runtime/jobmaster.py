@@ -111,7 +111,7 @@ class JobMaster:
         self.thread.start()
 
     def _check_slots(self) -> None:
-        self._deployment.check(self._plan.taskmanagers, self._config, self._ends.slots)
+        self._deployment.check(self._plan.taskmanagers, self._config, self._ends.slots, self._cancelled)
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -264,6 +264,8 @@ class JobMaster:
             self._checkpoints.restart()
             self._begin_attempt()
             self._check_slots()
+            if self._cancelled.is_set():
+                raise self._as_cancelled()
             self._attempt.launch()
         except HeadgateError as error:
             self._attempt.error = error

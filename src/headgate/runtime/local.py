@@ -36,7 +36,7 @@ class LocalDeployment:
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         return min(self._count, parallelism)
 
-    def check(self, taskmanagers: int, config: Config, slots: int = 0) -> None:
+    def check(self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event) -> None:
         """There is always room."""
 
     def bind_hosts(self) -> str:

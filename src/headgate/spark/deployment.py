@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from pyspark.sql import SparkSession
 
 from headgate.config import Config
@@ -28,9 +30,10 @@ class SparkDeployment:
         """How many TaskManagers hold `parallelism` subtasks: one for each `slots_per_task` of them."""
         return -(-parallelism // config.slots_per_task)
 
-    def check(self, taskmanagers: int, config: Config, slots: int = 0) -> None:
-        """Wait until there are slots for as many tasks, and `slots` more. Raises NotEnoughSlots, ConfigError."""
-        wait_for_slots(context_of(self._spark), taskmanagers, config.slots_timeout, slots)
+    def check(self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event) -> None:
+        """Wait until there are slots for as many tasks, and `slots` more, or the job is cancelled. Raises
+        NotEnoughSlots, ConfigError."""
+        wait_for_slots(context_of(self._spark), taskmanagers, config.slots_timeout, slots, cancelled)
 
     def bind_hosts(self) -> str:
         """The address of the driver that executors reach."""

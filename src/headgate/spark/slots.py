@@ -6,6 +6,7 @@ executors that have registered, wait a little for those on their way, and say at
 
 from __future__ import annotations
 
+import threading
 import time
 
 from pyspark import SparkContext
@@ -24,19 +25,23 @@ def count_slots(context: SparkContext) -> int:
     return int(scheduler.maxNumConcurrentTasks(profile))
 
 
-def wait_for_slots(context: SparkContext, needed: int, timeout: float, besides: int = 0) -> None:
+def wait_for_slots(
+    context: SparkContext, needed: int, timeout: float, besides: int = 0, cancelled: threading.Event | None = None
+) -> None:
     """Return when slots for `needed` TaskManagers, and `besides` more for Spark jobs that a sink runs meanwhile, are
-    registered, after `timeout` seconds at the latest.
+    registered, or the job is `cancelled`, after `timeout` seconds at the latest.
 
     Raises NotEnoughSlots when they are still too few, ConfigError for dynamic allocation.
     """
     _refuse_dynamic_allocation(context)
+    cancelled = cancelled or threading.Event()
     deadline = time.monotonic() + timeout
     while (there := count_slots(context)) < needed + besides:
         left = deadline - time.monotonic()
         if left <= 0 or _is_fixed(context):
             raise NotEnoughSlots(_missing(context, needed, besides, there, timeout))
-        time.sleep(min(_INTERVAL, left))
+        if cancelled.wait(min(_INTERVAL, left)):
+            return
 
 
 def _is_fixed(context: SparkContext) -> bool:
