@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 from headgate.state.checkpoint_storage import load_checkpoint
-from tests.exactly_once import ROWS, build, committed, environment, expected
+from tests.exactly_once import ROWS, committed, environment, expected
+from tests.runtime.faults import build_gated, open_gate
 from tests.runtime.jobs import numbers, wait_until_running
 from tests.spark_session import SharedSpark
 
@@ -52,14 +53,15 @@ def test_no_more_slots_than_spark_has(spark):
 
 
 def test_a_job_is_saved_stopped_and_drained(spark, tmp_path):
-    first = build(environment(tmp_path, spark), tmp_path).execute_async()
+    first = build_gated(environment(tmp_path, spark), tmp_path).execute_async()
     wait_until_running(first, ROWS // 3)
     saved = first.savepoint(tmp_path / "kept", 60)
     assert first.status() == "RUNNING" and load_checkpoint(saved).kind == "savepoint"
     last = first.stop(timeout=60)
     assert last is not None and first.wait().rows_in < ROWS
     assert set(committed(tmp_path)) < set(expected())
-    assert build(environment(tmp_path, spark, 1), tmp_path).execute(resume=last).rows_in == ROWS
+    open_gate(tmp_path)
+    assert build_gated(environment(tmp_path, spark, 1), tmp_path).execute(resume=last).rows_in == ROWS
     assert committed(tmp_path) == expected()
     env = hg.StreamEnvironment(spark, parallelism=2)
     rows = env.from_source(hg.sources.generate(numbers, rows=10**9, rate=10_000))

@@ -14,8 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
+import headgate as hg
 from headgate.connectors.base import ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
-from tests.exactly_once import Function, rows
+from tests.exactly_once import Function, build, rows
 from tests.runtime.jobs import eventually
 
 #: What is done at each step of a source.
@@ -56,6 +57,11 @@ def gated(folder: Path, *pulls: Pull, before: int = 7000) -> Source:
 
 def open_gate(folder: Path) -> None:
     (folder / "open").touch()
+
+
+def build_gated(env: hg.StreamEnvironment, folder: Path) -> hg.StreamEnvironment:
+    """The pipeline of `tests.exactly_once`, which does not come to its end before the gate is open."""
+    return build(env, folder, source=gated(folder, before=12_000))
 
 
 def holds(*levers: Path) -> Pull:

@@ -18,7 +18,8 @@ import pytest
 
 import headgate as hg
 from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint
-from tests.exactly_once import ROWS, build, committed, environment, expected
+from tests.exactly_once import ROWS, committed, environment, expected
+from tests.runtime.faults import build_gated, open_gate
 from tests.runtime.jobs import NUMBERS, eventually, numbers, wait_until_running
 
 PATIENCE = 60.0
@@ -38,7 +39,7 @@ def wait_for_more(job: hg.JobHandle, rows: int, by: int = 1000) -> None:
 @pytest.mark.parametrize(("processes", "parallelism"), [(True, 3), (False, 1)])
 def test_a_stopped_job_goes_on_with_another_parallelism(tmp_path: Path, processes: bool, parallelism: int) -> None:
     deployment = hg.LocalDeployment(2, processes)
-    first = build(environment(tmp_path, deployment), tmp_path).execute_async()
+    first = build_gated(environment(tmp_path, deployment), tmp_path).execute_async()
     wait_until_running(first, ROWS // 3)
     last = first.stop(timeout=PATIENCE)
     assert first.status() == "FINISHED" and first.stop() == last
@@ -47,24 +48,26 @@ def test_a_stopped_job_goes_on_with_another_parallelism(tmp_path: Path, processe
     assert set(seen) < set(expected()) and read < ROWS, "no window fired that was not full"
     assert last is not None and load_checkpoint(last).kind == "checkpoint"
     assert not list((tmp_path / "out").glob("_*"))
-    result = build(environment(tmp_path, deployment, parallelism), tmp_path).execute(resume="latest")
+    open_gate(tmp_path)
+    result = build_gated(environment(tmp_path, deployment, parallelism), tmp_path).execute(resume="latest")
     assert committed(tmp_path) == expected() and result.rows_in == ROWS
 
 
 def test_a_stop_with_a_savepoint_needs_no_checkpoints(tmp_path: Path) -> None:
     env = hg.StreamEnvironment(parallelism=2)
-    first = build(env, tmp_path).execute_async()
+    first = build_gated(env, tmp_path).execute_async()
     wait_until_running(first, ROWS // 3)
     last = first.stop(savepoint=tmp_path / "kept", timeout=PATIENCE)
     assert last is not None and load_checkpoint(last).kind == "savepoint"
-    assert build(hg.StreamEnvironment(parallelism=1), tmp_path).execute(resume=last).rows_in == ROWS
+    open_gate(tmp_path)
+    assert build_gated(hg.StreamEnvironment(parallelism=1), tmp_path).execute(resume=last).rows_in == ROWS
     assert committed(tmp_path) == expected()
 
 
 def test_a_taskmanager_is_killed_while_the_job_stops(tmp_path: Path) -> None:
     """It starts again, and stops then."""
     deployment = hg.LocalDeployment(2, processes=True)
-    job = build(seldom(tmp_path, deployment), tmp_path).execute_async()
+    job = build_gated(seldom(tmp_path, deployment), tmp_path).execute_async()
     wait_until_running(job, ROWS // 3)
     standing = job._master._attempt.members[0].pid
     assert standing is not None
@@ -75,7 +78,8 @@ def test_a_taskmanager_is_killed_while_the_job_stops(tmp_path: Path) -> None:
         os.kill(standing, signal.SIGKILL)
         assert stop.result(PATIENCE) is not None
     assert (job.status(), job.restarts) == ("FINISHED", 1)
-    assert build(seldom(tmp_path, deployment), tmp_path).execute(resume="latest").rows_in == ROWS
+    open_gate(tmp_path)
+    assert build_gated(seldom(tmp_path, deployment), tmp_path).execute(resume="latest").rows_in == ROWS
     assert committed(tmp_path) == expected()
 
 
@@ -232,10 +236,11 @@ def test_a_checkpoint_that_cannot_be_had_lets_the_job_go_on(tmp_path: Path, monk
         return write(self, *arguments)
 
     monkeypatch.setattr(CheckpointStorage, "write_task", write_task)
-    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
     wait_until_running(job)
     with pytest.raises(hg.CheckpointError, match="the stop of job 'job' failed: .*no space left"):
         job.stop(savepoint=tmp_path / "kept", timeout=PATIENCE)
+    open_gate(tmp_path)
     assert job.wait(PATIENCE).rows_in == ROWS and committed(tmp_path) == expected()
     assert job.stop(savepoint=tmp_path / "kept") is not None, "it has ended"
 
