@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import headgate as hg
 from headgate.errors import CheckpointError
 from headgate.plan.job_graph import JobGraph, build_job_graph
-from headgate.plan.node_keys import check_fits, describe, node_key, vertex_key
+from headgate.plan.node_keys import check_fits, describe, describe_exchange, node_key, vertex_key
 from headgate.state.checkpoint_metadata import CheckpointMetadata, VertexState
 
 
@@ -26,6 +27,18 @@ def checkpoint(of: JobGraph, groups: int = 128) -> CheckpointMetadata:
     kept = [node for vertex in of.vertices for node in vertex.nodes if "filter" not in node.name]
     vertices = tuple(VertexState(vertex_key(vertex), vertex.name, groups, ()) for vertex in of.vertices)
     return CheckpointMetadata(3, 0.0, 0.0, "delays", 0, vertices, tuple(map(describe, kept)))
+
+
+def dealt(by: str, parallelism: int) -> JobGraph:
+    env = hg.StreamEnvironment(parallelism=parallelism)
+    rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).rebalance()
+    rows = rows.filter("n > 0").name("positive").uid("positive")
+    (rows.broadcast() if by == "broadcast" else rows.partition_by(at_random)).sink_to(hg.sinks.null()).uid("null")
+    return build_job_graph(env._graph.graph(env._pending))
+
+
+def at_random(batch: pa.RecordBatch, subtasks: int) -> np.ndarray:
+    return np.random.default_rng().integers(0, subtasks, batch.num_rows)
 
 
 def groups(of: JobGraph) -> dict[int, int]:
@@ -63,3 +76,20 @@ def test_what_has_changed_is_named() -> None:
 def test_other_key_groups_are_refused() -> None:
     with pytest.raises(CheckpointError, match="into 64 groups, and this job into 128: set the option"):
         check_fits(checkpoint(job(), 64), job(), groups(job()))
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [
+        ("broadcast", "each of 2 subtasks is to get each row once"),
+        ("partition_by", "partition_by has dealt rows to 2 subtasks, and a function may deal them otherwise a second"),
+    ],
+)
+def test_what_was_dealt_once_needs_as_many_subtasks(by: str, why: str) -> None:
+    """Each subtask would deal rows in flight for itself: a function that draws at random would lose and double them."""
+    was = dealt(by, 2)
+    exchange = next(each for each in was.edges if each.target == was.vertices[-1].id)
+    metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(exchange, was),))
+    check_fits(metadata, dealt(by, 2), groups(was))
+    with pytest.raises(CheckpointError, match=f"'positive -> null .*{why}.*this job has 3: go on from a savepoint"):
+        check_fits(metadata, dealt(by, 3), groups(was))

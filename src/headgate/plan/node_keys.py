@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import pyarrow as pa
 
@@ -10,6 +11,12 @@ from headgate.errors import CheckpointError
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 from headgate.state.checkpoint_metadata import CheckpointMetadata, ExchangeDescription, NodeDescription
+
+#: Rows in flight that cannot be dealt again to another number of subtasks, by the kind of their partitioning, and why.
+_DEALT_ONCE: Final = {
+    "broadcast": "each of {} subtasks is to get each row once",
+    "custom": "partition_by has dealt rows to {} subtasks, and a function may deal them otherwise a second time",
+}
 
 
 def node_key(node: Node) -> str:
@@ -100,11 +107,10 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
         if (now.partitioning, now.schema) != (was.partitioning, was.schema):
             were, are = f"{was.partitioning} of ({was.schema})", f"{now.partitioning} of ({now.schema})"
             raise CheckpointError(f"{what}, which was {were} and now is {are}: {other}")
-        if was.partitioning.startswith("broadcast") and now.consumers != was.consumers:
-            raise CheckpointError(
-                f"{what}, where each of {was.consumers} subtasks is to get each row once, and this job has "
-                f"{now.consumers}: {other}"
-            )
+        kind = was.partitioning.partition("(")[0]
+        if kind in _DEALT_ONCE and now.consumers != was.consumers:
+            why = _DEALT_ONCE[kind].format(was.consumers)
+            raise CheckpointError(f"{what}, where {why}, and this job has {now.consumers}: {other}")
 
 
 def _kind(node: Node) -> str:

@@ -46,7 +46,7 @@ from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.operator_timers import operator_timers
 from headgate.runtime.restore import input_in_flight, snapshots
-from headgate.runtime.routing import by_row, selector_of
+from headgate.runtime.routing import key_groups, selector_of
 from headgate.runtime.sink import SinkOperator
 from headgate.runtime.state_memory import StateMemory
 from headgate.runtime.task import Head, InputHead, SourceHead, Task
@@ -284,9 +284,9 @@ class _TaskAssembly:
         groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
         state.restore(snapshots(self._here.restore, set(map(node_key, self._vertex.nodes)), groups))
         if task_input is not None:
-            dealer = partial(by_row, context=self._context(self._vertex.head), most=self._here.config.max_parallelism)
+            keyed = partial(key_groups, most=self._here.config.max_parallelism)
             restored = input_in_flight(
-                self._here.restore, self._here.plan, self._vertex, self._subtask, self._codecs, dealer
+                self._here.restore, self._here.plan, self._vertex, self._subtask, self._codecs, keyed
             )
             task_input.restore(restored)
 

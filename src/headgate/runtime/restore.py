@@ -45,15 +45,14 @@ def input_in_flight(
     vertex: JobVertex,
     subtask: int,
     codecs: Sequence[BatchCodec],
-    by_row: Callable[[JobEdge, int], ChannelSelector],
+    keyed: Callable[[JobEdge, int], ChannelSelector],
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows that were on their way to a subtask, each batch with the number of the channel that it came by, over all
     its gates; where there is no such channel any more, of another one of that gate. `codecs` are those of its gates;
-    `by_row` makes the selector of an exchange to so many channels where a row says where it goes."""
+    `keyed` makes the selector of a keyed exchange to so many channels."""
     first = 0
     for edge, codec in zip(plan.job.inputs(vertex), codecs, strict=True):
-        deals = edge.partitioning.kind in ("key_group", "custom")
-        selector = by_row(edge, vertex.parallelism) if deals else None
+        selector = keyed(edge, vertex.parallelism) if edge.partitioning.kind == "key_group" else None
         target = Target(exchange_key(edge, plan.job), subtask, vertex.parallelism, selector)
         producers = [channel.producer for channel in plan.channels(edge, subtask)]
         for producer, rows in rows_in_flight(metadata, target, codec):
@@ -64,8 +63,8 @@ def input_in_flight(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A subtask, of `subtasks`, at the end of an exchange. `selector` deals the rows where each of them says where it
-    goes; else whole channels are dealt."""
+    """A subtask, of `subtasks`, at the end of an exchange. `selector` deals the rows of a keyed exchange: each target
+    takes its share by itself, so it must give the same rows the same way everywhere. Else whole channels are dealt."""
 
     exchange: str
     subtask: int

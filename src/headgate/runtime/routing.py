@@ -35,12 +35,13 @@ def selector_of(
             return Shuffle(channels, seed=subtask)
         case "broadcast":
             return Broadcast(channels)
+        case "custom":
+            assert edge.partitioning.function is not None
+            return UserPartitioner(edge.partitioning.function, channels, context)
         case _:
-            return by_row(edge, channels, context, most)
+            return key_groups(edge, channels, most)
 
 
-def by_row(edge: JobEdge, channels: int, context: OperatorContext, most: int | None) -> ChannelSelector:
-    """That of an exchange where a row alone says where it goes."""
-    if edge.partitioning.function is not None:
-        return UserPartitioner(edge.partitioning.function, channels, context)
+def key_groups(edge: JobEdge, channels: int, most: int | None) -> KeyGroups:
+    """That of a keyed exchange."""
     return KeyGroups(edge.partitioning.keys, channels, most or default_max_parallelism(channels))
