@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from headgate.errors import UserFunctionError
 from headgate.operators.base import UserCode, function_name
-from headgate.operators.rows_checks import batch_of_rows, checked_batch, shown
+from headgate.operators.conversion import shown
+from headgate.operators.rows_checks import batch_of_rows, checked_batch
 from headgate.operators.side_output import SideOutput, side_schema
 
 #: About as many rows go on in one batch.

@@ -230,10 +230,10 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Entries as they are now; the map may be changed meanwhile."""
-        return iter([(key, self._values.read(stored)) for key, stored in self._fresh().items()])
+        return iter([(self._keys.read(key), self._values.read(stored)) for key, stored in self._fresh().items()])
 
     def keys(self) -> Iterator[Any]:
-        return iter(list(self._fresh()))
+        return iter([self._keys.read(key) for key in self._fresh()])
 
     def values(self) -> Iterator[Any]:
         return iter([self._values.read(stored) for stored in self._fresh().values()])
@@ -312,12 +312,17 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
 
     def _prune(self, slot: int, now: int) -> int | None:
         assert self._ttl is not None
-        while times := self._times.get(slot):
-            key, written = next(iter(times.items()))
+        old, oldest = [], None
+        for key, written in self._times[slot].items():
             if written + self._ttl > now:
-                return written
+                oldest = written
+                break
+            old.append(key)
+        for key in old:
             self._drop(slot, key)
-        return None
+        if old and oldest is not None:
+            self._times[slot] = dict(self._times[slot])  # or whoever looks for the first passes all that were dropped
+        return oldest
 
 
 def _times(column: pa.Array, now: int) -> list[int]:

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from headgate.errors import DataError, PlanError, UserFunctionError
 from headgate.operators.base import Operator, UserCode, call_user, function_name
-from headgate.operators.rows_checks import Row, batch_of_rows, checked_batch, checked_mask, shown
+from headgate.operators.conversion import shown
+from headgate.operators.rows_checks import Row, batch_of_rows, checked_batch, checked_mask
 from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql import HIDDEN_COLUMN, Expression, column_expression, compile_expression
 from headgate.operators.sql_parser import unknown_column

@@ -7,7 +7,6 @@ All errors are UserFunctionErrors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,11 @@ import pyarrow as pa
 
 from headgate.errors import UserFunctionError
 from headgate.operators.base import function_name
+from headgate.operators.conversion import CONVERSION_ERRORS, converted, shown
 from headgate.records.arrow import describe_difference, plain_batch, plain_schema
 
 Function = Callable[..., Any]
 Row = dict[str, Any]
-
-#: What `converted` raises.
-CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def checked_mask(function: Function, result: object, rows: int) -> pa.BooleanArray:
@@ -73,12 +70,6 @@ def batch_of_rows(function: Function, rows: Sequence[object], schema: pa.Schema)
     return _declared(name, [_column(name, field, [row[field.name] for row in checked]) for field in schema], schema)
 
 
-def shown(value: object) -> str:
-    """A user's value in an error: not more than fits on a line or two, and its type."""
-    text = repr(value)
-    return f"{text if len(text) <= 200 else text[:200] + '...'} ({type(value).__name__})"
-
-
 def _checked_row(name: str, row: object, names: set[str]) -> Row:
     if not isinstance(row, dict):
         remedy = "; to drop rows, use filter or flat_map" if row is None else ""
@@ -99,16 +90,6 @@ def _column(name: str, field: pa.Field, values: list[object]) -> pa.Array:
         culprit = next((value for value in values if not _fits(value, field.type)), None)
         what = f"{shown(culprit)} in column {field.name}, which schema= declares {field.type}"
         raise UserFunctionError(f"{name} made a row with {what}: {error}") from None
-
-
-def converted(values: list[object], data_type: pa.DataType) -> pa.Array:
-    """The values as an array of this type. Raises one of CONVERSION_ERRORS for what is no such value."""
-    if pa.types.is_integer(data_type) or pa.types.is_temporal(data_type):
-        # pa.array would cut 1.5 down to 1 without a word.
-        for kind in set(map(type, values)):
-            if issubclass(kind, float | Decimal | np.floating):
-                raise TypeError(f"{kind.__name__} is not converted to {data_type}")
-    return pa.array(values, data_type)
 
 
 def _fits(value: object, data_type: pa.DataType) -> bool:

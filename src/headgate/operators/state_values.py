@@ -1,8 +1,8 @@
 """Values that a user's function keeps as state: checked against their Arrow type when they are written, and immutable
 from then on, so that a copy of who has which is a snapshot.
 
-Plain values are kept as Python has them; those of nested types, which a user could change behind our back, as arrays of
-one value.
+Values are kept as Python has them. Lists and dicts, which a user could change behind our back, are copied when they are
+written and when they are read; values of other nested types are kept as arrays of one value.
 """
 
 from __future__ import annotations
@@ -10,23 +10,122 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.errors import PlanError
-from headgate.operators.rows_checks import CONVERSION_ERRORS, converted, shown
+from headgate.operators.conversion import CONVERSION_ERRORS, converted, shown
 from headgate.records.arrow import plain_type
 from headgate.records.canonical import check_keyable
+
+
+def _is_text(value: str) -> bool:
+    """It has no lone surrogates."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
 
 #: Types whose Python values need no conversion, if they are of just this class and the check is true.
 _AS_THEY_ARE: dict[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
     pa.int64(): (int, lambda value: -(1 << 63) <= value < 1 << 63),
     pa.float64(): (float, lambda value: True),
     pa.bool_(): (bool, lambda value: True),
-    pa.string(): (str, str.isascii),  # others may have surrogates
+    pa.string(): (str, _is_text),
     pa.binary(): (bytes, lambda value: True),
 }
+
+
+#: Types of which Python's values hold less.
+_FINER_THAN_PYTHON = {pa.time64("ns")}
+
+
+class _Unfit(Exception):
+    """Not of the Python classes that need no conversion; whether it fits the type is Arrow's to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copying:
+    """How lists and dicts of one Arrow type are copied, down to values that nobody can change. `taken` raises _Unfit;
+    `given` is for what is there already."""
+
+    taken: Callable[[Any], Any]
+    given: Callable[[Any], Any]
+    is_leaf: bool = False
+
+
+def _copying(kind: pa.DataType) -> _Copying | None:
+    """None for types of which something has to be converted."""
+    if kind in _AS_THEY_ARE:
+        return _Copying(_taking_leaf(*_AS_THEY_ARE[kind]), lambda value: value, is_leaf=True)
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        each = [_copying(field.type) for field in kind]
+        if len(set(names)) < len(names) or not all(field.nullable for field in kind):
+            return None
+        return None if None in each else _of_struct(dict(zip(names, each, strict=True)))  # type: ignore[arg-type]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = _copying(kind.value_type)
+        return None if element is None or not kind.value_field.nullable else _of_list(element)
+    return None
+
+
+def _taking_leaf(python: type, fits: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    def take(value: Any) -> Any:
+        if value is None or (type(value) is python and fits(value)):
+            return value
+        raise _Unfit
+
+    return take
+
+
+def _of_struct(fields: dict[str, _Copying]) -> _Copying:
+    takers = [(name, field.taken) for name, field in fields.items()]
+    givers = [(name, field.given) for name, field in fields.items()]
+
+    def take(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is not dict or value.keys() != fields.keys():
+            raise _Unfit
+        return {name: take(value[name]) for name, take in takers}
+
+    def give(value: Any) -> Any:
+        return None if value is None else {name: give(value[name]) for name, give in givers}
+
+    is_flat = all(field.is_leaf for field in fields.values())
+    return _Copying(take, _copied if is_flat else give)
+
+
+def _of_list(element: _Copying) -> _Copying:
+    def take(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is not list:
+            raise _Unfit
+        return [element.taken(each) for each in value]
+
+    def give(value: Any) -> Any:
+        return None if value is None else [element.given(each) for each in value]
+
+    return _Copying(take, _copied if element.is_leaf else give)
+
+
+def _copied(value: Any) -> Any:
+    return None if value is None else value.copy()
+
+
+def _size(value: Any) -> int:
+    """About how many bytes Python takes for it."""
+    inner = value.values() if type(value) is dict else value if type(value) is list else ()
+    return sys.getsizeof(value) + sum(map(_size, inner))
 
 
 class StoredValues:
@@ -39,41 +138,53 @@ class StoredValues:
         if pa.types.is_null(self.type) or pa.types.is_run_end_encoded(self.type) or pa.types.is_union(self.type):
             raise PlanError(f"{what}: {kind} cannot be the type of a state")
         self._what = what
-        self._is_nested = pa.types.is_nested(self.type)
-        self._class: type | None
-        self._fits: Callable[[Any], bool]
-        self._class, self._fits = _AS_THEY_ARE.get(self.type, (None, bool))
+        self._copying = _copying(self.type)
+        is_nested = pa.types.is_nested(self.type)
+        self._is_array = (is_nested and self._copying is None) or self.type in _FINER_THAN_PYTHON
+        self._is_plain = not is_nested and not self._is_array
 
     def check(self, value: object) -> Any:
         """The value as it is kept. Raises TypeError for None and for what does not fit the type."""
-        if type(value) is self._class and self._fits(value):
-            return value
         if value is None:
             raise TypeError(f"{self._what}: None cannot be kept; remove or clear() what is there instead")
+        if self._copying is not None:
+            try:
+                return self._copying.taken(value)
+            except _Unfit:
+                pass
         try:
             array = converted([value.as_py() if isinstance(value, pa.Scalar) else value], self.type)
             array.validate(full=True)
+            stored = array if self._is_array else array[0].as_py()
         except CONVERSION_ERRORS as error:
             raise TypeError(f"{self._what}: {shown(value)} is no {self.type}: {error}") from None
-        return array if self._is_nested else array[0].as_py()
+        if array.null_count:
+            raise TypeError(
+                f"{self._what}: {shown(value)} is null, which cannot be kept; clear() what is there instead"
+            )
+        return stored
 
     def read(self, stored: Any) -> Any:
         """What the user gets."""
-        return stored[0].as_py() if self._is_nested else stored
+        if self._is_plain:
+            return stored
+        return stored[0].as_py() if self._is_array or self._copying is None else self._copying.given(stored)
 
     def size(self, stored: Any) -> int:
         """About how many bytes it takes."""
-        return int(stored.nbytes) + sys.getsizeof(stored) if self._is_nested else sys.getsizeof(stored)
+        if self._is_plain:
+            return sys.getsizeof(stored)
+        return int(stored.nbytes) + sys.getsizeof(stored) if self._is_array else _size(stored)
 
     def column(self, stored: Sequence[Any]) -> pa.Array:
         """Many of them as Arrow has them."""
-        if self._is_nested:
+        if self._is_array:
             return pa.concat_arrays(stored) if stored else pa.nulls(0, self.type)
         return pa.array(stored, self.type)
 
     def of_column(self, column: pa.Array) -> list[Any]:
         """What `column` was given."""
-        if self._is_nested:
+        if self._is_array:
             return [pa.concat_arrays([column.slice(row, 1)]) for row in range(len(column))]
         values: list[Any] = column.to_pylist()
         return values
@@ -89,13 +200,20 @@ class StoredKeys(StoredValues):
         except PlanError as error:
             raise PlanError(f"{what}: {error.message}") from None
 
+        self._has_zone = pa.types.is_timestamp(self.type) and self.type.tz is not None
+
     def check(self, value: object) -> Any:
-        return _one_nan(super().check(value))
+        return self._as_key(super().check(value))
+
+    def read(self, stored: Any) -> Any:
+        return pa.scalar(stored, self.type).as_py() if self._has_zone else super().read(stored)
 
     def of_column(self, column: pa.Array) -> list[Any]:
-        return [_one_nan(value) for value in super().of_column(column)]
+        return [self._as_key(value) for value in super().of_column(column)]
 
-
-def _one_nan(value: Any) -> Any:
-    """A dict finds a NaN only if it is the same object."""
-    return math.nan if value != value else value
+    def _as_key(self, value: Any) -> Any:
+        """A dict finds a NaN only if it is the same object, and takes two times of one zone for the same in the hour
+        that comes twice in autumn."""
+        if self._has_zone:
+            return value.astimezone(UTC)
+        return math.nan if value != value else value

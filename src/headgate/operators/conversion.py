@@ -1,0 +1,90 @@
+"""Values of users as Arrow has them: nothing is cut, dropped or filled in without a word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+#: What `converted` raises.
+CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+
+#: Arrow itself refuses what is not of these, once there are no fractions.
+_STRICT: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_integer,
+    pa.types.is_float64,
+    pa.types.is_boolean,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+
+
+def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
+    """The values as an array of this type. Raises one of CONVERSION_ERRORS for what is no such value."""
+    if pa.types.is_integer(data_type) or pa.types.is_temporal(data_type):
+        # pa.array would cut 1.5 down to 1 without a word.
+        for kind in set(map(type, values)):
+            if issubclass(kind, float | Decimal | np.floating):
+                raise TypeError(f"{kind.__name__} is not converted to {data_type}")
+    array = pa.array(values, data_type)
+    if not any(is_such(data_type) for is_such in _STRICT):
+        for given, kept in zip(values, array.to_pylist(), strict=True):
+            if not is_kept(given, kept):
+                raise ValueError(f"it would become {shown(kept)}")
+    return array
+
+
+def shown(value: object) -> str:
+    """A user's value in an error: not more than fits on a line or two, and its type."""
+    text = repr(value)
+    return f"{text if len(text) <= 200 else text[:200] + '...'} ({type(value).__name__})"
+
+
+def is_kept(given: Any, kept: Any) -> bool:
+    """Whether what Arrow made of a value says the same. Floats may be rounded; what Arrow has another notion of (a
+    number that is a time) is its to judge."""
+    if isinstance(given, np.generic | np.ndarray | pa.Scalar):
+        given = given.as_py() if isinstance(given, pa.Scalar) else given.tolist()
+    if given is None or kept is None:
+        return kept is None
+    if isinstance(given, Number) and isinstance(kept, Number):
+        return _same_number(given, kept)
+    if isinstance(given, dict):
+        return _same_fields(given, kept) if isinstance(kept, dict) else is_kept(list(given.items()), kept)
+    if isinstance(given, list | tuple):
+        inner = list(kept.values()) if isinstance(kept, dict) else kept
+        return len(given) == len(inner) and all(map(is_kept, given, inner))
+    return _same_time(given, kept)
+
+
+def _same_number(given: Any, kept: Any) -> bool:
+    if isinstance(kept, float) and isinstance(given, float):
+        return math.isnan(given) == math.isnan(kept) and math.isinf(given) == math.isinf(kept)
+    return bool(given == kept)
+
+
+def _same_fields(given: dict[Any, Any], kept: dict[Any, Any]) -> bool:
+    return given.keys() <= kept.keys() and all(is_kept(given.get(name), value) for name, value in kept.items())
+
+
+def _same_time(given: Any, kept: Any) -> bool:
+    if isinstance(given, datetime) and isinstance(kept, datetime):
+        return _in_utc(given) == _in_utc(kept)
+    if isinstance(given, datetime) and isinstance(kept, date):
+        return given.date() == kept and given.time() == time()
+    if isinstance(given, time | timedelta) and isinstance(kept, time | timedelta):
+        return bool(given == kept)
+    return True
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,0 +1,91 @@
+"""What Arrow would cut, drop or fill in without a word is refused; what it keeps is taken."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from headgate.operators.conversion import CONVERSION_ERRORS, converted
+
+BERLIN = "Europe/Berlin"
+NOON = datetime(2021, 1, 1, 12)
+POINT = pa.struct([("x", pa.int64()), ("y", pa.string())])
+
+LOST: list[tuple[pa.DataType, Any]] = [
+    (pa.int64(), 1.5),
+    (pa.int32(), Decimal("1.0")),
+    (pa.list_(pa.int64()), [1.5, 2.9]),
+    (pa.map_(pa.string(), pa.int64()), {"a": 1.5}),
+    (POINT, {"x": 1.5, "y": ""}),
+    (POINT, {"x": 1, "typo": 7}),
+    (POINT, {"X": 1}),
+    (pa.list_(POINT), [{"x": 1}, {"z": 2}]),
+    (pa.timestamp("s"), NOON.replace(microsecond=999_999)),
+    (pa.timestamp("us"), pd.Timestamp("2021-01-01 00:00:00.000000001")),
+    (pa.time32("s"), time(1, 2, 3, 4)),
+    (pa.duration("s"), timedelta(seconds=1.9)),
+    (pa.date32(), NOON),
+    (pa.date64(), NOON),
+    (pa.float32(), 1e300),
+    (pa.list_(pa.float32()), [1e300]),
+]
+
+KEPT: list[tuple[pa.DataType, Any]] = [
+    (pa.int64(), 1),
+    (pa.int64(), np.int32(1)),
+    (pa.float64(), 1),
+    (pa.float32(), 0.1),
+    (pa.float32(), math.inf),
+    (pa.float32(), math.nan),
+    (pa.list_(pa.float32()), np.array([0.1, 2])),
+    (pa.list_(pa.int64()), (1, None, 3)),
+    (pa.list_(pa.int64()), [1.0]),
+    (POINT, {"x": np.int64(1)}),
+    (POINT, (1, "y")),
+    (pa.map_(pa.string(), POINT), {"a": {"x": 1, "y": "b"}}),
+    (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+    (pa.timestamp("s"), NOON),
+    (pa.timestamp("us"), NOON.replace(tzinfo=timezone(timedelta(hours=3)))),
+    (pa.timestamp("us", BERLIN), NOON),
+    (pa.timestamp("us", BERLIN), datetime(2021, 10, 31, 2, 30, fold=1, tzinfo=ZoneInfo(BERLIN))),
+    (pa.timestamp("ns"), pd.Timestamp("2021-01-01 00:00:00.000000001")),
+    (pa.timestamp("us"), 1_600_000_000_000_000),
+    (pa.date32(), date(2021, 1, 1)),
+    (pa.date32(), datetime(2021, 1, 1)),
+    (pa.duration("s"), timedelta(seconds=2)),
+    (pa.decimal128(5, 2), Decimal("1.25")),
+    (pa.list_(pa.decimal128(5, 2)), [Decimal("1.25"), 3]),
+    (pa.string(), None),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), LOST, ids=str)
+def test_what_would_not_be_the_same_is_refused(kind: pa.DataType, value: Any) -> None:
+    with pytest.raises(CONVERSION_ERRORS):
+        converted([None, value], kind)
+
+
+@pytest.mark.parametrize(("kind", "value"), KEPT, ids=str)
+def test_what_is_the_same_is_taken(kind: pa.DataType, value: Any) -> None:
+    array = converted([value, None], kind)
+    assert array.type == kind and len(array) == 2 and array[1].as_py() is None
+
+
+def test_the_error_says_what_it_would_become() -> None:
+    with pytest.raises(ValueError, match=r"it would become \[1, 2\] \(list\)"):
+        converted([[1.5, 2.9]], pa.list_(pa.int64()))
+
+
+def test_an_hour_that_comes_twice() -> None:
+    moments = [datetime(2021, 10, 31, hour, 30, tzinfo=UTC) for hour in (0, 1)]
+    assert converted(moments, pa.timestamp("us", BERLIN)).cast(pa.int64()).to_pylist() == [
+        int(moment.timestamp() * 1e6) for moment in moments
+    ]
