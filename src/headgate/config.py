@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import os
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,7 +85,8 @@ class Config:
         known = {field.name: field.default for field in dataclasses.fields(Config)}
         unknown = sorted(set(options) - set(known))
         if unknown:
-            raise ConfigError(f"unknown option {unknown[0]!r}; known options: {', '.join(known)}")
+            near = "".join(f" (did you mean {name}?)" for name in get_close_matches(unknown[0], known, 1))
+            raise ConfigError(f"unknown option {unknown[0]!r}{near}; known options: {', '.join(known)}")
         for name, value in {**known, **options}.items():
             try:
                 object.__setattr__(self, name, _PARSERS.get(name, _same)(value))

@@ -90,13 +90,11 @@ def test_foreign_bytes_and_versions_are_told_apart() -> None:
 
 
 def test_state_of_another_operator_names_what_differs() -> None:
-    ours = Snapshot({"t": TABLE}, {"of": {"operator": "window", "every": "5 us"}})
+    ours = Snapshot({"t": TABLE, "u": TABLE}, {"of": {"operator": "window", "every": "5 us"}})
     ours.check_same(ours)
     ours.check_same(Snapshot({"t": TABLE.slice(0, 1)}, {"of": dict(ours.values["of"]), "watermark": 7}))
-    theirs = Snapshot(
-        {"t": TABLE.drop_columns(["sum"]).append_column("mean", pa.array([1, 2, 3, 4]))},
-        {"of": {"operator": "window", "every": "6 us"}},
-    )
+    other = TABLE.drop_columns(["sum"]).append_column("mean", pa.array([1, 2, 3, 4]))
+    theirs = Snapshot({"t": other, "u": other}, {"of": {"operator": "window", "every": "6 us"}})
     with pytest.raises(hg.CheckpointError) as caught:
         ours.check_same(theirs)
     assert caught.value.message == (

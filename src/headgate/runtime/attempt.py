@@ -300,7 +300,7 @@ class Attempt:
         self._suspect_lost(TaskManagerLost(lost), _Evidence.EXIT)
         self._hear_out(member)
         if self._decided and self.error is None and reason:
-            log.error("%s did not end well: %s", member, reason)
+            log.warning("job %r has ended well, and its result stands, but %s did not: %s", self._name, member, reason)
 
     def _hear_out(self, member: Member) -> None:
         """No last words can come of one that has ended and whose connection is closed."""

@@ -81,6 +81,7 @@ class Snapshot:
         for name, table in self.tables.items():
             if name in other.tables:
                 differences += _differences(_columns(table), _columns(other.tables[name]))
+        differences = list(dict.fromkeys(differences))  # tables have columns in common
         if differences:
             raise CheckpointError(
                 f"the state in the checkpoint is that of another operator: {'; '.join(differences)}. Give this "
