@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from headgate.operators.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
     from headgate.operators.window import hop, tumble
+    from headgate.runtime.checkpoint_coordinator import CheckpointRecord
     from headgate.runtime.job import JobHandle, JobResult
     from headgate.runtime.local import LocalDeployment
     from headgate.spark.deployment import SparkDeployment
@@ -70,6 +71,7 @@ _HOMES = {
     "headgate.operators.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
     "headgate.operators.window": ("hop", "tumble"),
+    "headgate.runtime.checkpoint_coordinator": ("CheckpointRecord",),
     "headgate.runtime.job": ("JobHandle", "JobResult"),
     "headgate.runtime.local": ("LocalDeployment",),
     "headgate.spark.deployment": ("SparkDeployment",),
@@ -78,13 +80,13 @@ _MODULES = {"restart": "headgate.restart", "sinks": "headgate.api.sinks", "sourc
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "CheckpointError", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError",
-    "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction", "KeyedStream", "ListState",
-    "LocalDeployment", "MapState", "NotEnoughSlots", "PlanError", "ProcessContext", "SideOutput", "SinkError",
-    "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink",
-    "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list",
-    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum",
-    "tumble",
+    "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError",
+    "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction",
+    "KeyedStream", "ListState", "LocalDeployment", "MapState", "NotEnoughSlots", "PlanError", "ProcessContext",
+    "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
+    "StreamEnvironment", "StreamSink", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark",
+    "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean",
+    "min", "restart", "sinks", "sources", "sum", "tumble",
 ]  # fmt: skip
 
 

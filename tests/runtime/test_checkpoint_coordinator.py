@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from headgate.runtime.checkpoint_coordinator import (
     Abort,
     Action,
@@ -65,6 +67,9 @@ def test_a_checkpoint_from_the_trigger_to_the_end() -> None:
     [record] = coordinator.history
     assert (record.checkpoint, record.duration, record.size, record.failure) == (5, 8.0, 30, None)
     assert record.parts["write[0]"] == {"alignment_s": 1.0} and coordinator.completed == 1
+    line = "5, checkpoint, 1970-01-01 00:00:10 UTC, 8.00 s, 30 bytes"
+    assert repr(record) == f"CheckpointRecord({line}, complete)"
+    assert repr(dataclasses.replace(record, failure="no")) == f"CheckpointRecord({line}, failed: no)"
 
 
 def test_what_is_late_doubled_or_of_another_attempt_is_not_minded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def test_a_job_without_checkpoints_goes_on_from_a_savepoint_with_another_paralle
 
 def test_a_job_goes_on_while_savepoints_are_taken(tmp_path: Path) -> None:
     job = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
-    eventually(lambda: job.checkpoints(), PATIENCE)
+    [first, *_] = eventually(lambda: job.checkpoints(), PATIENCE)
+    assert abs(first.triggered_at - time.time()) < 3600, "in seconds since the epoch"
     with ThreadPoolExecutor(3) as threads:
         asked = list(threads.map(lambda _: job.savepoint(tmp_path / "kept", PATIENCE), range(3)))
     assert len(set(asked)) == 3

@@ -65,7 +65,7 @@ def _taken(job: hg.JobHandle, checkpoints: int, keys: int) -> list[Any]:
         if job.status() not in ("CREATED", "RUNNING"):
             job.wait()
         if full_at is None and _keys_held(job) >= _ENOUGH * keys:
-            full_at = time.monotonic()
+            full_at = time.time()
         taken = [each for each in job.checkpoints() if full_at is not None and each.triggered_at >= full_at]
         if len(taken) > checkpoints:
             return taken[: checkpoints + 1]
@@ -78,7 +78,8 @@ def _keys_held(job: hg.JobHandle) -> int:
 
 
 def _gaps(taken: Sequence[Any], folder: Path) -> Gaps:
-    times = [[at for at, _ in came] for came in arrivals(folder)]
+    epoch = time.time() - time.monotonic()  # arrivals are on the one clock, records on the other
+    times = [[epoch + at for at, _ in came] for came in arrivals(folder)]
     assert len(times) == PARALLELISM
     found = Gaps()
     for before, record in pairwise(taken):

@@ -116,14 +116,14 @@ def _share_held_back(job: hg.JobHandle) -> float:
 
 def _watch(job: hg.JobHandle, checkpoints: int) -> tuple[list[Any], list[int]]:
     """The next checkpoints, and the bytes that were queued when each began."""
-    begin = time.monotonic()
+    begin = time.time()
     samples = [(begin, queued_bytes(job))]
 
     def taken() -> list[Any]:
         return [each for each in job.checkpoints() if each.failure is None and each.triggered_at >= begin]
 
     def enough() -> bool:
-        samples.append((time.monotonic(), queued_bytes(job)))
+        samples.append((time.time(), queued_bytes(job)))
         return len(taken()) >= checkpoints
 
     wait_for(job, enough, "checkpoint")

@@ -39,6 +39,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headgate.errors import CheckpointError
@@ -131,8 +132,10 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class CheckpointRecord:
-    """What became of a checkpoint: `failure` is None if it completed. `duration` is in seconds and `size` in bytes;
-    `parts` are what tasks told of theirs (alignment, start delay ...), by the task's name."""
+    """What became of a checkpoint or savepoint. `triggered_at` is in seconds since the epoch (within the coordinator,
+    on its clock), `duration` in seconds from then until it was committed, or given up, and `size` in bytes, of all
+    tasks. `failure` is None if it completed. `parts` are what tasks told of theirs, by the task's name: see
+    `docs/checkpoints.md`."""
 
     checkpoint: int
     triggered_at: float
@@ -141,6 +144,12 @@ class CheckpointRecord:
     failure: str | None = None
     kind: Kind = "checkpoint"
     parts: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        began = datetime.fromtimestamp(self.triggered_at, UTC)
+        end = "complete" if self.failure is None else f"failed: {self.failure}"
+        size = f"{self.duration:.2f} s, {self.size} bytes"
+        return f"CheckpointRecord({self.checkpoint}, {self.kind}, {began:%Y-%m-%d %H:%M:%S} UTC, {size}, {end})"
 
 
 class CheckpointCoordinator:

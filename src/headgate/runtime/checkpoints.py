@@ -92,6 +92,8 @@ class Checkpoints:
         self._coordinator: CheckpointCoordinator
         self._requests = Requests()
         self._attempt = 0
+        #: When the coordinator's clock was 0, in seconds since the epoch.
+        self._epoch = time.time() - time.monotonic()
         #: Keys of nodes that have something in a checkpoint; others may come and go between two programs.
         self._kept: set[str] = set()
         self.latest: CheckpointMetadata | None = None
@@ -101,9 +103,12 @@ class Checkpoints:
 
     @property
     def history(self) -> list[CheckpointRecord]:
-        """The last ten. The end of a job without checkpoints is none."""
-        kept = self._coordinator.history
-        return [record for record in kept if self._storage is not None or record.kind == "savepoint"]
+        """Any thread: the last ten, with their times since the epoch. The end of a job without checkpoints is none."""
+        return [
+            dataclasses.replace(record, triggered_at=self._epoch + record.triggered_at)
+            for record in list(self._coordinator.history)
+            if self._storage is not None or record.kind == "savepoint"
+        ]
 
     @property
     def _key_groups(self) -> dict[int, int]:
