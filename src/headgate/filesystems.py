@@ -11,9 +11,9 @@ from headgate.errors import ConfigError
 
 def absolute(path: str | os.PathLike[str]) -> str:
     """The path as every process understands it: relative paths are the driver's; URIs stay as they are."""
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text:
-        raise ConfigError(f"{path!r} is not a path; give a non-empty string or a pathlib.Path")
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):
+        raise ConfigError(f"{path!r} is not a path; give a path or URI: a non-empty string or a pathlib.Path")
     return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 

@@ -156,7 +156,7 @@ def test_state_of_another_job_graph(stopped: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file")
-    with pytest.raises(hg.CheckpointError, match="checkpoints/job/.*: cannot be written"):
+    with pytest.raises(hg.CheckpointError, match="checkpoints/job: cannot be made: .*; part of that path is a file"):
         build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute()
     assert not (tmp_path / "out").exists()
 

@@ -135,6 +135,9 @@ def test_where_none_can_be_had(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(hg.CheckpointError, match="file"):
         job.savepoint(tmp_path / "file", PATIENCE)
+    for nothing in (None, 5, b"kept", "a\0b", "\ud800"):
+        with pytest.raises(hg.ConfigError, match="is not a path; give a path or URI"):
+            job.savepoint(nothing, PATIENCE)  # type: ignore[arg-type]
     config = hg.Config(execution_mode="batch")
     batch = hg.StreamEnvironment(config=config)
     batch.from_source(hg.sources.generate(numbers, rows=10)).sink_to(hg.sinks.null())

@@ -9,9 +9,12 @@ import os
 import pickle
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import xxhash
 from pyarrow import fs
 
 from headgate.errors import CheckpointError
@@ -174,8 +177,106 @@ def test_what_somebody_else_wrote_is_told_apart(storage: CheckpointStorage, cont
         storage.load(1)
 
 
+def sealed(body: Any) -> bytes:
+    """Metadata with a checksum that fits."""
+    checksum = xxhash.xxh3_64_hexdigest(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+    whole = {"format": "headgate checkpoint", "version": 1, "checksum": checksum, "checkpoint": body}
+    return json.dumps(whole).encode()
+
+
+def deep(levels: int) -> Any:
+    return [deep(levels - 1)] if levels else []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"checkpoint": NaN}', b'{"checkpoint": {"duration": 1e999}}', b"[" * 200_000, b"[" * 100_000 + b"]" * 100_000,
+     b'{"version": ' + b"1" * 6000 + b"}", b"\xff\xfe{}"],
+    ids=["nan", "infinite", "deep", "deep and closed", "many digits", "no text"],
+)  # fmt: skip
+def test_what_json_cannot_be_read_from_is_named(storage: CheckpointStorage, content: bytes) -> None:
+    make_checkpoint(storage, 1)
+    Path(storage.folder_of(1), "_metadata").write_bytes(content)
+    with pytest.raises(CheckpointError, match="chk-1/_metadata: is torn, or no metadata of a checkpoint; start from"):
+        storage.load(1)
+
+
+FILE: Sequence[str | int] = ("vertices", 0, "tasks", 0)
+FINISHED: Sequence[str | int] = ("vertices", 0, "tasks", 1)
+WRONG: Sequence[tuple[Sequence[str | int], Any, str]] = [
+    (["id"], "7", "id is '7', not a whole number from 1 to"),
+    (["id"], True, "id is True"),
+    (["id"], 0, "id is 0"),
+    (["id"], 1 << 53, "id is 9007199254740992"),
+    (["timestamp"], "now", "timestamp is 'now', not a number"),
+    (["timestamp"], 1e300, "timestamp is 1e"),
+    (["duration"], -1, "duration is -1"),
+    (["job"], "\ud800", r"job is '\\ud800', not a text"),
+    (["kind"], "x", "kind is 'x', not 'checkpoint' or 'savepoint'"),
+    (["folder"], "rel", "folder is 'rel', not an absolute path or a URI"),
+    (["vertices"], [], r"vertices is \[\], not a list of 1 or more"),
+    (["nodes"], None, "nodes is None, not a list"),
+    (["pending"], [], r"pending is \[\], not an object"),
+    (["pending", "out"], 5, r"pending\['out'\] is 5, not a list"),
+    (["prepared"], "q", "prepared is 'q', not an object"),
+    (["prepared", "x"], deep(70), "is deeper than 64 levels"),
+    (["more"], 1, "has 'more', which is unknown"),
+    (["vertices", 0, "max_parallelism"], 0, "max_parallelism is 0"),
+    (["vertices", 0, "tasks"], [{}], r"tasks\[0\] lacks 'checksum'"),
+    ([*FILE, "size"], -1, r"vertices\[0\].tasks\[0\].size is -1"),
+    ([*FILE, "size"], "1", "size is '1'"),
+    *(([*FILE, "file"], name, "file is .*, not the name of a file")
+      for name in (None, "", "..", "../../etc/passwd", "a\0b", "\ud800", "a" * 300)),
+    ([*FINISHED, "finished"], 5, "finished is 5, not an object"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "value", "says"), WRONG, ids=lambda value: str(value)[:20])
+def test_metadata_of_the_wrong_shape_are_named(
+    storage: CheckpointStorage, place: Sequence[Any], value: Any, says: str
+) -> None:
+    make_checkpoint(storage, 1)
+    path = Path(storage.folder_of(1), "_metadata")
+    body = json.loads(path.read_bytes())["checkpoint"]
+    inner = body
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    path.write_bytes(sealed(body))
+    with pytest.raises(CheckpointError, match=rf"chk-1/_metadata: is no metadata of a checkpoint: checkpoint.*{says}"):
+        storage.load(1)
+
+
+def test_metadata_of_another_checkpoint_or_job_are_not_taken(storage: CheckpointStorage, tmp_path: Path) -> None:
+    make_checkpoint(storage, 1)
+    other = CheckpointStorage(tmp_path / "checkpoints", "other")
+    shutil.copytree(storage.folder, other.folder)
+    with pytest.raises(CheckpointError, match="other/chk-1/_metadata: is of job 'delays', not 'other'"):
+        other.load(1)
+    assert load_checkpoint(other.folder_of(1)).job == "delays", "named, it can be used"
+    shutil.copytree(storage.folder_of(1), storage.folder_of(2))
+    with pytest.raises(CheckpointError, match="chk-2/_metadata: is that of checkpoint 1, which is not its folder's"):
+        storage.load(2)
+
+
+def test_a_folder_whose_number_is_too_large_is_nobodys(storage: CheckpointStorage) -> None:
+    make_checkpoint(storage, 3)
+    shutil.copytree(storage.folder_of(3), storage.folder_of((1 << 63) - 1))
+    assert (storage.next_id(), storage.completed()) == (4, [3])
+
+
+def test_of_a_link_nothing_but_the_link_is_removed(storage: CheckpointStorage, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    for checkpoint in range(1, 5):
+        make_checkpoint(storage, checkpoint)
+    shutil.move(storage.folder_of(1), target)
+    os.symlink(target, storage.folder_of(1))
+    storage.retain()
+    assert sorted(os.listdir(storage.folder)) == ["chk-2", "chk-3", "chk-4"] and len(os.listdir(target)) == 2
+
+
 def test_what_json_does_not_have_is_refused(storage: CheckpointStorage) -> None:
-    for value in (b"bytes", float("nan"), {1, 2}):
+    for value in (b"bytes", float("nan"), {1, 2}, deep(70), deep(900)):
         metadata = metadata_of(storage, 1, (Finished({"read#0": value}),))
         with pytest.raises(CheckpointError, match="checkpoint 1: what a source or sink keeps is not plain"):
             storage.complete(metadata)
@@ -212,9 +313,10 @@ class ReadOnly(FullDisk):
 
 def test_a_folder_that_cannot_be_written_is_known_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"file/job/.*: cannot be written: .*; see that every machine"):
-        CheckpointStorage(tmp_path / "file", "job").check()
-    with pytest.raises(CheckpointError, match=r"^nowhere://x/job/.*: cannot be written: .*nowhere"):
+    for place in ("file", "file/in/it"):
+        with pytest.raises(CheckpointError, match=rf"{place}/job: cannot be made: .*; part of that path is a file"):
+            CheckpointStorage(tmp_path / place, "job").check()
+    with pytest.raises(CheckpointError, match=r"^nowhere://x/job: cannot be made: Unrec.*; give a path, or a URI of"):
         CheckpointStorage("nowhere://x", "job").check()
     disk = fs.PyFileSystem(ReadOnly(1000))
     monkeypatch.setattr(checkpoint_files, "locate", lambda path: (disk, path))
@@ -225,7 +327,7 @@ def test_a_folder_that_cannot_be_written_is_known_at_once(tmp_path: Path, monkey
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc here")
 def test_a_folder_that_is_really_read_only_is_known_at_once() -> None:
-    with pytest.raises(CheckpointError, match=r"^/proc/self/job/.*: cannot be written"):
+    with pytest.raises(CheckpointError, match=r"^/proc/self/job: cannot be made"):
         CheckpointStorage("/proc/self", "job").check()
 
 

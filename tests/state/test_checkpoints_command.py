@@ -37,7 +37,7 @@ def test_list(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tm
         "uri": storage.folder_of(2), "id": 2, "job": "delays", "timestamp": 1700000000.5, "duration": 0.25, "size": 6,
         "tasks": 2, "state": "complete", "kind": "checkpoint",
     }  # fmt: skip
-    Path(storage.folder_of(2), "_metadata").write_text("{")
+    Path(storage.folder_of(2), "_metadata").write_text("[" * 200_000)
     assert main(["checkpoints", "list", storage.folder]) == 0
     shown = capsys.readouterr().out
     assert "2023-11-14 22:13:20" in shown and f"broken: {storage.folder_of(2)}/_metadata: is torn" in shown

@@ -40,6 +40,7 @@ from headgate.runtime.checkpoint_coordinator import (
 from headgate.runtime.ends import Ends
 from headgate.runtime.requests import Requests
 from headgate.state.checkpoint_metadata import (
+    LAST_ID,
     CheckpointMetadata,
     ExchangeDescription,
     Finished,
@@ -129,6 +130,10 @@ class Checkpoints:
             self._warn("restarts")
             self._storage.check()
             self.next_id = max(self.next_id, self._storage.next_id())
+        if self.next_id > LAST_ID // 2:
+            raise CheckpointError(
+                f"checkpoint {self.next_id - 1} leaves no numbers for others: start without it, in another folder"
+            )
         options = CheckpointOptions(
             math.inf if self._storage is None else self._config.checkpoint_interval,
             self._config.checkpoint_min_pause,

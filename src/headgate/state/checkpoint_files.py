@@ -26,7 +26,10 @@ _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 _ROOM: Final = "free some space there, or choose another folder"
 _RIGHTS: Final = "make it writable for the job's user on every machine, or choose another folder"
 _REACH: Final = "see that every machine of the job can use that folder"
+_FILE: Final = "part of that path is a file; choose another folder"
+_UNKNOWN: Final = "give a path, or a URI of a filesystem that pyarrow knows"
 _ADVICE: Final = {
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), _FILE),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _ROOM),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS),
 }
@@ -40,6 +43,8 @@ def touching(path: str, done: str) -> Iterator[None]:
     except FileNotFoundError as error:
         what = "every machine of the job must reach it by this path"
         raise CheckpointError(f"{path}: cannot be {done}, it is not there; {what}") from error
+    except pa.ArrowInvalid as error:
+        raise CheckpointError(f"{path}: cannot be {done}: {brief(error)}; {_UNKNOWN}") from error
     except (OSError, pa.ArrowException) as error:
         advice = _ADVICE.get(getattr(error, "errno", None) or 0, _REACH)
         raise CheckpointError(f"{path}: cannot be {done}: {brief(error)}; {advice}") from error
@@ -150,6 +155,23 @@ def remove_file(path: str) -> None:
     with touching(path, "removed"), suppress(FileNotFoundError):
         filesystem, inside = locate(path)
         filesystem.delete_file(inside)
+
+
+def make_folder(path: str) -> None:
+    """Unless it is there. Raises CheckpointError."""
+    with touching(path, "made"):
+        filesystem, inside = locate(path)
+        filesystem.create_dir(inside, recursive=True)
+
+
+def remove_link(path: str) -> bool:
+    """A link on this machine, not what it leads to; whether it was one. Raises CheckpointError."""
+    with touching(path, "removed"):
+        filesystem, inside = locate(path)
+        is_link = isinstance(filesystem, fs.LocalFileSystem) and os.path.islink(inside)
+        if is_link:
+            os.unlink(inside)
+        return is_link
 
 
 def remove_folder(path: str) -> None:

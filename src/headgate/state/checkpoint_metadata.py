@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import xxhash
 
 from headgate.errors import CheckpointError
+from headgate.state import shapes
 
 #: The file whose presence makes a checkpoint complete.
 METADATA_FILE: Final = "_metadata"
@@ -22,6 +23,8 @@ _FORMAT: Final = "headgate checkpoint"
 _VERSION: Final = 1
 #: Savepoints are asked for, and kept until somebody removes them.
 Kind: TypeAlias = Literal["checkpoint", "savepoint"]
+#: The largest id of a checkpoint: what every reader of JSON has exactly.
+LAST_ID: Final = (1 << 53) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,8 @@ class CheckpointMetadata:
             made = {**asdict(self), "vertices": [_vertex_to_json(vertex) for vertex in self.vertices]}
             body = json.loads(json.dumps(made))  # JSON makes strings of other keys, and lists of tuples
             checksum = _checksum(body)
-        except (TypeError, ValueError) as error:
+            _SHAPE(body, "checkpoint")
+        except (TypeError, ValueError, RecursionError) as error:
             raise CheckpointError(f"checkpoint {self.id}: what a source or sink keeps is not plain: {error}") from error
         content = {"format": _FORMAT, "version": _VERSION, "checksum": checksum, "checkpoint": body}
         return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
@@ -167,7 +171,9 @@ class CheckpointMetadata:
         place = f"{folder}/{METADATA_FILE}"
         try:
             whole = json.loads(content)
-        except ValueError:
+            body: Any = whole.get("checkpoint") if isinstance(whole, dict) else None
+            checksum = _checksum(body)
+        except (ValueError, RecursionError):
             raise CheckpointError(f"{place}: is torn, or no metadata of a checkpoint; {OTHER}") from None
         if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
             raise CheckpointError(f"{place}: is no metadata of a checkpoint; {OTHER}")
@@ -176,21 +182,64 @@ class CheckpointMetadata:
             raise CheckpointError(
                 f"{place}: has version {version}, this Headgate reads {_VERSION}; use that which wrote it"
             )
-        body: Any = whole.get("checkpoint")
-        if whole.get("checksum") != _checksum(body):
+        if whole.get("checksum") != checksum:
             raise CheckpointError(f"{place}: was changed after it was written; {OTHER}")
         try:
-            folder = body.get("folder") or folder
-            vertices = tuple(_vertex_from_json(vertex, folder) for vertex in body["vertices"])
-            nodes = tuple(NodeDescription(**node) for node in body["nodes"])
-            exchanges = tuple(ExchangeDescription(**exchange) for exchange in body.get("exchanges", ()))
-            return CheckpointMetadata(**{**body, "vertices": vertices, "nodes": nodes, "exchanges": exchanges})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{place}: lacks a part, or has one too many: {error}; {OTHER}") from error
+            _SHAPE(body, "checkpoint")
+        except ValueError as error:
+            raise CheckpointError(f"{place}: is no metadata of a checkpoint: {error}; {OTHER}") from None
+        folder = body.get("folder") or folder
+        vertices = tuple(_vertex_from_json(vertex, folder) for vertex in body["vertices"])
+        nodes = tuple(NodeDescription(**node) for node in body["nodes"])
+        exchanges = tuple(ExchangeDescription(**exchange) for exchange in body.get("exchanges", ()))
+        return CheckpointMetadata(**{**body, "vertices": vertices, "nodes": nodes, "exchanges": exchanges})
 
 
 #: What to do when a checkpoint is of no use.
 OTHER: Final = "start from another checkpoint"
+
+# --- what the JSON looks like; what sources and sinks put in is theirs
+
+_COUNT: Final = shapes.whole(1, 1 << 31)
+_YEAR_9999: Final = 253_000_000_000.0
+_FILE: Final = {"file": shapes.file_name, "size": shapes.whole(0, (1 << 63) - 1), "checksum": shapes.text}
+_IN_FLIGHT: Final = shapes.fields({**_FILE, "exchanges": shapes.items(shapes.text)})
+_TASK: Final = shapes.either(
+    "finished",
+    shapes.fields({"finished": shapes.mapping(shapes.plain)}),
+    shapes.fields(_FILE, {"in_flight": shapes.optional(_IN_FLIGHT)}),
+)
+_VERTEX: Final = shapes.fields(
+    {
+        "key": shapes.text,
+        "name": shapes.text,
+        "max_parallelism": _COUNT,
+        "tasks": shapes.items(_TASK, least=1),
+        "nodes": shapes.items(shapes.text),
+    }
+)
+_NODE: Final = shapes.fields(dict.fromkeys(("key", "name", "kind", "schema"), shapes.text))
+_EXCHANGE: Final = shapes.fields(
+    {**dict.fromkeys(("key", "partitioning", "schema"), shapes.text), "producers": _COUNT, "consumers": _COUNT}
+)
+_SHAPE: Final = shapes.fields(
+    {
+        "id": shapes.whole(1, LAST_ID),
+        "timestamp": shapes.number(_YEAR_9999),
+        "duration": shapes.number(_YEAR_9999),
+        "job": shapes.text,
+        "attempt": shapes.whole(0, LAST_ID),
+        "vertices": shapes.items(_VERTEX, least=1),
+        "nodes": shapes.items(_NODE),
+    },
+    {
+        "pending": shapes.mapping(shapes.items(shapes.plain)),
+        "prepared": shapes.mapping(shapes.plain),
+        "kind": shapes.one_of(*get_args(Kind)),
+        "folder": shapes.folder,
+        "exchanges": shapes.items(_EXCHANGE),
+    },
+)
 
 
 def _checksum(body: Any) -> str:
@@ -229,4 +278,4 @@ def _task_from_json(task: dict[str, Any], folder: str) -> TaskState:
 
 
 def _file_from_json(file: dict[str, Any], folder: str) -> tuple[str, int, str]:
-    return f"{folder}/{file['file'].rpartition('/')[2]}", file["size"], file["checksum"]
+    return f"{folder}/{file['file']}", file["size"], file["checksum"]

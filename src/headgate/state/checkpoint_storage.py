@@ -22,14 +22,16 @@ from headgate.state.checkpoint_files import (
     Payload,
     is_there,
     listed,
+    make_folder,
     read_file,
     remove_file,
     remove_folder,
+    remove_link,
     verify_state,
     write_at_once,
     write_file,
 )
-from headgate.state.checkpoint_metadata import METADATA_FILE, CheckpointMetadata, StateFile
+from headgate.state.checkpoint_metadata import LAST_ID, METADATA_FILE, OTHER, CheckpointMetadata, StateFile
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class CheckpointStorage:
 
     def check(self) -> None:
         """Before a job starts: it can be written to, and what is written can be read and removed."""
+        make_folder(self.folder)
         probe = write_file(f"{self.folder}/.probe-{uuid.uuid4().hex}", [b"headgate"])
         verify_state(probe)
         remove_file(probe.path)
@@ -84,9 +87,12 @@ class CheckpointStorage:
         return folder
 
     def discard(self, checkpoint: int) -> None:
-        """Remove a checkpoint, also one that is not complete. It stops to count first."""
-        remove_file(f"{self.folder_of(checkpoint)}/{METADATA_FILE}")
-        remove_folder(self.folder_of(checkpoint))
+        """Remove a checkpoint, also one that is not complete. It stops to count first. Of a link nothing but the link
+        goes."""
+        folder = self.folder_of(checkpoint)
+        if not remove_link(folder):
+            remove_file(f"{folder}/{METADATA_FILE}")
+            remove_folder(folder)
 
     def retain(self, keep: int = KEEP) -> None:
         """Remove the completed checkpoints but the newest `keep`, and what is left of aborted ones before the newest.
@@ -109,7 +115,11 @@ class CheckpointStorage:
 
     def load(self, checkpoint: int) -> CheckpointMetadata:
         """What a completed checkpoint consists of; its files are not looked at."""
-        return load_checkpoint(self.folder_of(checkpoint))
+        folder = self.folder_of(checkpoint)
+        metadata = load_checkpoint(folder)
+        if metadata.job != self.job:
+            raise CheckpointError(f"{folder}/{METADATA_FILE}: is of job {metadata.job!r}, not {self.job!r}; {OTHER}")
+        return metadata
 
     def latest_usable(self) -> CheckpointMetadata | None:
         """The newest completed checkpoint whose files are all as they were written; None if there is none. Those that
@@ -124,8 +134,9 @@ class CheckpointStorage:
         return None
 
     def _begun(self) -> list[int]:
-        """All there are, complete or not."""
-        return [int(found[1]) for found in map(_FOLDER.fullmatch, _folders(self.folder)) if found]
+        """All there are, complete or not; no job gives a number that is too large."""
+        numbers = [int(found[1]) for found in map(_FOLDER.fullmatch, _folders(self.folder)) if found]
+        return [each for each in numbers if each <= LAST_ID]
 
 
 class SavepointStorage(CheckpointStorage):
@@ -155,7 +166,11 @@ def load_checkpoint(uri: str | os.PathLike[str]) -> CheckpointMetadata:
             f"{folder}: is no completed checkpoint, it has no {METADATA_FILE}; `headgate checkpoints list` with the "
             "folder that checkpoints are written to shows those there are"
         )
-    return CheckpointMetadata.from_bytes(read_file(path).to_pybytes(), folder)
+    metadata = CheckpointMetadata.from_bytes(read_file(path).to_pybytes(), folder)
+    own = _FOLDER.fullmatch(folder.rpartition("/")[2])
+    if own and int(own[1]) != metadata.id:
+        raise CheckpointError(f"{path}: is that of checkpoint {metadata.id}, which is not its folder's; {OTHER}")
+    return metadata
 
 
 def verify_checkpoint(metadata: CheckpointMetadata) -> None:

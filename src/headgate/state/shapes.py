@@ -1,0 +1,128 @@
+"""What JSON values have to look like: a shape is a function that raises ValueError, which names the place, for any
+other value. Shapes are made of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+Shape: TypeAlias = Callable[[Any, str], None]
+#: So deep may be what sources and sinks keep.
+_DEPTH: Final = 64
+_LONGEST: Final = 40
+#: What a filesystem takes.
+_NAME_BYTES: Final = 255
+
+
+def _one(what: str, fits: Callable[[Any], bool]) -> Shape:
+    """A value that is not made of others."""
+
+    def check(value: Any, place: str) -> None:
+        if not fits(value):
+            said = repr(value)
+            raise ValueError(f"{place} is {said[:_LONGEST]}{'...' * (len(said) > _LONGEST)}, not {what}")
+
+    return check
+
+
+def whole(least: int, most: int) -> Shape:
+    """A whole number, both ends included."""
+    return _one(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
+
+
+def number(most: float) -> Shape:
+    """From 0 on."""
+    return _one(f"a number from 0 to {most:g}", lambda value: type(value) in (int, float) and 0 <= value <= most)
+
+
+def one_of(*values: str) -> Shape:
+    return _one(" or ".join(map(repr, values)), lambda value: isinstance(value, str) and value in values)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def _is_name(value: Any) -> bool:
+    plain = _is_text(value) and value not in ("", ".", "..") and not set("/\0") & set(value)
+    return plain and len(value.encode()) <= _NAME_BYTES
+
+
+def _is_folder(value: Any) -> bool:
+    return _is_text(value) and "\0" not in value and (value.startswith("/") or "://" in value)
+
+
+#: As UTF-8 has it.
+text: Final = _one("a text", _is_text)
+#: Of a file, without its folder.
+file_name: Final = _one("the name of a file", _is_name)
+#: An absolute path or a URI, or none.
+folder: Final = _one("an absolute path or a URI", lambda value: value is None or _is_folder(value))
+
+
+def items(shape: Shape, least: int = 0) -> Shape:
+    """A list of such, so many at least."""
+
+    is_list = _one(f"a list of {least} or more", lambda value: isinstance(value, list) and len(value) >= least)
+
+    def check(value: Any, place: str) -> None:
+        is_list(value, place)
+        for index, each in enumerate(value):
+            shape(each, f"{place}[{index}]")
+
+    return check
+
+
+def mapping(shape: Shape) -> Shape:
+    """An object with such values."""
+
+    def check(value: Any, place: str) -> None:
+        _object(value, place)
+        for key, each in value.items():
+            text(key, f"a key of {place}")
+            shape(each, f"{place}[{key!r}]")
+
+    return check
+
+
+def fields(needed: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None) -> Shape:
+    """An object that has these, and no others."""
+    every = {**needed, **(optional or {})}
+
+    def check(value: Any, place: str) -> None:
+        _object(value, place)
+        if lacking := needed.keys() - value.keys():
+            raise ValueError(f"{place} lacks {min(lacking)!r}")
+        for key, each in value.items():
+            if key not in every:
+                raise ValueError(f"{place} has {key!r}, which is unknown")
+            every[key](each, f"{place}.{key}")
+
+    return check
+
+
+def either(key: str, with_it: Shape, without: Shape) -> Shape:
+    """An object of the one kind if it has this key, else of the other."""
+    return lambda value, place: (with_it if isinstance(value, dict) and key in value else without)(value, place)
+
+
+def optional(shape: Shape) -> Shape:
+    """That, or null."""
+    return lambda value, place: None if value is None else shape(value, place)
+
+
+def plain(value: Any, place: str) -> None:
+    """Anything that JSON has, but not deeper than anybody needs."""
+    level = [value]
+    for _ in range(_DEPTH):
+        level = [part for each in level if isinstance(each, dict | list) for part in _parts(each)]
+        if not level:
+            return
+    raise ValueError(f"{place} is deeper than {_DEPTH} levels")
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
+
+
+_object: Final = _one("an object", lambda value: isinstance(value, dict))
