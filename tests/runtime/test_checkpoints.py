@@ -77,6 +77,19 @@ def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_job_that_goes_on_if_there_is_something(tmp_path: Path) -> None:
+    def run(resume: str | None) -> int:
+        env = environment(tmp_path, hg.LocalDeployment(1), 1)
+        env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(hg.sinks.parquet(tmp_path / "out"))
+        return env.execute(resume=resume).rows_in
+
+    assert run("latest-if-any") == 1
+    assert run("latest-if-any") == 1
+    assert ds.dataset(tmp_path / "out").count_rows() == 1, "the second time there was nothing left to do"
+    with pytest.raises(hg.SinkError, match=r'not empty.* \(job \'job\' has checkpoints in .*: resume="latest" goes on'):
+        run(None)
+
+
 def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise hg.HeadgateError("not here")

@@ -101,8 +101,9 @@ class StreamEnvironment:
         """Run what was added since the last run and wait for its end. Raises the job's error.
 
         `resume` is a checkpoint to go on from: its path or URI, or "latest" of those that a job of this name has in
-        `checkpoint_dir`. None is what `headgate run --from` says, or a fresh start. A job over an unbounded source ends
-        when it is interrupted (Ctrl-C cancels it) or fails.
+        `checkpoint_dir`, or "latest-if-any", with which a job that has none yet starts afresh. None is what `headgate
+        run --from` says, or a fresh start. A job over an unbounded source ends when it is interrupted (Ctrl-C cancels
+        it) or fails.
         """
         return finish(self.execute_async(name, resume))
 

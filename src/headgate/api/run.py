@@ -25,7 +25,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headgate run", description="Run a script as `python SCRIPT` does.")
-    where = 'checkpoint to go on from: its path or URI, or "latest" of those in the job\'s checkpoint_dir'
+    where = (
+        'checkpoint to go on from: its path or URI, "latest" of those in the job\'s checkpoint_dir, or '
+        '"latest-if-any", a fresh start where there is none yet'
+    )
     parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=where)
     parser.add_argument("script", type=_script, metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the script is given")

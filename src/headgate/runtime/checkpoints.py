@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 
 #: Of the job's own checkpoints the newest that can be used.
 LATEST: Final = "latest"
+#: The same, or a fresh start where there is none yet.
+LATEST_IF_ANY: Final = "latest-if-any"
 _NONE_IN_BATCH: Final = (
     "there are no checkpoints and savepoints with execution_mode='batch', where an operator begins when those before "
     "it have ended"
@@ -124,6 +126,7 @@ class Checkpoints:
         a checkpoint that the job cannot go on from."""
         if self._resume is not None:
             self.latest = self._found(self._resume)
+        if self.latest is not None:
             check_fits(self.latest, self._plan.job, self._key_groups)
             self.next_id = self.latest.id + 1
         if self._storage is not None:
@@ -178,19 +181,28 @@ class Checkpoints:
             self._warn("goes on")
         return folder
 
-    def _found(self, resume: str) -> CheckpointMetadata:
-        """The checkpoint to go on from. Raises CheckpointError."""
-        if resume != LATEST:
+    @property
+    def hint(self) -> str:
+        """For who starts the job anew: that it could go on from a checkpoint; nothing, where that is not so."""
+        if self.latest is not None or self._storage is None or not self._storage.completed():
+            return ""
+        return (
+            f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" goes on from the newest)'
+        )
+
+    def _found(self, resume: str) -> CheckpointMetadata | None:
+        """The checkpoint to go on from, None for a fresh start. Raises CheckpointError."""
+        if resume not in (LATEST, LATEST_IF_ANY):
             metadata = load_checkpoint(resume)
             verify_checkpoint(metadata)
             return metadata
         if self._storage is None:
             raise CheckpointError("to go on from the latest checkpoint the job needs its checkpoint_dir")
         completed = self._storage.completed()
-        if not completed:
+        if not completed and resume == LATEST:
             where = f"job {self._job!r} has no checkpoint in {self._storage.folder}"
-            raise CheckpointError(f"{where}: start it without one")
-        return self._newest(self._storage, completed)
+            raise CheckpointError(f'{where}: start it without one, or with resume="{LATEST_IF_ANY}"')
+        return self._newest(self._storage, completed) if completed else None
 
     def _newest(self, storage: CheckpointStorage, completed: Sequence[int]) -> CheckpointMetadata:
         """The first of these that is as it was written. One that is not is passed over only if sinks had nothing to

@@ -141,8 +141,8 @@ def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
 def submit(
     graph: StreamGraph, name: str, config: Config, deployment: Deployment, resume: str | None = None
 ) -> JobHandle:
-    """Check, prepare sources and sinks, and start; `resume` is the checkpoint to go on from: its path or URI, or
-    "latest". Raises what is wrong before anything runs."""
+    """Check, prepare sources and sinks, and start; `resume` is the checkpoint to go on from: its path or URI,
+    "latest" or "latest-if-any". Raises what is wrong before anything runs."""
     job_graph = build_job_graph(graph)
     count = deployment.taskmanagers(job_graph.parallelism, config)
     plan = ExecutionPlan(job_graph, count)

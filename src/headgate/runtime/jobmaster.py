@@ -15,7 +15,7 @@ import time
 from concurrent.futures import Future
 
 from headgate.config import Config, FlowControl
-from headgate.errors import CheckpointError, ConfigError, HeadgateError, JobCancelled, StateMemoryExceeded
+from headgate.errors import CheckpointError, ConfigError, HeadgateError, JobCancelled, SinkError, StateMemoryExceeded
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
@@ -101,7 +101,11 @@ class JobMaster:
         nothing is left behind."""
         self._check_slots()
         self._checkpoints.prepare()
-        self._ends.prepare(self._checkpoints.latest)
+        try:
+            self._ends.prepare(self._checkpoints.latest)
+        except SinkError as error:
+            error.message += self._checkpoints.hint
+            raise
         try:
             self._begin_attempt()
             self._attempt.launch()
