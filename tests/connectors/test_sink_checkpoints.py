@@ -290,6 +290,23 @@ def test_going_on_needs_the_folder_and_its_path(tmp_path: Path) -> None:
         hg.sinks.parquet(tmp_path / "a").resume("job", SCHEMA, value)
 
 
+def test_files_that_the_sink_did_not_write_are_not_touched(tmp_path: Path) -> None:
+    sink = prepared(hg.sinks.parquet(tmp_path / "out"))
+    writer = sink.writer(writer_context(SCHEMA))
+    writer.write(batch(1))
+    [name] = writer.flush(1)
+    (tmp_path / name).write_text("of somebody else")
+    (tmp_path / "out" / "_other").touch()
+    before = sorted(tmp_path.rglob("*"))
+    for wrong in (f"../{name}", f"{tmp_path}/{name}", f"k=1/../../{name}", f"./{name}", "_other", "", 5, None):
+        with pytest.raises(hg.SinkError, match="is no file that this sink wrote; start from another checkpoint"):
+            sink.commit([[wrong]], 3)  # type: ignore[list-item]
+    assert sorted(tmp_path.rglob("*")) == before
+    for run in ("../../x", "", 5):
+        with pytest.raises(hg.SinkError, match=r"/out: .* is no run of a sink"):
+            hg.sinks.parquet(tmp_path / "out").resume("job", SCHEMA, {"path": sink.path, "run": run})
+
+
 def delivered(sink: Sink, checkpoint: int, *batches: Sequence[int]) -> None:
     for values in batches:
         sink.deliver(batch(*values), checkpoint)

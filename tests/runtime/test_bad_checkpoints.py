@@ -16,6 +16,7 @@ import headgate as hg
 from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
 from tests.runtime.faults import Commit, Pull, committing, gated, open_gate
 from tests.runtime.jobs import eventually
+from tests.state.checkpoints import sealed
 
 
 def start(folder: Path, *pulls: Pull, **options: Any) -> hg.JobHandle:
@@ -152,6 +153,23 @@ def test_state_of_another_job_graph(stopped: Path, tmp_path: Path) -> None:
     refused("which now are", with_another_type)
     refused("into 128 groups, and this job into 64", lambda env: build(env, tmp_path, source=gated(tmp_path)),
             max_parallelism=64)  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "value"), [("prepared", [1]), ("pending", [5])])
+def test_what_a_sink_cannot_read_of_a_checkpoint(stopped: Path, tmp_path: Path, part: str, value: Any) -> None:
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    newest = complete(tmp_path)[0]
+    body = json.loads((newest / "_metadata").read_bytes())["checkpoint"]
+    [sink] = body["prepared"]
+    body["prepared"][sink]["path"] = str(tmp_path / "out")
+    body[part][sink] = value
+    (newest / "_metadata").write_bytes(sealed(body))
+    before = bytes_below(tmp_path)
+    with pytest.raises(hg.SinkError, match=rf"cannot go on from checkpoint {body['id']}: TypeError: "):
+        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path, source=gated(tmp_path)).execute(
+            resume=str(newest)
+        )
+    assert bytes_below(tmp_path) == before
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -202,8 +202,24 @@ def test_a_folder_that_is_gone_with_rows_in_it(spark: SparkSession, tmp_path: Pa
         sink.rollback(second, 1)
     sink.abort(pending, 1)
     assert len(list(tmp_path.rglob("*.parquet"))) == 1, "a job that goes on hands it over"
-    prepared(spark, tmp_path, calls, {"folder": str(tmp_path / "other"), "run": "x"}).rollback([None], 1)
+    prepared(spark, tmp_path, calls, {"folder": str(tmp_path / f"headgate-rows-{'0' * 12}"), "run": "x"}).rollback(
+        [None], 1
+    )
     assert calls == []
+
+
+def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, tmp_path: Path) -> None:
+    sink = prepared(spark, tmp_path, calls := [])
+    folder = tmp_path / os.listdir(tmp_path)[0]
+    (folder / "theirs").touch()
+    with pytest.raises(hg.SinkError, match=rf"{tmp_path}: is no folder that foreach_dataframe made"):
+        prepared(spark, tmp_path, calls, {**sink.prepared(), "folder": str(tmp_path)})
+    for wrong in ("../x", str(folder / "theirs"), "theirs", 5):
+        with pytest.raises(hg.SinkError, match="is no file that this sink wrote"):
+            sink.rollback([[wrong]], 1)
+    sink.rollback([], 1)
+    sink.abort()
+    assert os.listdir(folder) == ["theirs"] and calls == []
 
 
 def test_what_cannot_be_handed_over_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import xxhash
 from pyarrow import fs
 
 from headgate.errors import CheckpointError
@@ -27,7 +26,7 @@ from headgate.state.checkpoint_storage import (
     load_checkpoint,
     verify_checkpoint,
 )
-from tests.state.checkpoints import FullDisk, make_checkpoint, metadata_of
+from tests.state.checkpoints import FullDisk, make_checkpoint, metadata_of, sealed
 
 
 @pytest.fixture
@@ -175,13 +174,6 @@ def test_what_somebody_else_wrote_is_told_apart(storage: CheckpointStorage, cont
     Path(storage.folder_of(1), "_metadata").write_text(content)
     with pytest.raises(CheckpointError, match=f"chk-1/_metadata: {says}"):
         storage.load(1)
-
-
-def sealed(body: Any) -> bytes:
-    """Metadata with a checksum that fits."""
-    checksum = xxhash.xxh3_64_hexdigest(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
-    whole = {"format": "headgate checkpoint", "version": 1, "checksum": checksum, "checkpoint": body}
-    return json.dumps(whole).encode()
 
 
 def deep(levels: int) -> Any:

@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import FileFormat, check_writable
-from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, writing
+from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
 from headgate.connectors.files import DataFile
 from headgate.connectors.partition_by import check_partitioning
 from headgate.errors import ConfigError, SinkError
@@ -134,7 +134,7 @@ class FileSink(Sink):
             folders = [entry.path for entry in entries if entry.type == fs.FileType.Directory and self._partition_by]
             roots = [target.root] if self._made_root and not checkpoint else []  # a job may go on from that
             for folder in [*sorted(folders, reverse=True), *roots]:
-                _remove_if_empty(target.filesystem, folder)
+                remove_if_empty(target.filesystem, folder)
 
     def _entries(self, target: Target) -> list[fs.FileInfo]:
         everything = fs.FileSelector(target.root, recursive=True, allow_not_found=True)
@@ -186,7 +186,7 @@ class FileSink(Sink):
 
 def _show(target: Target, name: str) -> None:
     """Rename a hidden file, unless that is done."""
-    folder, base = posixpath.split(posixpath.join(target.root, name))
+    folder, base = posixpath.split(target.path(name))
     source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
     with writing(shown):
         at_source, at_shown = target.filesystem.get_file_info([source, shown])
@@ -200,13 +200,3 @@ def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:
     entries = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
     names = sorted(entry.path[len(root) :].lstrip("/") for entry in entries if entry.type == fs.FileType.File)
     return next((name for name in names if not any(part.startswith(("_", ".")) for part in name.split("/"))), None)
-
-
-def _remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
-    """Another job may be about to write there, so where there is a removal that spares full folders, use it."""
-    if isinstance(filesystem, fs.LocalFileSystem):
-        with suppress(OSError):
-            os.rmdir(folder)
-    elif not filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
-        with suppress(FileNotFoundError):
-            filesystem.delete_dir(folder)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
@@ -25,6 +28,8 @@ _BYTES_PER_BATCH = 1 << 10
 _FILE_BYTES = 128 << 20
 #: Files open at once; with more folders than that, a folder's next rows go to a new file.
 _FILES_OPEN = 64
+#: What is part of files' names.
+_RUN: Final = re.compile("[A-Za-z0-9-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,11 @@ class Target:
     #: What names of files in the making begin with; `_` hides them.
     prefix: str = "_part"
 
+    def __post_init__(self) -> None:
+        """Raises SinkError: a checkpoint may say anything."""
+        if not isinstance(self.run, str) or not _RUN.fullmatch(self.run):
+            raise SinkError(f"{self.root}: {self.run!r} is no run of a sink; start from another checkpoint")
+
     @property
     def file_schema(self) -> pa.Schema:
         """The columns within the files; the others are in the folders' names."""
@@ -61,6 +71,24 @@ class Target:
     def owns(self, name: str) -> bool:
         """Whether this run wrote the file of that name, hidden or visible."""
         return name.removeprefix("_").startswith(f"part-{self.run}-")
+
+    def path(self, name: Any) -> str:
+        """Of a file that a writer of this run told of. Raises SinkError for anything else: a checkpoint may say that,
+        and what is somebody else's is not touched."""
+        parts = name.split("/") if isinstance(name, str) else [""]
+        if not self.owns(parts[-1]) or {"", ".", ".."} & set(parts):
+            raise SinkError(f"{self.root}: {name!r} is no file that this sink wrote; start from another checkpoint")
+        return posixpath.join(self.root, name)
+
+
+def remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
+    """Another job may be about to write there, so where there is a removal that spares full folders, use it."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        with suppress(OSError):
+            os.rmdir(folder)
+    elif not filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        with suppress(FileNotFoundError):
+            filesystem.delete_dir(folder)
 
 
 @contextmanager

@@ -40,13 +40,14 @@ class Ends:
     def prepare(self, resumed: CheckpointMetadata | None = None) -> None:
         """Check that everything can be read and written; for a job that goes on from a checkpoint, also that it still
         is what it was. Raises HeadgateError; then nothing is left of what was made ready."""
+        said = "" if resumed is None else f"cannot go on from checkpoint {resumed.id}: "
         try:
             # Sinks that remove what is there come last: a job that cannot start removes nothing.
             for node in sorted(self._nodes, key=lambda node: 0 if node.sink is None else 1 + node.sink.replaces):
-                with _named(node):
+                with _named(node, said):
                     self._prepare(node, None if resumed is None else resumed.prepared.get(node_key(node)))
             if resumed is not None:
-                self.rollback(resumed.pending, resumed.id)
+                self.rollback(resumed.pending, resumed.id, said)
         except BaseException:
             self.abort(*((resumed.pending, resumed.id) if resumed is not None else ()))
             raise
@@ -91,10 +92,11 @@ class Ends:
             with _named(node):
                 sink.finish()
 
-    def rollback(self, pending: Pending, checkpoint: int) -> None:
-        """The job starts again from a checkpoint, 0: from its beginning. Raises the first error."""
+    def rollback(self, pending: Pending, checkpoint: int, said: str = "") -> None:
+        """The job starts again from a checkpoint, 0: from its beginning. Raises the first error; one that is none of
+        ours begins with `said`."""
         for node, sink in self._sinks.values():
-            with _named(node):
+            with _named(node, said):
                 sink.rollback(pending.get(node_key(node), ()), checkpoint)
 
     def release(self) -> list[str]:
@@ -124,11 +126,11 @@ class Ends:
 
 
 @contextmanager
-def _named(node: Node) -> Iterator[None]:
+def _named(node: Node, said: str = "") -> Iterator[None]:
     try:
         yield
     except HeadgateError as error:
         raise error.at(operator=node.name) from None
     except Exception as error:
         kind = SinkError if node.sink is not None else SourceError
-        raise kind(f"{type(error).__name__}: {error}").at(operator=node.name) from error
+        raise kind(f"{said}{type(error).__name__}: {error}").at(operator=node.name) from error

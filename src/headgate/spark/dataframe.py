@@ -47,6 +47,11 @@ def new_folder(spark: SparkSession, spill_dir: str | None) -> str:
     return posixpath.join(spill_dir, f"headgate-rows-{uuid.uuid4().hex[:12]}")
 
 
+def is_ours(folder: str) -> bool:
+    """Whether it has a name that `new_folder` gives."""
+    return re.fullmatch("headgate-rows-[0-9a-f]{12}", posixpath.basename(folder)) is not None
+
+
 def read_folder(spark: SparkSession, folder: str, columns: StructType) -> DataFrame:
     """The rows of the parquet files in `folder`, which may have none."""
     return spark.read.schema(columns).parquet(folder)

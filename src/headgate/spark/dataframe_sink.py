@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 from headgate.config import Config
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import ParquetFormat, check_writable
-from headgate.connectors.file_writer import FileWriter, Target, writing
+from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty, writing
 from headgate.errors import NotEnoughSlots, PlanError, SinkError
 from headgate.filesystems import locate
 from headgate.operators.base import call_user
-from headgate.spark.dataframe import new_folder, spark_columns
+from headgate.spark.dataframe import is_ours, new_folder, spark_columns
 from headgate.spark.gang import slots_held
 from headgate.spark.session import context_of
 from headgate.spark.slots import count_slots
@@ -67,8 +67,12 @@ class ForeachDataframeSink(Sink):
         return {"folder": self._folder, "run": self._prepared().run}
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """Go on in the folder of another program, which may be gone if nothing in it is wanted."""
-        self._make(prepared["folder"], prepared["run"], schema)
+        """Go on in the folder of another program, which may be gone if nothing in it is wanted. Raises SinkError for
+        one that no such sink made."""
+        folder = prepared["folder"]
+        if not is_ours(folder):
+            raise SinkError(f"{folder}: is no folder that foreach_dataframe made; start from another checkpoint")
+        self._make(folder, prepared["run"], schema)
         self._is_kept = True
 
     def writer(self, context: WriterContext) -> SinkWriter:
@@ -144,14 +148,15 @@ class ForeachDataframeSink(Sink):
         kept = set(map(self._path, keep))
         self._remove(path for path in self._files() if path not in kept)
         if not self._is_kept:
-            with writing(target.root), suppress(FileNotFoundError):
-                target.filesystem.delete_dir(target.root)
+            with writing(target.root):
+                remove_if_empty(target.filesystem, target.root)
 
     def _files(self) -> list[str]:
+        """Those of this run."""
         target = self._prepared()
         with writing(target.root):
             entries = target.filesystem.get_file_info(fs.FileSelector(target.root, allow_not_found=True))
-        return [entry.path for entry in entries]
+        return [entry.path for entry in entries if entry.type == fs.FileType.File and target.owns(entry.base_name)]
 
     def _remove(self, paths: Iterator[str] | Sequence[str]) -> None:
         filesystem = self._prepared().filesystem
@@ -159,8 +164,8 @@ class ForeachDataframeSink(Sink):
             with writing(path), suppress(FileNotFoundError):
                 filesystem.delete_file(path)
 
-    def _path(self, name: str) -> str:
-        return posixpath.join(self._prepared().root, name)
+    def _path(self, name: Any) -> str:
+        return self._prepared().path(name)
 
     def _prepared(self) -> Target:
         assert self._target is not None

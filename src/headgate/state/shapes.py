@@ -63,7 +63,8 @@ folder: Final = _one("an absolute path or a URI", lambda value: value is None or
 def items(shape: Shape, least: int = 0) -> Shape:
     """A list of such, so many at least."""
 
-    is_list = _one(f"a list of {least} or more", lambda value: isinstance(value, list) and len(value) >= least)
+    what = f"a list of {least} or more" if least else "a list"
+    is_list = _one(what, lambda value: isinstance(value, list) and len(value) >= least)
 
     def check(value: Any, place: str) -> None:
         is_list(value, place)
