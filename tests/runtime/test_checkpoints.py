@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
 from headgate.operators.window import WindowAggregate
 from headgate.state.checkpoint_storage import CheckpointStorage
-from tests.exactly_once import ROWS, build, committed, environment, expected, fails_once
-from tests.runtime.jobs import eventually, numbers
+from tests.exactly_once import ROWS, build, committed, environment, expected, fails_once, rows
+from tests.runtime.jobs import eventually, numbers, wait_until_running
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,6 +101,35 @@ def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: 
     with pytest.raises(hg.HeadgateError, match="not here"):
         job.wait(60)
     assert job.restarts == 0
+
+
+def test_counters_stay_while_a_job_starts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opens, lever = WindowAggregate.open, tmp_path / "lever"
+    entered, goes_on = threading.Event(), threading.Event()
+
+    def opens_late(*arguments: Any) -> None:
+        if lever.exists():
+            entered.set()
+            goes_on.wait(60)
+        opens(*arguments)
+
+    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if lever.exists() and not entered.is_set():
+            raise ValueError("once")
+        return batch
+
+    monkeypatch.setattr(WindowAggregate, "open", opens_late)
+    env = environment(tmp_path, hg.LocalDeployment(1), 1, restart=hg.restart.fixed(1, delay=0))
+    job = build(env, tmp_path, fails, source=rows(rate=1000.0, batch_rows=100)).execute_async()
+    wait_until_running(job, 100)
+    before = job.metrics()["rows_in"]
+    lever.touch()
+    assert entered.wait(60)
+    restarts, meanwhile = job.restarts, job.metrics()["rows_in"]
+    goes_on.set()
+    assert (restarts, meanwhile >= before) == (1, True), "the next attempt has nothing to tell yet"
+    eventually(lambda: job.status() == "RUNNING" and job.metrics()["rows_in"] > meanwhile, 60)
+    job.cancel()
 
 
 def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class Member:
         self.pid: int | None = None
         self.ready = False
         self.metrics: Metrics | None = None
+        self.has_reported = False
         self.finished = False
         self.gone = False
         self.exited = False
@@ -144,6 +145,11 @@ class Attempt:
     def metrics(self) -> Metrics:
         """The last reports added up."""
         return merge([member.metrics for member in self.members if member.metrics is not None])
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether the reports are of all TaskManagers, and of what they went on from."""
+        return all(member.has_reported for member in self.members)
 
     # --- the beginning
 
@@ -251,6 +257,7 @@ class Attempt:
                     self._start_tasks()
             case "metrics":
                 member.metrics = message["metrics"]
+                member.has_reported = member.ready
             case "failed":
                 self._on_failed(from_wire(message["error"]))
             case "stuck":
@@ -308,7 +315,7 @@ class Attempt:
             self._decide_by = time.monotonic()
 
     def _on_finished(self, member: Member, message: Message) -> None:
-        member.finished = True
+        member.finished = member.has_reported = True
         member.metrics = message["metrics"]
         if not self._decided and all(other.finished for other in self.members):
             self._job.on_end_of_tasks()

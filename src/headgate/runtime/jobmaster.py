@@ -79,6 +79,7 @@ class JobMaster:
         self.error: HeadgateError | None = None
         self.ended = threading.Event()
         self._attempt: Attempt
+        self._before: Metrics | None = None
         self.thread = threading.Thread(target=self._run, name=f"headgate-job-{run}", daemon=True)
 
     def _begin_attempt(self) -> None:
@@ -160,8 +161,9 @@ class JobMaster:
         return self._checkpoints.history
 
     def metrics(self) -> Metrics:
-        """The last reports added up."""
-        return self._attempt.metrics()
+        """The last reports added up. A job that starts again keeps those of before until all have reported."""
+        attempt = self._attempt
+        return attempt.metrics() if self._before is None or attempt.has_reported else self._before
 
     # --- what an attempt asks
 
@@ -266,6 +268,7 @@ class JobMaster:
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
         try:
             self._checkpoints.restart()
+            self._before = self.metrics()
             self._begin_attempt()
             self._check_slots()
             if self._cancelled.is_set():
