@@ -253,6 +253,7 @@ class Producer:
     def finish(self) -> None:
         """There are no more rows."""
         self.writer.finish()
+        self.barriers.end()
         self.woken = True
 
     def turn(self, now: float, timeouts: float | None) -> bool:

@@ -53,10 +53,11 @@ class SimTask:
     #: The barrier that is being aligned, and who has delivered it.
     barrier: int = 0
     arrived: set[Task] = field(default_factory=set)
-    #: Rows read; the row that a worker holds; rows that a writer has not flushed.
+    #: Rows read; the row that a worker holds; rows that a writer has not flushed, and those of its end.
     position: int = 0
     held: Row | None = None
     buffer: list[Row] = field(default_factory=list)
+    at_end: list[Row] = field(default_factory=list)
     took_part: int = 0
     injected: deque[int] = field(default_factory=deque)
     #: Parts on their way to the driver, in order: checkpoint, state, rows flushed.
@@ -119,6 +120,7 @@ class SimTask:
             self.send(self.held, sum(self.held))
             self.held = None
         self.send(END)
+        self.at_end, self.buffer = self.buffer, []
         self.over = True
 
     def is_worked_on(self) -> bool:
@@ -216,11 +218,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 chance.choice(possible)()
 
     def tell(self, task: SimTask, *, twice: bool = False, fails: bool = False) -> None:
-        self.carry_out(self.word(task, fails=fails)())
-        if twice:
-            again = self.word(task)
-            assert again() == [], "heard twice"
+        word, again = self.word(task, fails=fails), self.word(task)
         task.told.popleft()
+        self.carry_out(word())
+        assert not twice or again() == [], "heard twice"
 
     def word(self, task: SimTask, at: int = 0, *, fails: bool = False) -> Callable[[], list[Action]]:
         checkpoint, state, flushed = task.told[at]
@@ -238,7 +239,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.last_word(task)() == [], "ended twice"
 
     def last_word(self, task: SimTask) -> Callable[[], list[Action]]:
-        pending = {"out": task.buffer} if task.buffer else {}
+        pending = {"out": task.at_end} if task.at_end else {}
         positions = {"src": task.position} if task.task.vertex == READ else {}
         attempt, where, took_part = self.attempt, task.task, task.took_part
         return lambda: self.coordinator.finished(where, attempt, took_part, positions, pending, self.now)
@@ -342,6 +343,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     assert self.failures > self.options.tolerable_failures, "failed too early"
                     self.stopped = True
         assert self.stopped or self.failures <= self.options.tolerable_failures, "failures without an end"
+        if counts and self.under_way is None and self.coordinator.state is State.COLLECTING:
+            self.on_begun(self.coordinator.last, self.coordinator._request)  # of tasks that have all ended
 
     def on_begun(self, checkpoint: int, request: Request | None) -> None:
         if checkpoint == self.under_way:
@@ -383,9 +386,20 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 assert comes != (where in self.triggered), "no barrier will come, or two"
 
     def teardown(self) -> None:
-        """Nothing fails any more, and all tasks go on to their end: the job must come to its own."""
+        """Nothing fails any more, and all tasks go on to their end: the job must come to its own. One that was stopped
+        goes on in another program."""
         if not hasattr(self, "coordinator"):
             return
+        self.heal()
+        if self.over:
+            self.coordinator = CheckpointCoordinator(three_vertices(*self.sizes), self.options, self.last + 1)
+            self.asked.clear()
+            self.restart()
+            self.heal()
+        read = [(task.task.subtask, at) for task in self.tasks.values() for at in range(task.position)]
+        assert sorted(self.committed) == sorted(read), "lost or doubled"
+
+    def heal(self) -> None:
         for _ in range(2000):
             steps = self.steps(heal=True)
             if steps:
@@ -398,9 +412,6 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 break
         assert self.coordinator.state is State.OVER, "stuck: the last checkpoint never completes"
         assert self.over or not any(each.uri for each in self.asked), "over before a savepoint"
-        held = [task.held for task in self.tasks.values() if task.held is not None]
-        read = [(task.task.subtask, at) for task in self.tasks.values() for at in range(task.position)]
-        assert sorted([*self.committed, *held]) == sorted(read), "lost or doubled"
 
 
 def rows_in(complete: Complete) -> list[Row]:

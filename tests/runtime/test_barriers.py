@@ -13,8 +13,8 @@ import pytest
 
 import headgate as hg
 from headgate.config import FlowControl
-from headgate.records.events import Alignment
-from headgate.runtime.barriers import Part
+from headgate.records.events import Alignment, CheckpointBarrier
+from headgate.runtime.barriers import Part, TaskBarriers
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually, keyed, wait_until_running
 
 #: Patience of every wait here, seconds.
@@ -238,3 +238,16 @@ def test_a_source_that_has_ended_is_not_waited_for(processes: bool) -> None:
     checkpoint = job._master.inject_barrier()
     eventually(lambda: sum(name.startswith("aggregate") for name in parts(job, checkpoint)) == 2, PATIENCE)
     end(job)
+
+
+def test_a_task_that_has_ended_takes_no_part() -> None:
+    """It has no outputs here, and a barrier may come just before its end, or just after it."""
+    parts: list[Part] = []
+    barriers = TaskBarriers("sink", [], [], parts.append)
+    barriers.inject(CheckpointBarrier(1, 0))
+    barriers.on_time(time.monotonic())
+    barriers.inject(CheckpointBarrier(2, 0))
+    barriers.end()
+    barriers.inject(CheckpointBarrier(3, 0))
+    barriers.on_time(time.monotonic())
+    assert [part["checkpoint"] for part in parts] == [1] and barriers.deadline is None

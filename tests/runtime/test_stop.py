@@ -17,6 +17,9 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
+from headgate.connectors.file_writer import FileWriter
+from headgate.records.events import CheckpointBarrier
+from headgate.runtime.barriers import TaskBarriers
 from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate
@@ -166,6 +169,41 @@ def test_a_drain_survives_a_failure(tmp_path: Path) -> None:
     job.stop(drain=True, timeout=PATIENCE)
     assert job.restarts == 1 and job.wait().rows_in >= saved
     assert sum(ds.dataset(tmp_path / "out").to_table()["times"].to_pylist()) == job.wait().rows_in
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_barrier_comes_while_a_sink_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: bool) -> None:
+    """Its task has ended: what it wrote is committed with the checkpoint, or nothing would ever commit it."""
+    finishing, injected = threading.Event(), threading.Event()
+    finish, inject = FileWriter.finish, TaskBarriers.inject
+
+    def slow_finish(self: FileWriter) -> Any:
+        finishing.set()
+        injected.wait(PATIENCE)
+        return finish(self)
+
+    def inject_and_tell(self: TaskBarriers, barrier: CheckpointBarrier) -> None:
+        inject(self, barrier)
+        if self._gates:
+            injected.set()
+
+    monkeypatch.setattr(FileWriter, "finish", slow_finish)
+    monkeypatch.setattr(TaskBarriers, "inject", inject_and_tell)
+
+    def build() -> hg.StreamEnvironment:
+        env = seldom(tmp_path, hg.LocalDeployment(1), 1)
+        rows = env.from_source(hg.sources.generate(numbers, rows=1000))
+        rows.key_by("n").aggregate(times=hg.count()).sink_to(hg.sinks.parquet(tmp_path / "out"))
+        return env
+
+    job = build().execute_async()
+    assert finishing.wait(PATIENCE)
+    last = job.stop(timeout=PATIENCE) if stops else job.savepoint(tmp_path / "kept", PATIENCE)
+    assert last is not None and list(load_checkpoint(last).files) == [], "nobody takes part"
+    job.wait(PATIENCE)
+    assert ds.dataset(tmp_path / "out").count_rows() == 1000
+    build().execute(resume=last)
+    assert ds.dataset(tmp_path / "out").count_rows() == 1000
 
 
 def test_a_folder_that_is_watched(tmp_path: Path) -> None:

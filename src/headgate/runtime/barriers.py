@@ -67,6 +67,7 @@ class TaskBarriers:
         self._handler = BarrierHandler(len(self._channels))
         self._injected: deque[CheckpointBarrier] = deque()
         self._urgent = False
+        self._has_ended = False
         for gate in gates:
             gate.on_priority = self._on_priority
         self._in_order: deque[Action | int] = deque()
@@ -88,6 +89,10 @@ class TaskBarriers:
         """Any thread: a barrier that begins at this task, a source. The task is to be woken."""
         self._injected.append(barrier)
         self._urgent = True
+
+    def end(self) -> None:
+        """The last row has left the task, whether or not it has outputs: it takes no part in what comes from now on."""
+        self._has_ended = True
 
     def _on_priority(self) -> None:
         """Any thread: a gate has a priority event."""
@@ -140,8 +145,8 @@ class TaskBarriers:
 
     def on_time(self, now: float) -> None:
         self._urgent = False  # before the look, or what comes during it would be missed
-        if any(writer.is_finished for writer in self._writers):
-            self._injected.clear()  # its channels have ended and are not waited for
+        if self._has_ended:
+            self._injected.clear()  # it has nothing of what they ask for
         while self._injected:
             barrier = self._injected.popleft()
             for action in (Begin(barrier), Trigger(barrier), Complete(barrier.id)):

@@ -237,7 +237,7 @@ class _TaskAssembly:
             self._here.opened,
             self._here.done,
             lambda: self._restore(state, task_input),
-            state.end,
+            lambda: self._ended(state),
         )
         task.add_timed(self._barriers, *operator_timers(self._entries, self._writers))
         debloating = self._debloating(task_input, task)
@@ -276,6 +276,10 @@ class _TaskAssembly:
     def _on_barrier_left(self) -> None:
         self._barriers.on_barrier_left()
         self._mailbox.wake()
+
+    def _ended(self, state: TaskState) -> None:
+        self._barriers.end()
+        state.end()
 
     def _restore(self, state: TaskState, task_input: TaskInput | None) -> None:
         """On the task's thread, which may wait for the storage."""

@@ -11,6 +11,9 @@ its producers, those who are finished in a checkpoint have only finished ones ab
 the barrier of a checkpoint under way reaches it. If all the producers of some task do so, no barrier will ever come to
 it: it becomes a root of the checkpoint that is under way. If one of them had passed the barrier on, it will come.
 
+A root may have handled its last row before its barrier comes, its end being on its way to the coordinator. It takes no
+part then: what its sinks have pending at their end would be in none.
+
 A task that took part in a checkpoint and ended then is not finished in that one, whatever is heard first of its
 acknowledgement and its end: its end says which checkpoint it took part in last.
 
@@ -403,6 +406,7 @@ class CheckpointCoordinator:
         under_way = self.state in (State.COLLECTING, State.STORING)
         assert not under_way or set(self._parts) <= set(self._producers), "a part of an unknown task"
         assert self.state is not State.STORING or len(self._parts) == len(self._producers), "stored without a part"
+        assert self.state is not State.OVER or not self._covered(), "over, and something was not committed"
         assert self._failures <= self._options.tolerable_failures or self.state is State.STOPPED, "too many failures"
         assert all(count >= 0 for count in self._live.values()), "a producer ended twice"
         assert all(told <= self._last for told in self._told.values()), "told of a checkpoint that is to come"

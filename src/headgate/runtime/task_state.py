@@ -55,6 +55,7 @@ class TaskState:
         self._store = store
         self._channels = channels
         self._captured: Captured | None = None
+        self._has_ended = False
         #: The last checkpoint that the task took its part in.
         self.took_part = 0
         #: Of a task that has ended: where its source stood, its counters, and what its sinks wrote since the last
@@ -65,6 +66,7 @@ class TaskState:
     def capture(self, checkpoint: int) -> None:
         """All rows before the checkpoint's barrier have been worked on or are in flight, and none behind it. Raises the
         error of a sink that cannot write what it holds."""
+        assert not self._has_ended, "what its sinks had pending is in no part of a task that has ended"
         self.took_part = checkpoint
         pending = {}
         for key, sink in self._sinks():
@@ -92,7 +94,8 @@ class TaskState:
 
     def end(self) -> None:
         """The last row has left the task. All who give it input end with it, so the state of its operators is needed no
-        more; a source that goes on must not begin anew."""
+        more; a source that goes on must not begin anew. There is no `capture` from now on."""
+        self._has_ended = True
         if self._store is not None:
             self.final = {key: dict(snapshot.values) for key, snapshot in self._of_the_task().items()}
         self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
