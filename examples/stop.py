@@ -22,9 +22,9 @@ def readings(start: int, n: int) -> pa.RecordBatch:
 
 def counting(parallelism: int, resume: str | None = None) -> hg.JobHandle:
     env = hg.StreamEnvironment(parallelism=parallelism, config=config)
-    stream = env.from_source(hg.sources.generate(readings, rate=10_000), watermark=hg.Watermark("at"))
-    counts = stream.key_by("sensor").window(hg.tumble("1 s")).aggregate(rows=hg.count())
-    counts.sink_to(hg.sinks.parquet(folder / "counts"))
+    stream = env.from_source(hg.sources.generate(readings, rate=10_000), watermark=hg.Watermark("at")).uid("readings")
+    counts = stream.key_by("sensor").window(hg.tumble("1 s")).aggregate(rows=hg.count()).uid("counts")
+    counts.sink_to(hg.sinks.parquet(folder / "counts")).uid("files")
     return env.execute_async("readings", resume)
 
 
