@@ -86,6 +86,11 @@ def _scratch() -> Path:
     return folder
 
 
+#: An executor's Java runs Python workers and little else: it is to be there soon, above all where it replaces another.
+#: The compiler for long runs and the parallel collector take most of its start from a machine of few cores.
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
     settings = {
         "spark.master": master,
@@ -94,6 +99,7 @@ def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.task.killTimeout": "1s",
         "spark.python.daemon.module": "headgate.spark.daemon",
+        "spark.executor.extraJavaOptions": _QUICK_START,
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
