@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.state.checkpoint_metadata import LAST_ID
 from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
 from tests.runtime.faults import Commit, Pull, committing, gated, open_gate
 from tests.runtime.jobs import eventually
@@ -170,6 +171,16 @@ def test_what_a_sink_cannot_read_of_a_checkpoint(stopped: Path, tmp_path: Path, 
             resume=str(newest)
         )
     assert bytes_below(tmp_path) == before
+
+
+def test_a_checkpoint_after_which_there_are_no_numbers(stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(complete(stopped)[0], tmp_path / "kept")
+    body = json.loads((tmp_path / "kept" / "_metadata").read_bytes())["checkpoint"]
+    (tmp_path / "kept" / "_metadata").write_bytes(sealed({**body, "id": LAST_ID}))
+    with pytest.raises(hg.CheckpointError, match=f"checkpoint {LAST_ID} leaves no numbers for others"):
+        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path, source=gated(tmp_path)).execute(
+            resume=str(tmp_path / "kept")
+        )
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -195,6 +195,7 @@ def test_a_program_that_dies_while_it_removes_files_has_called(spark: SparkSessi
 
 def test_a_folder_that_is_gone_with_rows_in_it(spark: SparkSession, tmp_path: Path) -> None:
     sink = prepared(spark, tmp_path, calls := [])
+    state = sink.prepared()
     pending = [written(sink.writer(writer_context(SCHEMA, checkpoint=1)), 1)]
     second = [*pending, written(sink.writer(writer_context(SCHEMA, subtask=1, checkpoint=1)), 2)]
     (tmp_path / os.listdir(tmp_path)[0] / second[1][0]).unlink()
@@ -202,10 +203,12 @@ def test_a_folder_that_is_gone_with_rows_in_it(spark: SparkSession, tmp_path: Pa
         sink.rollback(second, 1)
     sink.abort(pending, 1)
     assert len(list(tmp_path.rglob("*.parquet"))) == 1, "a job that goes on hands it over"
-    prepared(spark, tmp_path, calls, {"folder": str(tmp_path / f"headgate-rows-{'0' * 12}"), "run": "x"}).rollback(
-        [None], 1
-    )
-    assert calls == []
+    gone = Path(state["folder"])
+    gone.rename(tmp_path / "away")
+    with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe is to"):
+        prepared(spark, tmp_path, calls, state).rollback(pending, 1)
+    prepared(spark, tmp_path, calls, state).rollback([None], 1)
+    assert calls == [] and os.listdir(gone) == [], "where nothing is wanted of it, it is made anew"
 
 
 def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ class ForeachDataframeSink(Sink):
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Make a folder. Raises PlanError for types that Spark does not have, ConfigError where there can be none."""
-        self._make(new_folder(self._spark, self._spill_dir), uuid.uuid4().hex[:8], schema)
+        self._aim(new_folder(self._spark, self._spill_dir), uuid.uuid4().hex[:8], schema)
+        self._make_folder()
 
     def prepared(self) -> Any:
         """The folder, and the run, by which its files are known."""
@@ -72,7 +73,7 @@ class ForeachDataframeSink(Sink):
         folder = prepared["folder"]
         if not is_ours(folder):
             raise SinkError(f"{folder}: is no folder that foreach_dataframe made; start from another checkpoint")
-        self._make(folder, prepared["run"], schema)
+        self._aim(folder, prepared["run"], schema)
         self._is_kept = True
 
     def writer(self, context: WriterContext) -> SinkWriter:
@@ -89,15 +90,18 @@ class ForeachDataframeSink(Sink):
             self._hand_over(names, checkpoint)
 
     def finish(self) -> None:
-        """Remove the files. An empty folder stays as long as a job may go on from a checkpoint."""
+        """Remove the files. A job may go on from a checkpoint that names some: that the folder is there tells it that
+        they were handed over, and not lost."""
         self._empty(keep=())
 
     def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
-        """Call the function with what belongs to the checkpoint, unless that is done; remove all other files."""
+        """Call the function with what belongs to the checkpoint, unless that is done; remove all other files. Raises
+        SinkError if it cannot be told, because the folder is gone."""
         names = _names(pending)
         if names and self._is_there(names):
             self._hand_over(names, checkpoint)
         self._remove(self._files())
+        self._make_folder()
 
     def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
         """Keep what belongs to the checkpoint and was not handed over: a job that goes on from it will do that."""
@@ -106,15 +110,19 @@ class ForeachDataframeSink(Sink):
             self._empty(keep=_names(pending))
             self._target = None
 
-    def _make(self, folder: str, run: str, schema: pa.Schema) -> None:
+    def _aim(self, folder: str, run: str, schema: pa.Schema) -> None:
         self._target = None
         self._columns = spark_columns("foreach_dataframe", schema)
         check_writable(_FORMAT, schema)
         with writing(folder):
             filesystem, root = locate(folder)
-            filesystem.create_dir(root, recursive=True)
         self._folder, self._is_kept = folder, False
         self._target = Target(filesystem, root, run, uuid.uuid4().hex[:8], _FORMAT, schema, (), prefix="part")
+
+    def _make_folder(self) -> None:
+        target = self._prepared()
+        with writing(target.root):
+            target.filesystem.create_dir(target.root, recursive=True)
 
     def _is_there(self, names: Sequence[str]) -> bool:
         """Whether these files are still to be handed over. Raises SinkError if only some of them are there."""
