@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.runtime.checkpoint_coordinator import CheckpointCoordinator as Coordinator
 from tests.memory.planting import HUNT, PlantedBug, assert_caught
-from tests.runtime.coordinator_machine import CoordinatorMachine
+from tests.runtime.coordinator_machine import CoordinatorMachine, SimTask
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 HUNT_COORDINATOR = settings(HUNT, max_examples=5000, stateful_step_count=20)
@@ -76,6 +76,7 @@ BUGS = [
     bug("a restart forgets the stop that is under way", "interrupted", "self._requests.appendleft(self._request)",
         "pass"),
     bug("a stop that begins anew is said to have failed", "interrupted", "self._request = None", "pass"),
+    PlantedBug("a task that has ended takes its part", SimTask, "inject", "if not self.over:", "if True:"),
 ]  # fmt: skip
 
 
@@ -90,4 +91,4 @@ def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
 
 def test_the_list_of_planted_bugs_is_complete() -> None:
     listed = LIST.read_text()
-    assert [bug.name for bug in BUGS if f"- {bug.name} (`CheckpointCoordinator.{bug.method}`)" not in listed] == []
+    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []
