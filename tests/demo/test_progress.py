@@ -4,7 +4,8 @@ import io
 
 from rich.console import Console
 
-from headgate.demo.progress import Progress, table
+import headgate as hg
+from headgate.demo.progress import Progress, state_of, table
 
 
 def rendered(view: object, terminal: bool = False) -> str:
@@ -26,7 +27,19 @@ def test_a_terminal_shows_every_operator_and_anything_else_stays_silent() -> Non
         clock = iter([0.0, 0.5])
         console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
         with Progress(console, 10_000, clock=lambda clock=clock: next(clock)) as progress:  # type: ignore[misc]
-            progress.update({"flights": {"rows_out": 4000}})
+            progress.update({"flights": {"rows_out": 4000}}, "RUNNING")
         written = console.file.getvalue()  # type: ignore[attr-defined]
-        assert ("8,000" in written) == terminal
+        assert ("8,000" in written) == ("RUNNING" in written) == terminal
         assert terminal or written == ""
+
+
+def test_the_state_of_a_job_in_a_line() -> None:
+    assert state_of("CREATED", 0, []) == "CREATED"
+    failed = hg.CheckpointRecord(3, 0.0, 0.5, failure="the job restarts")
+    assert state_of("RESTARTING", 1, [failed]) == (
+        "RESTARTING, started again 1 time, checkpoint 3 failed, 0.50 s, 0 bytes"
+    )
+    complete = hg.CheckpointRecord(4, 0.0, 0.062, 25_000, kind="savepoint")
+    assert state_of("RUNNING", 2, [failed, complete]) == (
+        "RUNNING, started again 2 times, savepoint 4 complete, 0.06 s, 25,000 bytes"
+    )

@@ -16,7 +16,7 @@ from rich.console import Console
 import headgate as hg
 from headgate.demo import check, data, pipeline
 from headgate.demo.kill import Killer
-from headgate.demo.progress import Progress, table
+from headgate.demo.progress import Progress, state_of, table
 from headgate.spark.session import build_session
 
 MASTER = "local-cluster[2,1,1024]"
@@ -83,7 +83,8 @@ def _watch(job: hg.JobHandle, total_rows: int, look: Callable[[], None], console
             try:
                 return job.wait(_REFRESH)
             except TimeoutError:
-                progress.update(job.metrics()["operators"])
+                state = state_of(job.status(), job.restarts, job.checkpoints())
+                progress.update(job.metrics()["operators"], state)
                 look()
             except KeyboardInterrupt:
                 job.cancel()

@@ -1,15 +1,18 @@
-"""What the demo shows while it runs: the share of the input read, and every operator's rows and rates."""
+"""What the demo shows while it runs: the share of the input read, how the job and its checkpoints are, and every
+operator's rows and rates."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+
+import headgate as hg
 
 #: Operators' counters: name -> {"rows_in": ..., "rows_out": ...}.
 Counters = Mapping[str, Mapping[str, Any]]
@@ -35,15 +38,27 @@ class Progress:
         if self._shown:
             self._live.stop()
 
-    def update(self, operators: Counters) -> None:
-        """Show the counters as they are now; rates are since the last call."""
+    def update(self, operators: Counters, state: str) -> None:
+        """Show the counters as they are now, and the job's state; rates are since the last call."""
         now = self._clock()
         then, before = self._before
         self._before = (now, {name: dict(counters) for name, counters in operators.items()})
         if self._shown and now > then:
             read = max((_moved(counters) for counters in operators.values()), default=0)
             bar = ProgressBar(total=self._total_rows, completed=min(read, self._total_rows), width=60)
-            self._live.update(Group(bar, table(operators, before, now - then)), refresh=True)
+            self._live.update(Group(bar, state, table(operators, before, now - then)), refresh=True)
+
+
+def state_of(status: str, restarts: int, checkpoints: Sequence[hg.CheckpointRecord]) -> str:
+    """A job in a line."""
+    words = [status]
+    if restarts:
+        words.append(f"started again {restarts} time{'s' if restarts > 1 else ''}")
+    if checkpoints:
+        last = checkpoints[-1]
+        end = "complete" if last.failure is None else "failed"
+        words.append(f"{last.kind} {last.checkpoint} {end}, {last.duration:.2f} s, {last.size:,} bytes")
+    return ", ".join(words)
 
 
 def table(operators: Counters, before: Counters, seconds: float) -> Table:
