@@ -62,7 +62,7 @@ def test_unknown_case_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as ended:
         main.main(["warp-speed"])
     assert ended.value.code == 2
-    assert "unknown case 'warp-speed'; cases: exchange" in capsys.readouterr().err
+    assert "unknown case 'warp-speed'; cases: checkpoint, exchange" in capsys.readouterr().err
 
 
 def test_ratios_are_taken_round_by_round() -> None:
