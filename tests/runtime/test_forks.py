@@ -60,6 +60,23 @@ def test_they_see_the_driver_as_it_is_now(tmp_path: Path, monkeypatch: pytest.Mo
         assert mine != its
 
 
+def test_a_driver_whose_folder_is_gone_has_processes_all_the_same(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1])\n"
+        "import headgate as hg\n"
+        "env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True))\n"
+        "print(env.from_source(hg.sources.iterable([[{'n': 1}]])).collect()['n'].to_pylist())\n"
+    )
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
+    done = subprocess.run(
+        [sys.executable, script, folder], capture_output=True, text=True, timeout=60, env=environ, check=False
+    )
+    assert (done.stdout, done.returncode) == ("[1]\n", 0), done.stderr
+
+
 def test_a_server_that_is_gone_is_replaced() -> None:
     look()
     before = server.pid

@@ -199,7 +199,6 @@ class StoredKeys(StoredValues):
             check_keyable(self.type)
         except PlanError as error:
             raise PlanError(f"{what}: {error.message}") from None
-
         self._has_zone = pa.types.is_timestamp(self.type) and self.type.tz is not None
 
     def check(self, value: object) -> Any:

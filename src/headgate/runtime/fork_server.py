@@ -132,7 +132,8 @@ def _take_on(surroundings: dict[str, Any]) -> None:
     os.environ.update(surroundings["environ"])
     time.tzset()
     sys.path[:] = surroundings["path"]
-    os.chdir(surroundings["folder"])
+    if surroundings["folder"] is not None:
+        os.chdir(surroundings["folder"])
     if surroundings["cores"]:
         os.sched_setaffinity(0, surroundings["cores"])
     random.seed()

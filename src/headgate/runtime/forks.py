@@ -29,7 +29,7 @@ class Fork:
     """One TaskManager process. Raises OSError where it cannot be started."""
 
     def __init__(self, payload: bytes, index: int, count: int, host: str) -> None:
-        self._payload = payload
+        self._given = framed(json.dumps(surroundings()).encode()) + framed(payload)
         self._number = next(_numbers)
         read, self._stdin = os.pipe()
         self._status, told = os.pipe()
@@ -49,7 +49,7 @@ class Fork:
         """Give it what it is to run, and wait until it has ended: its process and exit code as in `ENDED`. None if
         that is not known, since the server is gone; the child then ends too."""
         with suppress(OSError):  # it may die at once; its exit code says more
-            _write(self._stdin, framed(json.dumps(surroundings()).encode()) + framed(self._payload))
+            _write(self._stdin, self._given)
         told = b""
         while len(told) < ENDED.size and (part := os.read(self._status, ENDED.size - len(told))):
             told += part
@@ -64,12 +64,15 @@ class Fork:
 
 
 def surroundings() -> dict[str, Any]:
-    """What a child has of this process as it is now."""
+    """What a child has of this process as it is now. A folder that was removed is none: it then has the server's."""
+    folder = None
+    with suppress(FileNotFoundError):
+        folder = os.getcwd()
     path = [folder or os.curdir for folder in sys.path]
     return {
         "environ": {**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         "path": path,
-        "folder": os.getcwd(),
+        "folder": folder,
         "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
     }
 
