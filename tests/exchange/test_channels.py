@@ -309,6 +309,12 @@ def test_events_without_end_are_refused_since_no_credit_holds_them_back(
         remote.arrive(remote.frame(EndOfData()))
 
 
+def test_buffers_that_wait_are_no_events_without_end(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.exchange.channels._MAX_WAITING", 2)
+    remote.arrive(remote.frame(b"1") + remote.frame(b"2") + remote.frame(EndOfData()))
+    assert [remote.poll() for _ in range(3)] == [b"1", b"2", EndOfData()]
+
+
 def test_an_event_counts_in_the_sequence(remote: Remote) -> None:
     remote.arrive(remote.frame(EndOfData()))
     remote.sequence = 0

@@ -30,8 +30,8 @@ from headgate.protocol.messages import (
 from headgate.records.events import Announcement, CheckpointBarrier, Event, blocks, decode_event, is_priority
 from headgate.records.task_event import TaskEvent
 
-#: Buffers and events that wait for the task. Buffers are bounded by their memory, but events need no credit: more than
-#: this come from no producer that waits for its consumer's word behind a barrier.
+#: Events that wait for the task. Buffers are bounded by their memory, but events need no credit: more than this come
+#: from no producer that waits for its consumer's word behind a barrier.
 _MAX_WAITING: Final = 1 << 16
 
 #: Of so many barriers a channel knows where they came. A checkpoint begins when the one before has ended, so those of
@@ -285,7 +285,7 @@ class RemoteInputChannel(InputChannel):
         self._buffers.on_backlog(backlog)
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
-        if len(self._received) + len(self._priority) >= _MAX_WAITING:
+        if len(self._received) + len(self._priority) >= _MAX_WAITING <= self._events_waiting:
             raise ExchangeError(f"a producer sent events without end: {_MAX_WAITING} wait for the task")
         event = decode_event(body)
         if isinstance(event, CheckpointBarrier):
@@ -301,6 +301,10 @@ class RemoteInputChannel(InputChannel):
             self._buffers.block()
         else:
             self._buffers.on_backlog(response.backlog)
+
+    @property
+    def _events_waiting(self) -> int:
+        return sum(not isinstance(item, Buffer) for item in tuple(self._received)) + len(self._priority)
 
     def _on_barrier(self, barrier: CheckpointBarrier, response: BufferResponse) -> None:
         if barrier.blocks and response.backlog:
