@@ -109,11 +109,12 @@ def fails_once(folder: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     return function
 
 
-def slow(seconds: float) -> Function:
-    """Takes so long for each batch, and so holds back what is before it."""
+def slow(seconds: float, until: Path | None = None) -> Function:
+    """Takes so long for each batch, and so holds back what is before it; no longer when there is such a file."""
 
     def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-        time.sleep(seconds)
+        if until is None or not until.exists():
+            time.sleep(seconds)
         return batch
 
     return function

@@ -17,6 +17,7 @@ import headgate as hg
 from headgate.operators.window import WindowAggregate
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import ROWS, build, committed, environment, expected, fails_once, rows
+from tests.runtime.faults import build_gated, open_gate
 from tests.runtime.jobs import eventually, numbers, wait_until_running
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(("processes", "flow_control"), [(False, "credit"), (True, "tcp")])
 def test_a_function_that_raises_once(tmp_path: Path, processes: bool, flow_control: str) -> None:
     env = environment(tmp_path, hg.LocalDeployment(2, processes), flow_control=flow_control)
-    result = build(env, tmp_path, fails_once(tmp_path)).execute()
+    result = build(env, tmp_path, fails_once(tmp_path), source=rows(rate=25_000.0)).execute()
     assert result.restarts == 1
     assert committed(tmp_path) == expected()
     assert (result.rows_in, result.rows_out) == (ROWS, len(expected()))
@@ -39,7 +40,7 @@ def test_without_a_failure_all_is_committed_and_the_last_checkpoints_stay(tmp_pa
 
 
 def test_a_job_that_is_cancelled_leaves_the_rows_of_its_last_checkpoint(tmp_path: Path) -> None:
-    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     job.cancel()
     seen = committed(tmp_path)
@@ -61,15 +62,16 @@ def test_the_strategy_decides_how_often(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parallelism: int) -> None:
-    first = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    first = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     first.cancel()
+    open_gate(tmp_path)
     seen = committed(tmp_path)
-    second = build(environment(tmp_path, hg.LocalDeployment(2), parallelism), tmp_path)
+    second = build_gated(environment(tmp_path, hg.LocalDeployment(2), parallelism), tmp_path)
     result = second.execute(resume="latest")
     assert set(seen) < set(expected()) and committed(tmp_path) == expected()
     assert result.rows_in == ROWS
-    assert build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest").rows_in == ROWS
+    assert build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest").rows_in == ROWS
     assert committed(tmp_path) == expected()  # that job had finished: nothing is left to do
 
 

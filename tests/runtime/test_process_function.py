@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,8 @@ import headgate as hg
 from headgate.operators.base import Operator, OperatorContext
 from headgate.runtime.chain import ToOperator
 from headgate.runtime.operator_timers import OperatorTimers
-from tests.exactly_once import LARGE, RATE, ROWS, SMALL, _rows, attempts, committed, environment, expected
+from tests.exactly_once import LARGE, SMALL, _rows, attempts, committed, environment, expected
+from tests.runtime.faults import gated, kill, open_gate
 from tests.runtime.jobs import eventually
 
 
@@ -47,7 +46,8 @@ SUMS = pa.schema([("digit", pa.int64()), ("total", pa.int64()), ("n", pa.int64()
 
 
 def build(env: hg.StreamEnvironment, folder: Path) -> hg.StreamEnvironment:
-    stream = env.from_source(hg.sources.generate(_rows(), rows=ROWS, rate=RATE), watermark=hg.Watermark("at"))
+    """Does not come to its end before the gate is open."""
+    stream = env.from_source(gated(folder, before=12_000), watermark=hg.Watermark("at"))
     sums = stream.key_by("key").process(windows_by_hand(SMALL), schema=SUMS)
     totals = sums.key_by("digit").window(hg.tumble(LARGE / 1e6)).aggregate(total=hg.sum("total"), n=hg.sum("n"))
     totals.sink_to(hg.sinks.parquet(folder / "out"))
@@ -57,7 +57,8 @@ def build(env: hg.StreamEnvironment, folder: Path) -> hg.StreamEnvironment:
 def test_state_and_timers_of_a_process_that_is_killed(tmp_path: Path) -> None:
     job = build(environment(tmp_path, hg.LocalDeployment(2, processes=True)), tmp_path).execute_async()
     eventually(lambda: 0 in attempts(tmp_path))
-    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)
+    kill(job._master._attempt.members[1].pid)
+    open_gate(tmp_path)
     assert job.wait(60).restarts == 1
     assert committed(tmp_path) == expected()
 
@@ -67,6 +68,7 @@ def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parall
     first = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     first.cancel()
+    open_gate(tmp_path)
     env = environment(tmp_path, hg.LocalDeployment(2), parallelism=parallelism)
     build(env, tmp_path).execute(resume="latest")
     assert committed(tmp_path) == expected()

@@ -3,9 +3,7 @@ they are only counted, none is lost."""
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import headgate as hg
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import ROWS, Function, build, committed, environment, expected, none_lost, rows, slow
+from tests.runtime.faults import gated, kill, open_gate
 from tests.runtime.jobs import eventually
 
 PATIENCE = 60.0
@@ -32,14 +31,21 @@ def holds_rows_in_flight(folder: Path) -> bool:
 
 def pressed(folder: Path, parallelism: int = 2, **options: object) -> hg.StreamEnvironment:
     env = environment(folder, hg.LocalDeployment(2, processes=True), parallelism, unaligned=True, **SMALL, **options)
-    return build(env, folder, source=rows(rate=None), middle=slow(0.03))
+    return under_pressure(env, folder, parallelism)
+
+
+def under_pressure(env: hg.StreamEnvironment, folder: Path, parallelism: int = 2) -> hg.StreamEnvironment:
+    """Until the gate is open nothing ends, and most rows wait for a slow function."""
+    source = gated(folder, before=ROWS * 5 // 6 // parallelism)
+    return build(env, folder, source=source, middle=slow(0.25, until=folder / "open"))
 
 
 @pytest.mark.parametrize("timeout", ["0 s", "10 ms"])
 def test_a_taskmanager_is_killed(tmp_path: Path, timeout: str) -> None:
     job = pressed(tmp_path, aligned_timeout=timeout).execute_async()
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
-    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
+    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
+    open_gate(tmp_path)
     result = job.wait(PATIENCE)
     assert committed(tmp_path) == expected() and result.restarts == 1 and result.rows_in == ROWS
 
@@ -54,6 +60,7 @@ def test_the_parallelism_changes(tmp_path: Path, first: int, then: int) -> None:
     assert (
         metadata is not None and metadata.in_flight_bytes and {each.consumers for each in metadata.exchanges} == {first}
     )
+    open_gate(tmp_path)
     result = pressed(tmp_path, then).execute(resume="latest")
     assert committed(tmp_path) == expected() and result.rows_in == ROWS
 
@@ -93,9 +100,10 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
     deployment = hg.LocalDeployment(2, processes=True)
     mode = {"checkpoint_mode": "at-least-once", "flow_control": flow_control}
     env = environment(tmp_path, deployment, 2, **SMALL, **mode)
-    job = build(env, tmp_path, source=rows(rate=None), middle=slow(0.03)).execute_async()
+    job = under_pressure(env, tmp_path).execute_async()
     eventually(lambda: latest(tmp_path), PATIENCE)
-    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
+    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
+    open_gate(tmp_path)
     assert job.wait(PATIENCE).restarts == 1 and none_lost(tmp_path)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactly_once import attempts, build, committed, environment, expected
+from tests.exactly_once import attempts, committed, environment, expected
+from tests.runtime.faults import build_gated, kill, open_gate
 from tests.runtime.jobs import eventually
 
 
@@ -19,11 +18,12 @@ from tests.runtime.jobs import eventually
 )
 def test_a_worker_and_an_executor_are_killed(spark: SparkSession, tmp_path: Path) -> None:
     env = environment(tmp_path, spark, slots_timeout="90 s", registration_timeout="90 s")
-    job = build(env, tmp_path).execute_async()
+    job = build_gated(env, tmp_path).execute_async()
     eventually(lambda: 0 in attempts(tmp_path), 90)
-    os.kill(job._master._attempt.members[0].pid, signal.SIGKILL)
+    kill(job._master._attempt.members[0].pid)
     eventually(lambda: 1 in attempts(tmp_path), 90)
     executor = psutil.Process(job._master._attempt.members[0].pid).parent().parent()  # its parent is PySpark's daemon
     executor.kill()
+    open_gate(tmp_path)
     assert job.wait(120).restarts == 2
     assert committed(tmp_path) == expected()
