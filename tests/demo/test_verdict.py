@@ -1,0 +1,70 @@
+"""When the demo has failed: each thing that must not be, alone, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headgate as hg
+from headgate.demo import main
+from headgate.demo.check import Comparison, Totals
+
+SAME = Comparison(100, 100, 0, "")
+WRONG = Comparison(100, 100, 2, "{one: two}")
+SHORT = Comparison(99, 100, 0, "")
+
+
+def report(
+    *, early: int = 50, late: int = 0, restarts: int = 0, wanted: int = 0, days: Comparison = SAME
+) -> dict[str, Any]:
+    metrics = {"taskmanagers": 2, "rows_out_before_end": early, "remote_bytes": 5}
+    result = hg.JobResult("demo", 1_000, 100, late, 2.0, restarts, metrics)
+    return main._report(result, {"hours": SAME, "days": days}, Totals(7, 8, 9), restarts=wanted)
+
+
+def test_what_is_as_it_must_be() -> None:
+    assert report() == {
+        "master": "local-cluster[2,1,1024]", "taskmanagers": 2, "rows_in": 1_000, "rows_out": 100,
+        "rows_out_before_end": 50, "late_rows": 0, "remote_bytes": 5, "restarts": 0, "duration_s": 2.0,
+        "rows_per_s": 500, "kept": 7, "unknown_planes": 8, "seats": 9, "hours": 100, "days": 100, "matches": True,
+        "failures": [],
+    }  # fmt: skip
+    assert report(restarts=2, wanted=2)["failures"] == []
+
+
+@pytest.mark.parametrize(
+    ("differs", "matches", "said"),
+    [
+        ({"early": 49}, True, "fewer than half of the windows were emitted before the source ended"),
+        ({"late": 3}, True, "3 rows were late"),
+        ({"restarts": 1}, True, "the job started again 1 times, not 0"),
+        ({"restarts": 1, "wanted": 2}, True, "the job started again 1 times, not 2"),
+        ({"days": WRONG}, False, "days: 2 windows differ from Spark SQL's, 100 rows instead of 100; the first: {one"),
+        ({"days": SHORT}, False, "days: 0 windows differ from Spark SQL's, 99 rows instead of 100"),
+    ],
+)
+def test_what_must_not_be_fails(differs: dict[str, Any], matches: bool, said: str) -> None:
+    found = report(**differs)
+    assert found["matches"] is matches
+    (failure,) = found["failures"]
+    assert failure.startswith(said)
+
+
+@pytest.mark.parametrize(("differs", "code"), [({}, 0), ({"late": 3}, 1), ({"days": WRONG}, 1)])
+def test_the_exit_code_is_the_verdict(
+    differs: dict[str, Any],
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(main, "run", lambda *arguments: report(**differs))
+    target = tmp_path / "report.json"
+    assert main.main(["--json", str(target)]) == code
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == json.loads(target.read_text()) == report(**differs)
+    assert main.main(["--json", "-"]) == code
+    assert json.loads(capsys.readouterr().out) == shown
