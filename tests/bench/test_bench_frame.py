@@ -58,6 +58,54 @@ def test_json_holds_figures_spread_and_reasons(
     assert json.loads(capsys.readouterr().out)["cases"][0]["case"] == "good"
 
 
+@pytest.mark.parametrize(
+    ("error", "reason", "traced"),
+    [
+        (ChildFailed("no answer"), "ChildFailed: no answer", False),
+        (ZeroDivisionError("of [bench] none"), "ZeroDivisionError: of [bench] none", True),
+    ],
+)
+def test_a_case_that_fails_leaves_the_others_what_they_measured(
+    cases: dict[str, CaseResult],
+    error: Exception,
+    reason: str,
+    traced: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = tmp_path / "bench.json"
+    kept = []
+
+    def fail(options: object) -> None:
+        kept.append([case["case"] for case in json.loads(target.read_text())["cases"]])
+        raise error
+
+    monkeypatch.setattr(sys.modules["case_slow"], "run", fail)
+    assert main.main(["good", "slow", "alone", "--json", str(target)]) == 1
+    assert kept == [["good"]]
+    good, failed, alone = json.loads(target.read_text())["cases"]
+    assert good["met"] is True and alone["met"] is True
+    assert failed["case"] == "slow" and failed["met"] is False and failed["figures"] == {}
+    assert failed["skipped"] == {"slow": reason}
+    told = capsys.readouterr()
+    assert reason in told.out and ("Traceback" in told.err) == traced
+
+
+def test_without_its_extra_a_case_names_it(
+    cases: dict[str, CaseResult], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(main.CASES, "latency", "headgate.bench.latency")
+    monkeypatch.delitem(sys.modules, "headgate.bench.latency", raising=False)
+    monkeypatch.setitem(sys.modules, "hdrh.histogram", None)
+    assert main.main(["latency", "good", "--json", "-"]) == 1
+    told = capsys.readouterr()
+    latency, good = json.loads(told.out)["cases"]
+    assert latency["skipped"]["latency"].endswith("; it comes with pip install 'headgate[bench]'")
+    assert good["met"] is True
+    assert "headgate[bench]" in "".join(told.err.split())
+
+
 def test_unknown_case_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main.main(["warp-speed"])

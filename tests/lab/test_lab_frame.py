@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.bench.report import Figure, Skipped
+from headgate.errors import HeadgateError
 from headgate.lab import main
 from headgate.lab.report import Experiment, Plot, Series
 
@@ -65,13 +66,37 @@ def test_without_matplotlib_it_says_so_and_goes_on(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main.main(["shown", "--out", str(tmp_path)]) == 0
-    assert "matplotlib is not installed" in " ".join(capsys.readouterr().out.split())
+    told = "".join(capsys.readouterr().out.split())
+    assert "matplotlibisnotinstalled;itcomeswithpipinstall'headgate[lab]'" in told
     assert "<img" not in (tmp_path / "index.html").read_text()
 
 
 def test_json_on_standard_output_is_alone_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main.main(["shown", "--out", str(tmp_path), "--json", "-"])
     assert json.loads(capsys.readouterr().out)["experiments"][0]["experiment"] == "shown"
+
+
+def test_an_experiment_that_fails_leaves_the_others_what_they_showed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(options: object) -> None:
+        raise HeadgateError("nothing crossed a socket")
+
+    monkeypatch.setattr(sys.modules["experiment_missed"], "run", fail)
+    assert main.main(["shown", "missed", "alone", "--out", str(tmp_path)]) == 1
+    report = json.loads((tmp_path / "missed.json").read_text())
+    assert report["experiment"] == "missed" and report["met"] is False
+    assert report["skipped"] == {"missed": "HeadgateError: nothing crossed a socket"}
+    assert json.loads((tmp_path / "alone.json").read_text())["met"] is True
+    assert "nothing crossed a socket" in (tmp_path / "index.html").read_text()
+
+
+def test_a_folder_that_cannot_be_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for folder in ("file", "file/results"):
+        with pytest.raises(SystemExit) as ended:
+            main.main(["shown", "--out", str(tmp_path / folder)])
+        assert ended.value.code == 2 and "argument --out: [Errno" in capsys.readouterr().err
 
 
 def test_unknown_experiment_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,24 +1,33 @@
-"""What the commands `bench` and `lab` have in common: their arguments, a table of a result, the JSON they write."""
+"""What the commands `bench` and `lab` have in common: their arguments, how one of them runs, a table of its result."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
+import importlib
+import traceback
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from headgate.bench.report import CaseResult
+from headgate.bench.options import Options
+from headgate.bench.report import CaseResult, Skipped
+from headgate.errors import HeadgateError
+from headgate.json_option import add_json_option
+
+#: What comes with the extra `bench`.
+_EXTRA = {"hdrh", "psutil"}
+
+Result = TypeVar("Result", bound=CaseResult)
 
 
 def parser(prog: str, description: str, what: str, names: Iterable[str]) -> argparse.ArgumentParser:
     """Arguments of a command that runs some `what`, all of `names` if none is named."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("names", nargs="*", metavar=what.upper(), help=f"one of {', '.join(names)}; none: all of them")
-    parser.add_argument("--json", metavar="PATH", help="write the figures as JSON; - is stdout")
+    add_json_option(parser)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; no figures to keep")
     return parser
 
@@ -32,15 +41,26 @@ def chosen(parser: argparse.ArgumentParser, what: str, names: Iterable[str], kno
     return names or known
 
 
-def write_json(target: str | None, report: dict[str, Any]) -> None:
-    """Write a report to a path, to standard output (`-`), or nowhere."""
-    if target is None:
-        return
-    text = json.dumps(report, indent=2) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text)
+def options(console: Console, quick: bool) -> Options:
+    """What to tell a case: it speaks to `console`, as plain text."""
+    return Options(quick, lambda text: console.print(text, style="dim", highlight=False, markup=False))
+
+
+def outcome(name: str, module: str, kind: type[Result], options: Options) -> Result:
+    """What the module's `run` gives. One that fails has a result too, so that what others measured is not lost."""
+    try:
+        result: Result = importlib.import_module(module).run(options)
+        return result
+    except HeadgateError as error:
+        reason = f"{type(error).__name__}: {error}"
+    except ModuleNotFoundError as error:
+        reason = str(error)
+        if (error.name or "").partition(".")[0] in _EXTRA:
+            reason = f"{reason}; it comes with pip install 'headgate[bench]'"
+    except Exception as error:
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {error}"
+    return kind(name, "to be measured", False, (), skipped=(Skipped(name, reason),))
 
 
 def table(result: CaseResult) -> Table:
@@ -53,7 +73,7 @@ def table(result: CaseResult) -> Table:
         values = (figure.median, min(figure.values), max(figure.values))
         table.add_row(figure.name, *map(number, values), figure.unit)
     for skipped in result.skipped:
-        table.add_row(f"[red]{skipped.what}[/]", "skipped", "", "", skipped.reason)
+        table.add_row(f"[red]{escape(skipped.what)}[/]", "skipped", "", "", escape(skipped.reason))
     return table
 
 

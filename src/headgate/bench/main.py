@@ -1,19 +1,18 @@
 """`headgate bench [CASE...]`: run cases, show a table, write JSON.
 
-Exit 1 when a target is missed or a peer could not run.
+Exit 1 when a target is missed, or a case or a peer could not run.
 """
 
 from __future__ import annotations
 
-import importlib
 import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
 
-from headgate.bench.command import chosen, parser, table, write_json
-from headgate.bench.options import Options
-from headgate.bench.report import run_description
+from headgate.bench.command import chosen, options, outcome, parser, table
+from headgate.bench.report import CaseResult, run_description
+from headgate.json_option import write_json
 
 #: Cases by name, in the order they run; each module has `run(options) -> CaseResult`.
 CASES = {
@@ -33,14 +32,15 @@ def main(argv: Sequence[str]) -> int:
     arguments = arguments_of.parse_args(argv)
     names = chosen(arguments_of, "case", arguments.names, CASES)
     console = Console(stderr=arguments.json == "-")
-    options = Options(quick=arguments.quick, say=lambda text: console.print(f"[dim]{text}[/]", highlight=False))
-    report = {"run": run_description(shlex.join(["headgate", "bench", *argv]))}
-    options.say(f"package: {report['run']['package']}")
-    results = []
+    told = options(console, arguments.quick)
+    run = run_description(shlex.join(["headgate", "bench", *argv]))
+    told.say(f"package: {run['package']}")
+    results: list[CaseResult] = []
     for name in names:
-        options.say(f"{name} ...")
-        result = importlib.import_module(CASES[name]).run(options)
+        told.say(f"{name} ...")
+        result = outcome(name, CASES[name], CaseResult, told)
         console.print(table(result))
         results.append(result)
-    write_json(arguments.json, {**report, "cases": [result.to_json() for result in results]})
-    return 0 if all(result.passed for result in results) else 1
+        if arguments.json != "-" or len(results) == len(names):  # a file has it whatever becomes of the next one
+            write_json(arguments.json, {"run": run, "cases": [each.to_json() for each in results]})
+    return 0 if all(each.passed for each in results) else 1

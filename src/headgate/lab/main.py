@@ -5,17 +5,16 @@ Exit 1 when a proof misses its number or a part of it could not run.
 
 from __future__ import annotations
 
-import importlib
-import json
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from headgate.bench.command import chosen, parser, table, write_json
-from headgate.bench.options import Options
+from headgate.bench.command import chosen, options, outcome, parser, table
 from headgate.bench.report import run_description
+from headgate.json_option import write_json
 from headgate.lab.page import page
 from headgate.lab.plots import draw
 from headgate.lab.report import Experiment
@@ -42,23 +41,28 @@ def main(argv: Sequence[str]) -> int:
     arguments = arguments_of.parse_args(argv)
     names = chosen(arguments_of, "experiment", arguments.names, EXPERIMENTS)
     console = Console(stderr=arguments.json == "-")
-    options = Options(quick=arguments.quick, say=lambda text: console.print(f"[dim]{text}[/]", highlight=False))
+    told = options(console, arguments.quick)
     run = run_description(shlex.join(["headgate", "lab", *argv]))
     folder: Path = arguments.out
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        arguments_of.error(f"argument --out: {error}")
+    if not os.access(folder, os.W_OK):
+        arguments_of.error(f"argument --out: {str(folder)!r} cannot be written")
     results: list[Experiment] = []
     plotted: dict[str, str] = {}
     for name in names:
-        options.say(f"{name} ...")
-        result: Experiment = importlib.import_module(EXPERIMENTS[name]).run(options)
+        told.say(f"{name} ...")
+        result = outcome(name, EXPERIMENTS[name], Experiment, told)
         results.append(result)
         console.print(table(result))
-        (folder / f"{name}.json").write_text(json.dumps({"run": run, **result.to_json()}, indent=2) + "\n")
+        write_json(f"{folder}/{name}.json", {"run": run, **result.to_json()})
         if result.plots and draw(result.plots, folder / f"{name}.svg"):
             plotted[name] = f"{name}.svg"
         elif result.plots:
-            options.say(f"{name}: no plot, matplotlib is not installed; it comes with pip install 'headgate[lab]'")
+            told.say(f"{name}: no plot, matplotlib is not installed; it comes with pip install 'headgate[lab]'")
         (folder / "index.html").write_text(page(run, results, plotted))
-    options.say(f"results: {folder / 'index.html'}")
+    told.say(f"results: {folder / 'index.html'}")
     write_json(arguments.json, {"run": run, "experiments": [result.to_json() for result in results]})
     return 0 if all(result.passed for result in results) else 1

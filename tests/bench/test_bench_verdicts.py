@@ -1,0 +1,207 @@
+"""When a case of the bench is met and when not: its own arithmetic on figures that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import headgate as hg
+from headgate.bench import exchange, keyed_job, keyed_sum, latency, slow_sink
+from headgate.bench.child import ChildFailed
+from headgate.bench.idle_timer import new_histogram
+from headgate.bench.keyed_job import ROW_BYTES, keyed_sum_seconds
+from headgate.bench.options import Options
+from headgate.bench.report import CaseResult
+from headgate.errors import HeadgateError
+from headgate.exchange.pending import PENDING_BUDGET
+
+TOLD = Options(quick=False, say=lambda text: None)
+MS = 1000
+MB = 1_000_000
+
+
+def median(result: CaseResult, name: str) -> float:
+    return next(figure.median for figure in result.figures if figure.name == name)
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "hundred", "middle", "met"),
+    [
+        (0.6, 0.1, 0.5, 0.1, True),
+        (0.1, 0.6, 0.1, 0.5, True),
+        (0.59, 0.59, 0.9, 0.9, False),
+        (0.9, 0.9, 0.49, 0.49, False),
+    ],
+)
+def test_exchange(
+    small: float, large: float, hundred: float, middle: float, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The better size of buffers counts, over one channel and over a hundred."""
+    parts = {64: (small, hundred), 4: (large, None), 32: (None, middle)}
+
+    def rate(producer: Any, consumer: Any, volume: int, config: Any, channels: int = 1, **shape: Any) -> float:
+        part = parts.get(config.get("max_buffers_per_channel"), (0.01, 0.01))[channels > 1]
+        assert part is not None
+        return part * 1e9
+
+    monkeypatch.setattr(exchange, "end", lambda name, rank: nullcontext())
+    monkeypatch.setattr(exchange, "payload_rate", lambda volume: 1e9)
+    monkeypatch.setattr(exchange, "rate", rate)
+    result = exchange.run(TOLD)
+    assert result.met is met
+    assert median(result, "64 buffers / raw") == small
+    assert median(result, "100 channels, buffers of 128 KiB / raw") == middle
+
+
+def rates(monkeypatch: pytest.MonkeyPatch, ours: float, flink: Callable[..., Any]) -> None:
+    """Rows/s of ours and what stands for Flink; sources cost half of a row's time."""
+    monkeypatch.setattr(keyed_sum, "keyed_sum_seconds", lambda rows: 3.0 + rows / ours)
+    monkeypatch.setattr(keyed_sum, "source_seconds", lambda rows: 3.0 + rows / ours / 2)
+    monkeypatch.setattr(keyed_sum, "Flink", flink)
+    monkeypatch.setattr(keyed_sum, "spark_rates", lambda *sizes: [5e6])
+
+
+@contextmanager
+def flink_of(rate: float, runs: int | None = None) -> Iterator[Any]:
+    """A Flink of so many rows/s, which ends after some runs."""
+    left = iter(range(10_000 if runs is None else runs))
+
+    def seconds(query: str, rows: int) -> float:
+        if next(left, None) is None:
+            raise ChildFailed("Flink ended")
+        return 20.0 + rows / rate / (2 if query == "source-only" else 1)
+
+    yield SimpleNamespace(seconds=seconds)
+
+
+@pytest.mark.parametrize(("ours", "met"), [(8.01e6, True), (7.99e6, False)])
+def test_keyed_sum(ours: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates(monkeypatch, ours, lambda *arguments: flink_of(1e6))
+    result = keyed_sum.run(TOLD)
+    assert result.met is met and result.passed is met and result.skipped == ()
+    assert median(result, "ratio to Flink") == pytest.approx(ours / 1e6)
+    assert median(result, "ratio to Flink, net of sources") == pytest.approx(ours / 1e6)
+    assert median(result, "Spark Structured Streaming") == 5e6
+
+
+@pytest.mark.parametrize("runs", [0, 10], ids=["from the start", "in the second round"])
+def test_keyed_sum_without_flink_is_ours_alone_and_not_met(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates(monkeypatch, 9e6, lambda *arguments: flink_of(1e6, runs))
+    result = keyed_sum.run(TOLD)
+    assert result.met is False and result.passed is False
+    assert [(each.what, each.reason) for each in result.skipped] == [("Flink", "Flink ended")]
+    names = [figure.name for figure in result.figures]
+    assert names == ["Headgate", "Headgate, source only", "Spark Structured Streaming"]
+    assert [len(figure.values) for figure in result.figures] == [1, 1, 1]
+
+
+def test_keyed_sum_without_spark_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*sizes: int) -> list[float]:
+        raise ChildFailed("no Java")
+
+    rates(monkeypatch, 9e6, lambda *arguments: flink_of(1e6))
+    monkeypatch.setattr(keyed_sum, "spark_rates", fail)
+    result = keyed_sum.run(TOLD)
+    assert result.met is True and result.passed is False
+    assert [(each.what, each.reason) for each in result.skipped] == [("Spark Structured Streaming", "no Java")]
+
+
+@pytest.mark.parametrize(
+    ("read", "crossed", "raised"),
+    [
+        (1_000, ROW_BYTES * 500, False),
+        (1_000, ROW_BYTES * 500 - 1, True),
+        (999, ROW_BYTES * 1_000, True),
+    ],
+)
+def test_half_of_the_rows_must_cross_a_socket(
+    read: int, crossed: int, raised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = SimpleNamespace(rows_in=read, metrics={"remote_bytes": crossed})
+    monkeypatch.setattr(keyed_job.hg.StreamEnvironment, "execute", lambda env, name: result)
+    expected = pytest.raises(HeadgateError, match=f"read {read:,} rows of 1,000; {crossed:,} bytes crossed")
+    with expected if raised else nullcontext():
+        assert keyed_sum_seconds(1_000) >= 0
+
+
+def lateness_of(milliseconds: float) -> Any:
+    """A histogram that has one value only, all percentiles of which are that one."""
+    histogram = new_histogram()
+    histogram.record_value(round(milliseconds * MS))
+    return histogram
+
+
+@pytest.mark.parametrize(
+    ("tenth", "half", "before", "beside", "met"),
+    [
+        (9.9, 9.9, 0.1, 0.1, True),
+        (10.1, 9.9, 0.1, 0.1, False),
+        (9.9, 10.1, 0.1, 0.1, False),
+        (9.9, 29.0, 10.0, 0.1, True),  # what the timer gave before
+        (9.9, 29.0, 0.1, 10.0, True),  # and what it gave beside
+        (9.9, 31.0, 10.0, 10.0, False),
+    ],
+)
+def test_latency(
+    tenth: float, half: float, before: float, beside: float, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each load's 99th percentile is below 10 ms, or below three times the timer's. Sleeping cores do not count."""
+    seen: list[float] = []
+    awake: list[bool] = []
+
+    @contextmanager
+    def cores_awake() -> Iterator[bool]:
+        awake.append(True)
+        yield True
+        awake.pop()
+
+    def run_paced(rows: int, rate: float, folder: object, buffer_timeout: str) -> None:
+        assert rows == round(rate * 20)
+        seen.append((tenth if rate < 3e5 else half) if awake else 500.0)
+
+    monkeypatch.setattr(latency, "keyed_sum_seconds", lambda rows: 3.0 + rows / 1e6)
+    monkeypatch.setattr(latency, "cores_awake", cores_awake)
+    monkeypatch.setattr(latency, "lateness", lambda seconds: lateness_of(before))
+    monkeypatch.setattr(latency, "lateness_beside", lambda: nullcontext(lateness_of(beside)))
+    monkeypatch.setattr(latency, "run_paced", run_paced)
+    monkeypatch.setattr(latency, "read_histogram", lambda folder: lateness_of(seen[-1]))
+    result = latency.run(TOLD)
+    assert result.met is met
+    assert median(result, "p99 at 50%") == pytest.approx(half, rel=0.01)
+    assert median(result, "p99 at 50%, cores asleep when idle") == pytest.approx(500, rel=0.01)
+
+
+BOUND = 100 * MB + hg.Config().network_memory + PENDING_BUDGET + slow_sink.ALLOWANCE
+
+
+@pytest.mark.parametrize(
+    ("worker", "driver", "met"),
+    [
+        (BOUND, 80 * MB + slow_sink.ALLOWANCE, True),
+        (BOUND + 1, 80 * MB, False),
+        (BOUND, 80 * MB + slow_sink.ALLOWANCE + 1, False),
+    ],
+)
+@pytest.mark.parametrize("load", slow_sink.LOADS, ids=lambda load: load.name)
+def test_slow_sink(load: slow_sink.Load, worker: int, driver: int, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The most that any load has is held against its start: the largest worker then, and the driver as it was last."""
+
+    def observe(observed: slow_sink.Load, seconds: float, rate: float | None) -> slow_sink._Memory:
+        start = slow_sink._Memory([90 * MB, 100 * MB, 95 * MB], [200 * MB, 80 * MB])
+        if rate is not None:
+            return start
+        peak, driver_peak = (worker, driver) if observed is load else (MB, MB)
+        return slow_sink._Memory([MB, peak, MB], [MB, driver_peak, MB], remote_bytes=1)
+
+    monkeypatch.setattr(slow_sink, "_observe", observe)
+    assert slow_sink.run(TOLD).met is met
+
+
+def test_slow_sink_that_sends_nothing_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_sink, "_observe", lambda *arguments, **named: slow_sink._Memory([1], [1]))
+    with pytest.raises(HeadgateError, match="one slow subtask: nothing crossed a socket"):
+        slow_sink.run(TOLD)

@@ -1,0 +1,63 @@
+"""`--json PATH`, which all commands that report have: a path that cannot be written is said before they run."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from headgate import json_option
+from headgate.cli import main
+from headgate.errors import SinkError
+from headgate.json_option import write_json
+
+
+@pytest.mark.parametrize("command", [["demo"], ["bench"], ["lab"], ["checkpoints", "list", "/no/such"]])
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [(".", "is a folder; name a file in it"), ("", "is a folder"), ("no/such/report.json", "there is no such folder")],
+)
+def test_no_command_runs_first(
+    command: list[str],
+    path: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--json", path])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and f"--json: {path!r}" in told and said in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_or_a_folder_without_the_right_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def no_right(path: Path, mode: int) -> bool:
+        asked.append(path)
+        return mode != os.W_OK
+
+    monkeypatch.setattr(json_option.os, "access", no_right)  # root, as tests may run, has all rights
+    (tmp_path / "old.json").write_text("{}")
+    for name in ("old.json", "new.json"):
+        with pytest.raises(SystemExit):
+            main(["bench", "--json", str(tmp_path / name)])
+        assert f"{name}' cannot be written" in capsys.readouterr().err
+    assert asked == [tmp_path / "old.json", tmp_path]
+
+
+def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(None, {"a": 1})
+    write_json("-", {"a": [1]})
+    assert json.loads(capsys.readouterr().out) == {"a": [1]}
+    write_json(str(tmp_path / "r.json"), {"a": None})
+    assert json.loads((tmp_path / "r.json").read_text()) == {"a": None}
+    with pytest.raises(SinkError, match="the report is not written: .*Is a directory"):
+        write_json(str(tmp_path), {})
