@@ -63,6 +63,10 @@ class SinkError(HeadgateError):
     """A sink cannot be written."""
 
 
+class ResultsGone(SinkError):
+    """Finished files that a checkpoint names are not where the sink put them; the job is not started again."""
+
+
 class UserFunctionError(HeadgateError):
     """A function of the user's raised, or did not return what it must. The message holds the remote traceback."""
 
@@ -101,6 +105,10 @@ class StateMemoryExceeded(HeadgateError):
 
 class CheckpointError(HeadgateError):
     """A checkpoint cannot be written or read, or is not of this job."""
+
+
+class StorageError(CheckpointError):
+    """The place where checkpoints are does not do what is asked; the next time it may."""
 
 
 class JobCancelled(HeadgateError):

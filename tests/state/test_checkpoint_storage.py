@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import logging
@@ -16,8 +17,8 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from headgate.errors import CheckpointError
-from headgate.state import checkpoint_files
+from headgate.errors import CheckpointError, StorageError
+from headgate.state import checkpoint_files, checkpoint_storage
 from headgate.state.checkpoint_files import read_state
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from headgate.state.checkpoint_storage import (
@@ -64,6 +65,19 @@ def test_what_counts_is_on_the_disk_first(storage: CheckpointStorage, monkeypatc
     assert (folder, above) == (storage.folder_of(1), storage.folder)
 
 
+def test_a_new_folder_is_on_the_disk_with_those_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, sync = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage = CheckpointStorage(tmp_path / "a" / "b", "delays")
+    storage.check()
+    assert synced[:3] == [str(tmp_path / "a" / "b"), str(tmp_path / "a"), str(tmp_path)]
+
+
 def test_a_checkpoint_can_be_moved(storage: CheckpointStorage, tmp_path: Path) -> None:
     make_checkpoint(storage, 4)
     shutil.move(storage.folder_of(4), tmp_path / "kept")
@@ -86,6 +100,36 @@ def test_the_newest_are_kept_and_what_others_left_is_not(storage: CheckpointStor
     storage.discard(11)
     storage.discard(11)
     assert storage.completed() == [9]
+
+
+def test_savepoints_do_not_push_checkpoints_out(storage: CheckpointStorage) -> None:
+    """Somebody may remove theirs, and the job is to have something to go on from then."""
+    for checkpoint in (1, 2, 4):
+        make_checkpoint(storage, checkpoint)
+    for savepoint in (3, 5, 6, 7):
+        kind: Any = {"kind": "savepoint", "folder": f"{storage.folder}/sp-{savepoint}-ab"}
+        storage.complete(dataclasses.replace(metadata_of(storage, savepoint, (Finished(),)), **kind))
+    storage.retain(2)
+    assert storage.completed() == [7, 6, 5, 4, 3, 2]
+    make_checkpoint(storage, 8)
+    storage.retain(2)
+    assert storage.completed() == [8, 7, 6, 5, 4]
+
+
+def test_a_folder_that_cannot_be_listed_is_no_failure_of_what_is_complete(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for checkpoint in (1, 2):
+        make_checkpoint(storage, checkpoint)
+
+    def broken(folder: str) -> Any:
+        raise StorageError(f"{folder}: cannot be listed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_storage, "listed", broken)
+        storage.retain(1)
+    assert f"old checkpoints are left: {storage.folder}: cannot be listed" in caplog.text
+    assert storage.completed() == [2, 1]
 
 
 def test_without_a_completed_one_nothing_is_removed(storage: CheckpointStorage) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, StorageError
 from headgate.filesystems import brief, locate
 from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 
@@ -37,7 +37,8 @@ _ADVICE: Final = {
 
 @contextmanager
 def touching(path: str, done: str) -> Iterator[None]:
-    """Turns what a filesystem raises into a CheckpointError that names the file and says what to do."""
+    """Turns what a filesystem raises into a CheckpointError that names the file and says what to do: StorageError
+    where nothing can be said of the file itself."""
     try:
         yield
     except FileNotFoundError as error:
@@ -47,7 +48,7 @@ def touching(path: str, done: str) -> Iterator[None]:
         raise CheckpointError(f"{path}: cannot be {done}: {brief(error)}; {_UNKNOWN}") from error
     except (OSError, pa.ArrowException) as error:
         advice = _ADVICE.get(getattr(error, "errno", None) or 0, _REACH)
-        raise CheckpointError(f"{path}: cannot be {done}: {brief(error)}; {advice}") from error
+        raise StorageError(f"{path}: cannot be {done}: {brief(error)}; {advice}") from error
 
 
 def write_file(path: str, payload: Payload) -> StateFile:
@@ -158,10 +159,17 @@ def remove_file(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Unless it is there. Raises CheckpointError."""
+    """With those above it, unless they are there. Raises CheckpointError."""
     with touching(path, "made"):
         filesystem, inside = locate(path)
+        above = [os.path.dirname(inside)]  # folders that get an entry
+        if isinstance(filesystem, fs.LocalFileSystem):
+            while not os.path.exists(above[-1]):
+                above.append(os.path.dirname(above[-1]))
         filesystem.create_dir(inside, recursive=True)
+    for folder in above:
+        with suppress(OSError):  # see `write_at_once`
+            _sync(filesystem, folder)
 
 
 def remove_link(path: str) -> bool:

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import uuid
+from itertools import islice
 from typing import Final, Literal
 
 import xxhash
@@ -95,16 +96,33 @@ class CheckpointStorage:
             remove_folder(folder)
 
     def retain(self, keep: int = KEEP) -> None:
-        """Remove the completed checkpoints but the newest `keep`, and what is left of aborted ones before the newest.
-        What cannot be removed is named in a warning, and tried again the next time."""
+        """Remove the completed checkpoints before the newest `keep`, and what is left of aborted ones before the
+        newest. Savepoints do not count: they may be moved or removed. What cannot be removed is named in a warning, and
+        tried again the next time."""
+        try:
+            old = self._old(keep)
+        except CheckpointError as error:
+            log.warning("job %r: old checkpoints are left: %s", self.job, error)
+            return
+        for checkpoint in old:
+            try:
+                self.discard(checkpoint)
+            except CheckpointError as error:
+                log.warning("job %r: an old checkpoint is left: %s", self.job, error)
+
+    def _old(self, keep: int) -> list[int]:
         completed = self.completed()
-        kept = set(completed[:keep])
-        for checkpoint in self._begun():
-            if completed and checkpoint < completed[0] and checkpoint not in kept:
-                try:
-                    self.discard(checkpoint)
-                except CheckpointError as error:
-                    log.warning("job %r: an old checkpoint is left: %s", self.job, error)
+        kept = list(islice(filter(self._is_own, completed), keep))
+        first = kept[-1] if len(kept) == keep else 0
+        before = [each for each in self._begun() if completed and each < completed[0]]
+        return [each for each in before if each < first or each not in completed]
+
+    def _is_own(self, checkpoint: int) -> bool:
+        """Whether it has files of its own, as far as can be told: it does not only name a savepoint."""
+        try:
+            return self.load(checkpoint).kind == "checkpoint"
+        except CheckpointError:
+            return False
 
     # --- reading
 
