@@ -82,7 +82,7 @@ class Config:
     restart: RestartStrategy | None = None
 
     def __init__(self, **options: Any) -> None:
-        known = {field.name: field.default for field in dataclasses.fields(Config)}
+        known = _defaults()
         unknown = sorted(set(options) - set(known))
         if unknown:
             near = "".join(f" (did you mean {name}?)" for name in get_close_matches(unknown[0], known, 1))
@@ -136,7 +136,7 @@ class Config:
     def _check_effect(self) -> None:
         """No option is taken that would do nothing in the chosen mode."""
         if self.flow_control is FlowControl.UNBOUNDED:
-            defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+            defaults = _defaults()
             for name in ("max_buffers_per_channel", "max_overdraft_buffers_per_gate"):
                 if getattr(self, name) != defaults[name]:
                     raise ConfigError(
@@ -149,10 +149,15 @@ class Config:
                 "debloat=True has no effect with execution_mode='batch', where nothing waits in buffers between "
                 "operators: leave it out"
             )
+        if self.is_batch and self.checkpoint_timeout != _defaults()["checkpoint_timeout"]:
+            raise ConfigError(
+                f"checkpoint_timeout={self.checkpoint_timeout} has no effect with execution_mode='batch', in which "
+                "there are no checkpoints and savepoints: leave it out"
+            )
 
     def _check_checkpoints(self) -> None:
         if self.checkpoint_dir is None:
-            defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+            defaults = _defaults()
             for name in _OF_CHECKPOINTS:
                 if getattr(self, name) != defaults[name]:
                     raise ConfigError(f"{name} has no effect without checkpoint_dir: give one, or leave it out")
@@ -194,11 +199,15 @@ class Config:
         return self.execution_mode == "batch"
 
 
-#: Options that are about checkpoints alone.
+#: Options that are about checkpoints alone, and not about savepoints.
 _OF_CHECKPOINTS = (
-    "checkpoint_interval", "checkpoint_timeout", "checkpoint_min_pause", "tolerable_failed_checkpoints",
-    "checkpoint_mode", "unaligned", "aligned_timeout", "restart",
+    "checkpoint_interval", "checkpoint_min_pause", "tolerable_failed_checkpoints", "checkpoint_mode", "unaligned",
+    "aligned_timeout", "restart",
 )  # fmt: skip
+
+
+def _defaults() -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(Config)}
 
 
 def _same(value: Any) -> Any:

@@ -51,6 +51,7 @@ def test_a_folder_is_the_drivers_wherever_it_is_used(monkeypatch: pytest.MonkeyP
         ({"flow_control": "unbounded"}, {"max_buffers_per_channel": 20}),
         ({"flow_control": "unbounded"}, {"max_overdraft_buffers_per_gate": 0}),
         ({"execution_mode": "batch"}, {"debloat": True}),
+        ({"execution_mode": "batch"}, {"checkpoint_timeout": 5.0}),
     ],
     ids=str,
 )
