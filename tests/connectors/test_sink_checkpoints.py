@@ -17,6 +17,7 @@ import headgate as hg
 from headgate.connectors import file_sink
 from headgate.connectors.base import Sink
 from headgate.connectors.file_sink import FileSink
+from headgate.errors import ResultsGone
 from tests.connectors.conftest import write_sink, writer_context
 
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
@@ -288,6 +289,23 @@ def test_going_on_needs_the_folder_and_its_path(tmp_path: Path) -> None:
     (tmp_path / "a").rmdir()
     with pytest.raises(hg.SinkError, match="/a: is gone, and with it the rows up to the checkpoint"):
         hg.sinks.parquet(tmp_path / "a").resume("job", SCHEMA, value)
+
+
+def test_finished_files_that_were_moved_are_named_and_the_others_shown(tmp_path: Path) -> None:
+    sink = prepared(hg.sinks.parquet(tmp_path))
+    pending = []
+    for value in range(3):
+        writer = sink.writer(writer_context(SCHEMA, subtask=value))
+        writer.write(batch(value))
+        pending.append(stored(writer.finish()))
+    sink.commit(pending[:2])
+    moved = [tmp_path / names[0].removeprefix("_") for names in pending[:2]]
+    for path in moved:
+        path.unlink()
+    for act in (lambda: sink.rollback(pending, 1), lambda: in_another_program(sink, tmp_path).rollback(pending, 1)):
+        with pytest.raises(ResultsGone, match=rf"{moved[0]} \(and 1 others\): is gone, and with it rows of a check"):
+            act()
+        assert (rows(tmp_path), hidden(tmp_path)) == ([2], [])
 
 
 def test_files_that_the_sink_did_not_write_are_not_touched(tmp_path: Path) -> None:

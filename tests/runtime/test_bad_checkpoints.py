@@ -3,6 +3,7 @@ folder is touched."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.errors import StorageError
+from headgate.runtime import checkpoints, restore
 from headgate.state.checkpoint_metadata import LAST_ID
 from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
 from tests.runtime.faults import Commit, Pull, committing, gated, open_gate
@@ -261,3 +264,70 @@ def test_no_checkpoint_can_be_read_at_a_restart(tmp_path: Path) -> None:
     with pytest.raises(hg.CheckpointError, match=r"\.state"):
         job.wait(60)
     assert job.restarts == 1
+
+
+@pytest.mark.parametrize("seen_by", ["the task", "the driver, too"])
+def test_a_file_that_cannot_be_read_once_at_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, seen_by: str
+) -> None:
+    """It is whole, so the strategy decides: the next read may be a better one."""
+
+    def once(module: Any, name: str) -> None:
+        work, calls = getattr(module, name), itertools.count()
+
+        def fails(what: Any) -> Any:
+            if not next(calls):
+                raise StorageError(f"{what}: cannot be read: Input/output error")
+            return work(what)
+
+        monkeypatch.setattr(module, name, fails)
+
+    once(restore, "read_state")
+    if seen_by == "the driver, too":
+        once(checkpoints, "verify_checkpoint")
+    failed: list[int] = []
+
+    def fail() -> None:
+        if not failed and complete(tmp_path):
+            failed.append(1)
+            raise ValueError("once")
+
+    job = start(tmp_path, fail)
+    eventually(lambda: max(attempts(tmp_path), default=0) > 1, 60)
+    open_gate(tmp_path)
+    assert job.wait(60).restarts == 2
+    assert committed(tmp_path) == expected()
+    assert "Input/output error" in caplog.text
+
+
+def test_no_restart_goes_on_from_the_checkpoint_of_another_run(stopped: Path, tmp_path: Path) -> None:
+    """The job started afresh, and what it has of its own is damaged."""
+    shutil.copytree(stopped / "checkpoints", tmp_path / "checkpoints")
+    others = set(complete(tmp_path))
+
+    def fail() -> None:
+        if own := set(complete(tmp_path)) - others:
+            for file in (file for checkpoint in own for file in checkpoint.glob("*.state")):
+                file.write_bytes(b"")
+            raise ValueError("damaged")
+
+    env = environment(tmp_path, hg.LocalDeployment(2), restart=hg.restart.fixed(9, delay=0))
+    job = build(env, tmp_path, source=gated(tmp_path, fail, before=2000)).execute_async()
+    with pytest.raises(hg.CheckpointError, match=r"\.state: has 0 bytes"):
+        job.wait(60)
+
+
+def test_finished_files_that_somebody_moves_end_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing brings them back: no restart does."""
+
+    def commit(really: Commit, names: Sequence[Any]) -> None:
+        really(names)
+        for file in (tmp_path / "out").glob("part-*"):
+            file.rename(tmp_path / file.name)
+            raise ValueError("just then")
+
+    job = start(tmp_path, sink=committing(hg.sinks.parquet(tmp_path / "out"), commit))
+    with pytest.raises(hg.SinkError, match=r"out/part-.*\.parquet.*: is gone, .*; put it back and resume") as caught:
+        job.wait(60)
+    assert caught.value.message.count("is gone") == 1
+    assert caplog.text.count("starts again") == 1, "when nobody knew yet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -58,6 +59,39 @@ def test_the_strategy_decides_how_often(tmp_path: Path) -> None:
         job.wait(60)
     assert job._master.restarts == 2
     assert not (tmp_path / "out").exists()
+
+
+class Crowded(hg.LocalDeployment):
+    """Has too few slots at these times of asking, 0 for the first."""
+
+    def __init__(self, *short: int) -> None:
+        super().__init__(1)
+        self._short, self._asked = short, itertools.count()
+
+    def check(self, *_: Any) -> None:
+        if next(self._asked) in self._short:
+            raise hg.NotEnoughSlots("the job needs 1 slot, and there is none")
+
+
+def test_restarts_that_find_too_few_slots_are_counted_for_themselves(tmp_path: Path) -> None:
+    def fails_twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if len(failures := list(tmp_path.glob("failed-*"))) < 2:
+            (tmp_path / f"failed-{len(failures)}").touch()
+            raise ValueError("twice")
+        return batch
+
+    def run(*short: int) -> hg.JobHandle:
+        env = environment(tmp_path, Crowded(*short), 1, restart=hg.restart.fixed(2, delay=0))
+        return build(env, tmp_path, fails_twice, source=rows(rate=None)).execute_async()
+
+    assert run(1, 2, 4, 5).wait(60).restarts == 2
+    assert committed(tmp_path) == expected()
+    for file in [*tmp_path.glob("failed-*"), *(tmp_path / "out").glob("*")]:
+        file.unlink()
+    job = run(1, 2, 3)
+    with pytest.raises(hg.NotEnoughSlots, match="there is none"):
+        job.wait(60)
+    assert job.restarts == 0
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

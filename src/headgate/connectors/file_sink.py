@@ -21,7 +21,7 @@ from headgate.connectors.file_formats import FileFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
 from headgate.connectors.files import DataFile
 from headgate.connectors.partition_by import check_partitioning
-from headgate.errors import ConfigError, SinkError
+from headgate.errors import ConfigError, ResultsGone, SinkError
 from headgate.filesystems import absolute, locate
 
 Mode = Literal["error", "append", "overwrite"]
@@ -97,10 +97,17 @@ class FileSink(Sink):
         return FileWriter(self._prepared(), context.attempt, context.subtask)
 
     def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
-        """Show the files. Raises SinkError for one that is neither hidden nor shown."""
-        for names in pending:
-            for name in names or ():
-                _show(self._prepared(), name)
+        """Show the files. Raises ResultsGone for one that is neither hidden nor shown, when the others are shown."""
+        target = self._prepared()
+        gone = [name for names in pending for name in names or () if not _show(target, name)]
+        if gone:
+            folder, base = posixpath.split(target.path(gone[0]))
+            others = f" (and {len(gone) - 1} others)" if len(gone) > 1 else ""
+            raise ResultsGone(
+                f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, and with it rows of a checkpoint; "
+                "put it back and resume the job (finished files can be copied, but moved or removed only when a newer "
+                "checkpoint is complete), or choose a path that all machines of the job share, if this is none"
+            )
 
     def finish(self) -> None:
         """Remove what an attempt that was given up has left. A job without rows gets a file, which has the schema."""
@@ -184,16 +191,16 @@ class FileSink(Sink):
         return False
 
 
-def _show(target: Target, name: str) -> None:
-    """Rename a hidden file, unless that is done."""
+def _show(target: Target, name: str) -> bool:
+    """Rename a hidden file, unless that is done; whether it is there."""
     folder, base = posixpath.split(target.path(name))
     source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
     with writing(shown):
         at_source, at_shown = target.filesystem.get_file_info([source, shown])
         if at_source.type == fs.FileType.File:
             target.filesystem.move(source, shown)
-        elif at_shown.type != fs.FileType.File:
-            raise SinkError(f"{source}: is gone; the path must be one that all machines of the job share")
+            return True
+        return bool(at_shown.type == fs.FileType.File)
 
 
 def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from headgate.config import Config
-from headgate.errors import CheckpointError, HeadgateError
+from headgate.errors import CheckpointError, HeadgateError, StorageError
 from headgate.filesystems import absolute
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.node_keys import check_fits, describe, describe_exchange, node_key, vertex_key
@@ -100,6 +100,8 @@ class Checkpoints:
         #: Keys of nodes that have something in a checkpoint; others may come and go between two programs.
         self._kept: set[str] = set()
         self.latest: CheckpointMetadata | None = None
+        #: Among the job's checkpoints those before this one are of another run, which it does not go on from.
+        self._first = 1
         #: The path or URI of the last that this program took.
         self._last: str | None = None
         self.next_id = 0
@@ -133,6 +135,7 @@ class Checkpoints:
             self._warn("restarts")
             self._storage.check()
             self.next_id = max(self.next_id, self._storage.next_id())
+            self._first = 1 if self.latest is not None and self._resume in (LATEST, LATEST_IF_ANY) else self.next_id
         if self.next_id > LAST_ID // 2:
             raise CheckpointError(
                 f"checkpoint {self.next_id - 1} leaves no numbers for others: start without it, in another folder"
@@ -206,7 +209,9 @@ class Checkpoints:
 
     def _newest(self, storage: CheckpointStorage, completed: Sequence[int]) -> CheckpointMetadata:
         """The first of these that is as it was written. One that is not is passed over only if sinks had nothing to
-        commit with it: else what they committed would come a second time. Raises CheckpointError."""
+        commit with it: else what they committed would come a second time. Raises CheckpointError: StorageError where
+        nobody can tell now."""
+        unreadable: StorageError | None = None
         for checkpoint in completed:
             has_committed = True
             try:
@@ -215,30 +220,36 @@ class Checkpoints:
                 verify_checkpoint(metadata)
                 return metadata
             except CheckpointError as error:
+                unreadable = error if isinstance(error, StorageError) else unreadable
                 if has_committed:
                     break
                 passed = f"job {self._job!r}: passes over checkpoint {checkpoint}, with which nothing was committed"
                 log.warning("%s: %s", passed, error)
+        if unreadable is not None:
+            raise unreadable
         usable = storage.latest_usable()
         older = "" if usable is None else f"; name {storage.folder_of(usable.id)} to go on from an older one, "
         again = older and "and remove what was committed since, or it will be there twice"
         raise CheckpointError(f"{storage.folder_of(checkpoint)}: is damaged, see the warnings{older}{again}")
 
     def fall_back(self) -> bool:
-        """The attempt could not read `latest`: make that the one before, where it is damaged and that is possible.
-        Returns whether it was."""
+        """The attempt could not read `latest`. Whether another one may: it is whole after all, or nobody can tell now,
+        or it is damaged, and the one before, which is `latest` then, leads to the same results."""
         if self._storage is None or self.latest is None:
             return False
         try:
-            completed = [each for each in self._storage.completed() if each <= self.latest.id]
-            if self.latest.id not in completed:
-                return False
-            found = self._newest(self._storage, completed)
-            check_fits(found, self._plan.job, self._key_groups)
+            completed = [each for each in self._storage.completed() if self._first <= each <= self.latest.id]
+            if self.latest.id in completed:
+                found = self._newest(self._storage, completed)
+                check_fits(found, self._plan.job, self._key_groups)
+                self.latest = found
+            else:
+                verify_checkpoint(self.latest)
+        except StorageError:
+            return True
         except CheckpointError:
             return False
-        was, self.latest = self.latest, found
-        return found.id != was.id
+        return True
 
     def start(self, attempt: int) -> None:
         """All tasks of the attempt run."""

@@ -15,7 +15,16 @@ import time
 from concurrent.futures import Future
 
 from headgate.config import Config, FlowControl
-from headgate.errors import CheckpointError, ConfigError, HeadgateError, JobCancelled, SinkError, StateMemoryExceeded
+from headgate.errors import (
+    CheckpointError,
+    ConfigError,
+    HeadgateError,
+    JobCancelled,
+    NotEnoughSlots,
+    ResultsGone,
+    SinkError,
+    StateMemoryExceeded,
+)
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
@@ -67,6 +76,8 @@ class JobMaster:
             name, run.rpartition("-")[2], plan, config, self._ends, self._tell, self._on_stopped, resume
         )
         self._restarts = Restarts(config.restarts)
+        #: Restarts that found too few slots, since the last that did not.
+        self._in_vain = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
         self._injected = itertools.count(1)
         self._parts: dict[int, dict[str, Part]] = {}
@@ -241,18 +252,20 @@ class JobMaster:
             self._checkpoints.interrupted(self._attempt.error)
 
     def _is_to_restart(self, failed: Attempt) -> bool:
-        """Waits as long as the restart strategy asks. A job that never ran, cannot read what it is to go on from, or
-        holds more than it may would only fail again; and what a user's function that did not return might do to the
-        next attempt cannot be known."""
+        """Waits as long as the restart strategy asks. A job that never ran, cannot read what it is to go on from, lacks
+        finished files or holds more than it may would only fail again; and what a user's function that did not return
+        might do to the next attempt cannot be known. A restart that found too few slots was none of those that the
+        strategy allows: of such there may be as many in a row."""
         ran = self.state is JobState.RUNNING
-        hopeless = failed.left_running or isinstance(failed.error, StateMemoryExceeded)
+        hopeless = failed.left_running or isinstance(failed.error, (StateMemoryExceeded, ResultsGone))
         if self._started_at is None or hopeless:
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
         if isinstance(failed.error, CheckpointError) and not ran and not self._checkpoints.fall_back():
             return False
-        delay = self._restarts.next_delay(time.monotonic())
+        in_vain = isinstance(failed.error, NotEnoughSlots) and not ran
+        delay = (self._in_vain if in_vain else self._restarts).next_delay(time.monotonic())
         if delay is None:
             return False
         self.state = JobState.RESTARTING
@@ -264,13 +277,14 @@ class JobMaster:
         return not self._cancelled.is_set()
 
     def _restart(self) -> None:
-        self.restarts += 1
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
         try:
             self._checkpoints.restart()
             self._before = self.metrics()
             self._begin_attempt()
             self._check_slots()
+            self._in_vain = Restarts(self._config.restarts)
+            self.restarts += 1
             if self._cancelled.is_set():
                 raise self._as_cancelled()
             self._attempt.launch()
@@ -285,7 +299,7 @@ class JobMaster:
         self._late_rows.look(self.metrics, ended=True)
         problems = self._checkpoints.abort() if error is not None or self._is_stopped else self._ends.release()
         if error is not None:
-            error.message += "".join(f" ({problem})" for problem in problems)
+            error.message += "".join(f" ({problem})" for problem in problems if error.message not in problem)
             problems = []
         for problem in problems:
             log.warning("job %r: %s", self._name, problem)

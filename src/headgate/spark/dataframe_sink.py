@@ -21,7 +21,7 @@ from headgate.config import Config
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import ParquetFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty, writing
-from headgate.errors import NotEnoughSlots, PlanError, SinkError
+from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import locate
 from headgate.operators.base import call_user
 from headgate.spark.dataframe import is_ours, new_folder, spark_columns
@@ -81,12 +81,14 @@ class ForeachDataframeSink(Sink):
         return FileWriter(self._prepared(), context.attempt, context.subtask)
 
     def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
-        """Call the function, if there are rows. Raises UserFunctionError, NotEnoughSlots, SinkError."""
+        """Call the function, if there are rows. Raises UserFunctionError, NotEnoughSlots, ResultsGone."""
         names = _names(pending)
         if names:
             self._is_kept = self._is_kept or checkpoint > 0
             if not self._is_there(names):
-                raise SinkError(f"{self._path(names[0])}: is gone; spill_dir must be a folder that all machines share")
+                raise ResultsGone(
+                    f"{self._path(names[0])}: is gone; spill_dir must be a folder that all machines share"
+                )
             self._hand_over(names, checkpoint)
 
     def finish(self) -> None:
@@ -132,7 +134,9 @@ class ForeachDataframeSink(Sink):
             folder, *files = target.filesystem.get_file_info([target.root, *paths])
         lost = [file.path for file in files if file.type != fs.FileType.File]
         if folder.type != fs.FileType.Directory or (lost and lost[0] != paths[0]):
-            raise SinkError(f"{(lost or [target.root])[0]}: is gone, and with it rows that foreach_dataframe is to get")
+            raise ResultsGone(
+                f"{(lost or [target.root])[0]}: is gone, and with it rows that foreach_dataframe is to get"
+            )
         return not lost
 
     def _hand_over(self, names: Sequence[str], checkpoint: int) -> None:
