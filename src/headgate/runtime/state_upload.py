@@ -2,16 +2,19 @@
 
 A barrier that comes with the rows may be faster than the driver's word on where its checkpoint is to be stored. What
 was captured waits for that word, which comes to every TaskManager.
+
+When the driver begins another checkpoint, nothing will come of those before it that are not stored. What still waits
+to be written for them is let go, however slow the storage: at most what is being written and what is newest are kept.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headgate.errors import CheckpointError
@@ -25,6 +28,21 @@ log = logging.getLogger(__name__)
 
 #: How long a write that is under way may take when the TaskManager ends. What it writes is nobody's then.
 _CLOSE_TIMEOUT = 2.0
+_GIVEN_UP = "it was given up before this task's part was written"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What was captured of a task, and which one it is."""
+
+    task: str
+    vertex: int
+    subtask: int
+    captured: Captured
+
+    def given_up(self) -> _Part:
+        """Without what it holds; what sinks have pending counts all the same."""
+        return replace(self, captured=replace(self.captured, snapshots={}, in_flight=(), failure=_GIVEN_UP))
 
 
 class StateUpload:
@@ -36,9 +54,10 @@ class StateUpload:
         self._storage = storage
         self._attempt = attempt
         self._tell = tell
-        self._captured: queue.SimpleQueue[tuple[str, int, int, Captured] | None] = queue.SimpleQueue()
         self._runner: threading.Thread | None = None
         self._changed = threading.Condition()
+        #: Those that are to be written, in order.
+        self._waiting: deque[_Part] = deque()
         self._stored = self._told = 0
         #: Up to which checkpoint it is known where they are stored, and where the savepoints among them.
         self._known = 0
@@ -57,60 +76,68 @@ class StateUpload:
             self._known = max(self._known, checkpoint)
             if savepoint is not None:
                 self._savepoints[checkpoint] = savepoint
+            self._let_go()
             self._changed.notify()
 
     def store(self, task: str, vertex: int, subtask: int, captured: Captured) -> None:
         """On a task's thread, which is called `task`: returns at once."""
         with self._changed:
             self._stored += 1
+            self._waiting.append(_Part(task, vertex, subtask, captured))
+            self._let_go()
+            self._changed.notify()
             if self._runner is None:
                 self._runner = threading.Thread(target=self._run, name="headgate-state-upload", daemon=True)
                 self._runner.start()
-        self._captured.put((task, vertex, subtask, captured))
 
     def close(self) -> None:
         """Write no more."""
-        self._captured.put(None)
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._runner is not None:
             self._runner.join(_CLOSE_TIMEOUT)
 
+    def _let_go(self) -> None:
+        for at, part in enumerate(self._waiting):
+            if part.captured.checkpoint < self._known and part.captured.failure is None:
+                self._waiting[at] = part.given_up()
+
     def _run(self) -> None:
-        while (item := self._captured.get()) is not None:
-            task, vertex, subtask, captured = item
-            storage = self._storage_of(captured.checkpoint)
-            if storage is None:
-                return
+        while (part := self._next()) is not None:
+            captured = part.captured
             about = {
-                "task": task,
-                "vertex": vertex,
-                "subtask": subtask,
+                "task": part.task,
+                "vertex": part.vertex,
+                "subtask": part.subtask,
                 "checkpoint": captured.checkpoint,
                 "pending": dict(captured.pending),
                 "nodes": list(captured.snapshots),
             }
             try:
-                file = self._write(storage, task, captured)
+                file = self._write(part.task, captured)
             except Exception as error:
                 reason = error.message if isinstance(error, CheckpointError) else f"{type(error).__name__}: {error}"
-                log.warning("checkpoint %d of %s: %s", captured.checkpoint, task, reason)
+                log.warning("checkpoint %d of %s: %s", captured.checkpoint, part.task, reason)
                 self._tell({"type": "decline", **about, "reason": reason})
             else:
                 async_s = time.monotonic() - captured.taken_at
                 self._tell({"type": "acknowledge", **about, "file": asdict(file), "async_s": async_s})
             self._told += 1
 
-    def _storage_of(self, checkpoint: int) -> CheckpointStorage | None:
-        """Waits for the driver's word; None once it will not come any more."""
+    def _next(self) -> _Part | None:
+        """Waits for one, and for the driver's word on it; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or checkpoint <= self._known)
-            return self._savepoints.get(checkpoint, self._storage) if checkpoint <= self._known else None
+            self._changed.wait_for(
+                lambda: self._closed or (self._waiting and self._waiting[0].captured.checkpoint <= self._known)
+            )
+            return None if self._closed else self._waiting.popleft()
 
-    def _write(self, storage: CheckpointStorage, task: str, captured: Captured) -> StateFile:
+    def _write(self, task: str, captured: Captured) -> StateFile:
         if captured.failure is not None:
             raise CheckpointError(captured.failure)
+        storage = self._savepoints.get(captured.checkpoint, self._storage)
+        assert storage is not None  # a job without checkpoints takes savepoints only
         in_flight = None
         if captured.in_flight:
             payload = encode_in_flight(captured.in_flight)
