@@ -32,7 +32,7 @@ from headgate.records.events import Alignment
 from headgate.runtime import console
 from headgate.runtime.attempt import Attempt, Member, unexpected
 from headgate.runtime.barriers import Part
-from headgate.runtime.checkpoint_coordinator import CheckpointRecord
+from headgate.runtime.checkpoint_coordinator import HISTORY, CheckpointRecord
 from headgate.runtime.checkpoints import Checkpoints, barrier_message
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.ends import Ends
@@ -164,7 +164,7 @@ class JobMaster:
         return checkpoint
 
     def checkpoint_parts(self, checkpoint: int) -> dict[str, Part]:
-        """What tasks have told of a checkpoint so far, by task; see `TaskBarriers`."""
+        """What tasks have told so far of one of the last ten checkpoints, by task; see `TaskBarriers`."""
         return dict(self._parts.get(checkpoint, {}))
 
     def checkpoints(self) -> list[CheckpointRecord]:
@@ -190,8 +190,7 @@ class JobMaster:
             case "metrics":
                 self._late_rows.look(self.metrics, ended=False)
             case "checkpoint":
-                part = message["part"]
-                self._parts.setdefault(int(part["checkpoint"]), {})[str(part["task"])] = part
+                self._note(message["part"])
             case "acknowledge":
                 part = self._parts.get(int(message["checkpoint"]), {}).get(str(message["task"]), {})
                 self._checkpoints.acknowledged(message, {**part, "async_s": message["async_s"]})
@@ -208,6 +207,11 @@ class JobMaster:
                 vertices = self._stages.finished(int(message["vertex"]))
                 if vertices:
                     self._tell({"type": "run", "vertices": vertices})
+
+    def _note(self, part: Part) -> None:
+        self._parts.setdefault(int(part["checkpoint"]), {})[str(part["task"])] = part
+        oldest = max(self._parts) - HISTORY
+        self._parts = {checkpoint: parts for checkpoint, parts in self._parts.items() if checkpoint > oldest}
 
     def _on_stopped(self) -> None:
         """The checkpoint that the job was to end with is committed; its tasks wait for what becomes of it."""

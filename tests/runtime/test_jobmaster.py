@@ -1,0 +1,18 @@
+"""What the driver keeps of a job that runs for long."""
+
+from __future__ import annotations
+
+import headgate as hg
+from headgate.runtime.attempt import Member
+from headgate.runtime.jobmaster import JobMaster
+from tests.runtime.checkpointed_plan import three_vertices
+
+
+def test_what_tasks_told_is_kept_of_the_last_ten_checkpoints() -> None:
+    master = JobMaster("job", "run-0", three_vertices(), hg.Config(), hg.LocalDeployment(1))
+    for checkpoint in range(1, 101):
+        for task in ("read[0]", "write[0]"):
+            part = {"checkpoint": checkpoint, "task": task}
+            master.on_message(Member(0), {"type": "checkpoint", "part": part}, b"")
+    assert len(master._parts) == 10
+    assert master.checkpoint_parts(90) == {} and set(master.checkpoint_parts(100)) == {"read[0]", "write[0]"}
