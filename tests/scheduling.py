@@ -12,11 +12,13 @@ BESIDE_OTHERS = {
     *("api", "connectors", "demo", "pipelines"),  # run jobs, and look at the answer
 }
 
-#: Modules in other folders that only compute.
+#: Modules in other folders that only compute, or run jobs and look at the answer.
 ALSO_BESIDE = {
-    "runtime/test_checkpoint_coordinator.py",
-    "runtime/test_coordinator_machine.py",
-    "runtime/test_restart.py",
+    *("runtime/test_checkpoint_coordinator.py", "runtime/test_coordinator_machine.py", "runtime/test_restart.py"),
+    *("runtime/test_bad_checkpoints.py", "runtime/test_checkpoints.py", "runtime/test_unaligned.py"),
+    *("runtime/test_in_flight.py", "runtime/test_user_modules.py"),
+    *("spark/test_dataframe.py", "spark/test_large_dataframe.py", "spark/test_plain_session.py"),
+    *("spark/test_restarts.py", "spark/test_session.py"),
 }
 
 #: Modules in these folders that do look at a clock or a socket.
