@@ -46,6 +46,8 @@ BUGS = [
                "self._count.bytes -= before - item.remaining", "pass"),
     PlantedBug("batches that were cut stay counted", Writer, "_cut", "self._count.bytes -= released", "pass"),
     PlantedBug("a cancelled writer keeps its count", Writer, "close", "self._count.bytes = 0", "pass"),
+    PlantedBug("beyond the budget one message is cut", Writer, "_cut_oldest", "self._cut(pending)",
+               "return self._cut(pending)"),
     PlantedBug("the last row of a message is lost", Pending, "cut", "end - at)", "end - at - (len(edges) > 2))"),
     # Channels and gates.
     PlantedBug("a local channel never goes on behind a barrier", Local, "resume", "self._subpartition.resume()",

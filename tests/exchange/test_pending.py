@@ -14,7 +14,7 @@ from tests.exchange.rig import ROW, rows
 def pending_of(*batches: pa.RecordBatch) -> PendingSlices:
     pending = PendingSlices(range(1))
     for batch in batches:
-        pending.add(batch, ROW, HeldBatch(batch.nbytes, 1))
+        pending.add(batch, ROW, HeldBatch(batch.nbytes, 1, 0))
     return pending
 
 
@@ -44,7 +44,7 @@ def test_a_row_larger_than_a_message_goes_alone() -> None:
 
 def test_rows_without_bytes_are_one_message() -> None:
     pending = PendingSlices(range(1))
-    pending.add(pa.record_batch({"x": pa.nulls(5)}), 0.0, HeldBatch(0, 1))
+    pending.add(pa.record_batch({"x": pa.nulls(5)}), 0.0, HeldBatch(0, 1, 0))
     messages, _ = pending.cut(100)
     assert [message.num_rows for message in messages] == [5]
 
@@ -57,7 +57,7 @@ def test_after_a_cut_nothing_is_left() -> None:
 
 
 def test_a_batch_counts_whole_until_the_last_of_its_slices_is_cut() -> None:
-    held = HeldBatch(1000, 3)
+    held = HeldBatch(1000, 3, 0)
     channels = [PendingSlices(range(index, index + 1)) for index in range(3)]
     for channel in channels:
         channel.add(rows(0, 1), ROW, held)
@@ -71,6 +71,24 @@ def test_a_budget_adds_up_what_all_writers_hold() -> None:
     assert budget.used == 100 and not budget.is_exceeded
     other.bytes += 1
     assert budget.is_exceeded
+
+
+def test_beyond_the_budget_who_holds_more_than_an_equal_share_is_asked_to_give() -> None:
+    budget = PendingBudget(100)
+    one, other = budget.count(), budget.count()
+    one.bytes, other.bytes = 51, 49
+    assert not budget.is_exceeded_by(one), "altogether it is not too much"
+    one.bytes, other.bytes = 1000, 50
+    assert budget.is_exceeded_by(one) and not budget.is_exceeded_by(other)
+    other.bytes += 1
+    assert budget.is_exceeded_by(other)
+
+
+def test_the_oldest_batch_is_that_of_the_first_slice() -> None:
+    pending = PendingSlices(range(1))
+    for number in (7, 9):
+        pending.add(rows(0, 3), ROW, HeldBatch(24, 1, number))
+    assert pending.oldest == 7
 
 
 @pytest.mark.parametrize("message_size", [80, 10_000])

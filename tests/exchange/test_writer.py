@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ExchangeError
-from headgate.exchange.selectors import Broadcast, Forward, KeyGroups, Rebalance
+from headgate.exchange.selectors import Broadcast, ChannelSelector, Forward, KeyGroups, Rebalance, Shuffle
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfData
@@ -258,10 +258,11 @@ def test_a_full_budget_does_not_let_watermarks_go_too_often(make: MakeRig) -> No
     rig.writer.emit_watermark(1)
     rig.writer.emit_watermark(2)
     rig.budget.count().bytes = 101
-    rig.writer.emit(rows(0, MESSAGE))
+    rig.writer.emit(rows(0, MESSAGE - 1))
+    assert rig.writer.pending_bytes == 0
     rig.writer.flush()
     assert rig.read(0) == (Watermark(1),)
-    assert rig.read(1) == (Watermark(1), numbers(0, MESSAGE), Watermark(2))
+    assert rig.read(1) == (Watermark(1), numbers(0, MESSAGE - 1), Watermark(2))
 
 
 def test_a_status_goes_at_once_behind_rows_and_watermark(make: MakeRig) -> None:
@@ -366,23 +367,57 @@ def test_close_drops_everything(make: MakeRig) -> None:
 # ---- the budget: hard back-pressure
 
 
-def test_beyond_the_budget_the_largest_pending_is_cut_early(make: MakeRig) -> None:
-    rig = make(Rebalance(3, start=0), 3, limit=10 * ROW, message_size=1000)
+def test_beyond_the_budget_the_oldest_are_cut_early(make: MakeRig) -> None:
+    rig = make(Rebalance(3, start=1), 3, limit=10 * ROW, message_size=1000)
     rig.writer.emit(rows(0, 3))
     rig.writer.emit(rows(10, 5))
     rig.writer.emit(rows(20, 2))
     assert rig.partition.bytes_out == 0
     rig.writer.emit(rows(3, 1))
-    assert rig.writer.pending_bytes == 6 * ROW and rig.hard_waits == 0
-    rig.partition.flush(1)
-    assert rig.read_all() == [(), (numbers(10, 5),), ()]
+    assert rig.writer.pending_bytes == 7 * ROW and rig.hard_waits == 0
+    rig.writer.emit(rows(15, 6))
+    assert rig.writer.pending_bytes == 2 * ROW, "the oldest alone would not have been enough"
+    for channel in range(3):
+        rig.partition.flush(channel)
+    assert rig.read_all() == [(), (numbers(0, 4),), ((*numbers(10, 5), *numbers(15, 6)),)]
+
+
+class Skewed:
+    """The last row of a batch to channel 1, all others to channel 0."""
+
+    splits = True
+
+    def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        last = batch.num_rows - 1
+        return [(0, batch.slice(0, last)), (1, batch.slice(last))]
+
+
+@pytest.mark.parametrize(("selector", "channels"), [(Skewed(), 2), (Shuffle(64, seed=1), 64)])
+def test_batches_that_slices_of_several_channels_keep_alive_stay_within_the_budget(
+    make: MakeRig, selector: ChannelSelector, channels: int
+) -> None:
+    """To cut what goes to one channel frees nothing of a batch of which another has rows."""
+    rig = make(selector, channels, segments=200, message_size=16 << 10, limit=64 << 10)
+    for first in range(0, 20_000, 500):
+        rig.writer.emit(rows(first, 500))
+        assert not rig.budget.is_exceeded and rig.writer.is_available
+    rig.writer.flush()
+    values = [value for seen in rig.read_all() for message in seen for value in message]  # type: ignore[attr-defined]
+    assert sorted(values) == list(range(20_000))
 
 
 def test_others_count_for_the_budget_too(make: MakeRig) -> None:
-    rig = make(Forward(), limit=1000)
-    rig.budget.count().bytes = 1000
-    rig.writer.emit(rows(0, 1))
+    rig = make(Forward(), limit=100)
+    rig.budget.count().bytes = 100
+    rig.writer.emit(rows(0, 7))
     assert rig.writer.pending_bytes == 0 and rig.partition.bytes_out > 0
+
+
+def test_who_holds_less_than_a_share_goes_on_gathering_though_another_holds_all(make: MakeRig) -> None:
+    rig = make(Forward(), limit=100)
+    rig.budget.count().bytes = 1000
+    rig.writer.emit(rows(0, 6))
+    assert rig.writer.pending_bytes == 6 * ROW and rig.partition.bytes_out == 0
 
 
 def test_the_writer_waits_hard_only_for_what_is_due_beyond_the_budget(make: MakeRig) -> None:

@@ -426,6 +426,9 @@ class Exchange:
         producer.rows += numbers
         columns = [pa.array([writer] * rows, pa.int32()), pa.array(numbers, pa.int64())]
         producer.writer.emit(pa.record_batch(columns, schema=CODEC.schema))
+        gathers = producer.writer._undealt or any(pending.rows for pending in producer.writer._pending)
+        is_too_much = producer.host.budget.is_exceeded_by(producer.writer._count)
+        assert not (gathers and is_too_much), "a writer gathers rows beyond the budget"
 
     def watermark(self, writer: int) -> None:
         producer = self.producers[writer]

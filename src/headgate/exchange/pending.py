@@ -13,13 +13,15 @@ PENDING_BUDGET: Final = 64 << 20
 
 
 class HeldBatch:
-    """A batch that slices keep alive: it counts whole, and once, until the last of its slices is cut."""
+    """A batch that slices keep alive: it counts whole, and once, until the last of its slices is cut. Of two the older
+    one has the smaller number."""
 
-    __slots__ = ("bytes", "holders")
+    __slots__ = ("bytes", "holders", "number")
 
-    def __init__(self, size: int, holders: int) -> None:
+    def __init__(self, size: int, holders: int, number: int) -> None:
         self.bytes = size
         self.holders = holders
+        self.number = number
 
 
 class PendingBudget:
@@ -48,6 +50,11 @@ class PendingBudget:
     @property
     def is_exceeded(self) -> bool:
         return self.used > self.limit
+
+    def is_exceeded_by(self, count: PendingCount) -> bool:
+        """Whether all together hold too much, and this one more than an equal share. Who holds less goes on as before
+        though others hold all; so it is less than twice the limit even then."""
+        return count.bytes * len(self._counts) > self.limit and self.used > self.limit
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes fit."""
@@ -82,6 +89,11 @@ class PendingSlices:
     def held(self) -> list[HeldBatch]:
         """The batches that slices here keep alive."""
         return list(self._held)
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest batch that is kept alive here; there must be one."""
+        return self._held[0].number
 
     def add(self, rows: pa.RecordBatch, row_bytes: float, held: HeldBatch) -> None:
         self._slices.append(rows)

@@ -88,13 +88,11 @@ class RecordWriter:
         size = self._codec.batch_bytes(batch)
         self._count.bytes += size
         self.rows_out += batch.num_rows
-        if self._undealt.add(batch, size) or self._budget.is_exceeded:
+        if self._undealt.add(batch, size):
             self._deal()
-        if self._budget.is_exceeded:
-            largest = max(self._pending, key=lambda pending: pending.bytes)
-            if largest.rows:
-                self._cut(largest)
         self._flush_in_time()
+        if self._budget.is_exceeded_by(self._count):
+            self._cut_oldest()
 
     def emit_watermark(self, time: int) -> None:
         """Behind each channel's next message; alone where nothing is pending, at most each watermark interval."""
@@ -259,7 +257,7 @@ class RecordWriter:
         batch, size = self._undealt.take()
         row_bytes = size / batch.num_rows
         shares = [(0, batch)] if self._is_broadcast else self._selector.select(batch)
-        held = HeldBatch(size, len(shares))
+        held = HeldBatch(size, len(shares), self.rows_out)
         for channel, rows in shares:
             pending = self._pending[channel]
             pending.add(rows, row_bytes, held)
@@ -335,6 +333,15 @@ class RecordWriter:
                 self._write(pending, batch)
         self._write_watermark(pending)
         self._write_markers(pending)
+
+    def _cut_oldest(self) -> None:
+        """Cut until the budget is kept, or nothing is pending. A batch counts until the last of its slices is cut: to
+        cut the channels with the oldest ones first is sure to free those."""
+        self._deal()
+        for pending in sorted([each for each in self._pending if each.rows], key=lambda each: each.oldest):
+            if not self._budget.is_exceeded_by(self._count):
+                return
+            self._cut(pending)
 
     def _write_markers(self, pending: PendingSlices) -> None:
         if not pending.markers:
