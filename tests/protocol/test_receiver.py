@@ -13,6 +13,7 @@ from headgate.protocol.decoders import LATER, Later, RequestDecoder
 from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
+    AckAllUserRecordsProcessed,
     AddCredit,
     BacklogAnnouncement,
     BufferResponse,
@@ -326,3 +327,16 @@ def test_it_counts_what_it_receives(consumer: Consumer) -> None:
     stream = data(0, 0, b"abc") + event(1, 0, b"end")
     consumer.arrive(stream, 4)
     assert consumer.receiver.bytes_received == len(stream)
+
+
+def test_a_producer_that_does_not_read_what_it_is_told_is_given_up(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.protocol.receiver._MAX_UNSENT", 5)
+    word = AckAllUserRecordsProcessed(0)
+    for _ in range(3):  # beside two requests
+        consumer.receiver.tell(word)
+    with pytest.raises(ExchangeError, match="does not read what it is told: 5 messages wait for it"):
+        consumer.receiver.tell(word)
+    assert consumer.said()[2:] == [word] * 3
+    consumer.receiver.tell(word)

@@ -25,8 +25,16 @@ from headgate.exchange.writer import RecordWriter
 from headgate.memory.buffer import recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
+from headgate.protocol.decoders import RequestDecoder
 from headgate.protocol.handshake import DATA_LINK, Credentials
-from headgate.protocol.messages import ErrorResponse, PartitionRequest, encode
+from headgate.protocol.messages import (
+    DATA_BUFFER,
+    AddCredit,
+    ErrorResponse,
+    PartitionRequest,
+    encode,
+    encode_buffer_response,
+)
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
@@ -582,3 +590,46 @@ def test_a_consumer_tells_its_producer_while_no_data_may_flow(make: MakePair, fl
         pair.consumer.gate.send_task_event(event)
     got = [heard.get(timeout=PATIENCE) for _ in range(2 * len(events))]
     assert got[::2] == got[1::2] == events, "once from each channel"
+
+
+def connected(buffer: int) -> tuple[socket.socket, socket.socket]:
+    """Two ends of a connection; what the first sends is held in kernel buffers of about so many bytes."""
+    with listen("127.0.0.1", None) as server:
+        server.setblocking(True)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        one = socket.create_connection(server.getsockname())
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+        one.setblocking(False)
+        other, _ = server.accept()
+    other.settimeout(PATIENCE)
+    return one, other
+
+
+def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwork) -> None:
+    """It sends frames, and never looks at what it is told; when it does, all credit is there, in few messages."""
+    channels, turns = 50, 100
+    mailbox = Mailbox()
+    consumer = Consumer(network_of("consumer"), mailbox.wake, list(range(channels)), 64, 1, FlowControl.CREDIT)
+    sock, producer = connected(4096)
+    with producer:
+        on(consumer.network, lambda: consumer.end.established(sock))
+        for turn in range(turns):
+            frames = [encode_buffer_response(number, turn, 0, DATA_BUFFER, 1) + b"x" for number in range(channels)]
+            producer.sendall(b"".join(frames))
+            taken = 0
+            while taken < channels:
+                polled = consumer.gate.poll()
+                if polled is None:
+                    assert mailbox.wait(PATIENCE), "stuck: nobody is woken"
+                else:
+                    recycle_all(polled[1])
+                    taken += 1
+        unsent = on(consumer.network, lambda: len(consumer.end._outgoing))
+        assert 0 < unsent <= channels * len(encode(AddCredit(1, 0))), "one message of each channel at most"
+        decoder, granted = RequestDecoder(), []
+        while sum(granted) < channels * turns:
+            said = decoder.feed(producer.recv(1 << 16))
+            granted += [message.credit for message in said if isinstance(message, AddCredit)]
+        assert len(granted) < channels * turns / 2
+        consumer.close()
+    assert consumer.lost == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.memory.segment import MemorySegment
@@ -25,6 +25,10 @@ from headgate.protocol.messages import (
     PartitionRequest,
     encode,
 )
+
+#: Messages that wait for the socket: four for each of the most channels that a connection has. More come only where
+#: the producer does not read.
+_MAX_UNSENT: Final = 1 << 18
 
 
 class ReceivingChannel(Protocol):
@@ -184,9 +188,12 @@ class Receiver:
         self._credited.append(receiver)
 
     def tell(self, message: OfChannel) -> None:
-        """Send what a channel has to say, unless it has left."""
-        if message.receiver in self._channels:
-            self._outgoing.append(encode(message))
+        """Send what a channel has to say, unless it has left. Raises ExchangeError when the producer reads nothing."""
+        if message.receiver not in self._channels:
+            return
+        if len(self._outgoing) >= _MAX_UNSENT:
+            raise ExchangeError(f"a producer does not read what it is told: {_MAX_UNSENT} messages wait for it")
+        self._outgoing.append(encode(message))
 
     def cancel(self, receiver: int) -> None:
         """Take leave of a channel; with the last one, of the connection."""
@@ -197,7 +204,8 @@ class Receiver:
             self._outgoing.append(encode(CloseRequest()))
 
     def data_to_send(self) -> bytes:
-        """Requests and credit that are due, as bytes to be written in order."""
+        """Requests, words and credit that are due, as bytes to be written in order. To be asked for when the socket
+        takes some: until then a channel's credit goes on gathering, and is one message."""
         while self._credited:
             receiver = self._credited.popleft()
             channel = self._channels.get(receiver)

@@ -44,6 +44,7 @@ class DataLinks:
         sock = listen(bind_host, spec.config.port_range)
         self._server = Server(network, sock, spec.credentials, DATA_LINK, self._accepted)
         self._producer_ends: list[ProducerEnd] = []
+        self._sendfile_by_ended = 0
         self._consumer_ends: dict[tuple[int, int, int], ConsumerEnd] = {}
         self._channels_from: Counter[int] = Counter()
         self._addresses: Sequence[tuple[str, int]] | None = None
@@ -85,10 +86,17 @@ class DataLinks:
         self._network.post(dial.start)
 
     def _accepted(self, sock: Any, peer: int) -> None:
+        self._forget_ended()
         lost = functools.partial(self._lost, peer)
         end = ProducerEnd(self._network, sock, peer, self._open_view, lost, self._config.flow_control)
         self._producer_ends.append(end)
         end.start()
+
+    def _forget_ended(self) -> None:
+        """Or somebody who connects again and again would make the list grow."""
+        ends = self._producer_ends
+        self._producer_ends = [end for end in ends if end.is_open]
+        self._sendfile_by_ended += sum(end.bytes_sent_by_sendfile for end in ends if not end.is_open)
 
     def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:
         partition = self._find(request.edge, request.producer)
@@ -107,7 +115,7 @@ class DataLinks:
 
     @property
     def bytes_sent_by_sendfile(self) -> int:
-        return sum(end.bytes_sent_by_sendfile for end in self._producer_ends)
+        return self._sendfile_by_ended + sum(end.bytes_sent_by_sendfile for end in self._producer_ends)
 
     @property
     def bytes_under_way(self) -> LinkBytes:

@@ -168,6 +168,10 @@ class ProducerEnd:
         self._close("")
 
     @property
+    def is_open(self) -> bool:
+        return self._open
+
+    @property
     def bytes_sent(self) -> int:
         return self._sender.bytes_sent
 
@@ -282,19 +286,27 @@ class ConsumerEnd:
         receiver.tell_channels()
 
     def _write(self) -> None:
-        if self._socket is None:
+        sock = self._socket
+        if sock is None:
             return
-        self._outgoing += self._receiver.data_to_send()
+        try:
+            self._send(sock)
+            if not self._outgoing:
+                self._outgoing = self._receiver.data_to_send()
+                self._send(sock)
+        except OSError as error:
+            self._fail(str(error))
+            return
+        self._watch(sock)
+
+    def _send(self, sock: socket.socket) -> None:
+        """As much of what is there as the socket takes."""
         if self._outgoing:
             try:
-                sent = self._socket.send(self._outgoing)
+                sent = sock.send(self._outgoing)
             except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                self._fail(str(error))
                 return
             self._outgoing = self._outgoing[sent:]
-        self._watch(self._socket)
 
     def _watch(self, sock: socket.socket) -> None:
         """Wait for what can be done next."""
