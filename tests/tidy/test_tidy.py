@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_every_function_fits_on_a_screen() -> None:
 def test_every_module_says_what_it_covers() -> None:
     modules = [path for path in SOURCES if path.name != "__init__.py"]
     assert [str(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_the_contract_on_pyspark_names_every_part_but_those_that_may_import_it() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (named,) = (each["source_modules"] for each in contracts if "pyspark" in each.get("forbidden_modules", ()))
+    folder = ROOT / "src" / "headgate"
+    parts = {path.parent.name if path.name == "__init__.py" else path.stem
+             for path in [*folder.glob("*.py"), *folder.glob("*/__init__.py")]}  # fmt: skip
+    assert sorted(named) == sorted(f"headgate.{part}" for part in parts - {"headgate", "spark", "demo"})
 
 
 def test_public_names_are_there_sorted_and_unique() -> None:
