@@ -32,6 +32,10 @@ HOPS = """
 """
 
 
+#: Parallelism and segment size. Of all six pairs the test suite runs three, the others are for `make soak`.
+SHAPES = [(1, 512), (2, 32 << 10), (3, 512)]
+MORE_SHAPES = [pytest.param(*shape, marks=pytest.mark.soak) for shape in [(1, 32 << 10), (2, 512), (3, 32 << 10)]]
+
 PLACES = ["threads", "processes", "spark", "threads in batch mode", "processes in batch mode"]
 
 
@@ -58,8 +62,9 @@ def hops() -> pa.Table:
     return expected(HOPS)
 
 
-@pytest.mark.parametrize(("parallelism", "segment_size"), [(1, 512), (2, 32 << 10), (3, 512)])
+@pytest.mark.parametrize(("parallelism", "segment_size"), [*SHAPES, *MORE_SHAPES])
 def test_hop_windows_over_string_keys(place: Place, parallelism: int, segment_size: int, hops: pa.Table) -> None:
+    """With parallelism 1, 2 and 3, in segments of 512 bytes and of 32 KiB, everywhere; half of them in `make soak`."""
     windows = (
         stream_of(place(parallelism, segment_size=segment_size))
         .key_by("name")
