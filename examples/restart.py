@@ -38,6 +38,6 @@ totals.sink_to(hg.sinks.parquet(folder / "totals"))
 job = env.execute_async("readings")
 result = job.wait()
 complete = [each for each in job.checkpoints() if each.failure is None]
-print(f"more than one checkpoint: {len(complete) > 1}, started again: {job.restarts} time")
+print(f"more than one checkpoint: {len(complete) > 1}, started again: {job.restarts} time, {job.guarantee}")
 rows = ds.dataset(folder / "totals").to_table().sort_by("sensor").to_pylist()
 print(f"{result.rows_in} rows, {sum(row['rows'] for row in rows)} counted, total {sum(row['total'] for row in rows)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -109,6 +111,27 @@ def test_the_files_of_a_failed_job_are_removed_too(spark, tmp_path):
 def test_a_dataframe_without_rows_is_a_source(spark, tmp_path):
     env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(spill_dir=tmp_path))
     assert env.from_source(hg.sources.dataframe(spark.range(10).where("id > 10"))).collect().num_rows == 0
+
+
+def test_a_job_that_starts_again_reads_a_dataframe_on(spark, tmp_path):
+    failed, kept = tmp_path / "failed", tmp_path / "checkpoints"
+
+    def fails_once(batch):
+        if not failed.exists():
+            time.sleep(0.3)  # until there is a checkpoint; there are a hundred batches
+            if any(kept.glob("*/chk-*/_metadata")):
+                failed.touch()
+                raise ValueError("once")
+        return batch
+
+    env = environment(tmp_path, hg.LocalDeployment(1), 1, spill_dir=tmp_path / "spilled")
+    rows = 100 * 16_384
+    stream = env.from_source(hg.sources.dataframe(spark.range(rows).coalesce(1)))
+    once = stream.map_batches(fails_once, schema=stream.schema)
+    once.key_by().aggregate(final=True, rows=hg.count(), total=hg.sum("id")).sink_to(hg.sinks.parquet(tmp_path / "out"))
+    assert env.execute().restarts == 1
+    assert ds.dataset(tmp_path / "out").to_table().to_pylist() == [{"rows": rows, "total": rows * (rows - 1) // 2}]
+    assert list((tmp_path / "spilled").iterdir()) == []
 
 
 def test_another_program_cannot_go_on_with_a_dataframe(spark, tmp_path):

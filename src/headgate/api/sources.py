@@ -16,8 +16,10 @@ def dataframe(df: Any) -> Source:
     """The rows of a Spark DataFrame, which never pass through the driver.
 
     When a job starts, an ordinary Spark job writes them as Parquet files to a new folder in the option `spill_dir` (a
-    path or URI that all executors reach), from where the subtasks read them, so they can be read again; the folder is
-    removed when the job has ended. Raises ConfigError for what is no DataFrame, or where there is no such folder.
+    path or URI that all executors reach), from where the subtasks read them; the folder is removed when the job has
+    ended. So a job that starts again by itself reads on where it was; but no other job goes on from its checkpoints
+    and savepoints (`resume=` is a SourceError), after a stop or when the program was lost: for that, write the rows to
+    files, and read these with `parquet`. Raises ConfigError for what is no DataFrame, or where there is no such folder.
     """
     from headgate.spark.dataframe_source import DataFrameSource
 

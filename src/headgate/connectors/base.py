@@ -41,15 +41,17 @@ class ReaderContext:
 
 
 class Source(ABC):
-    """A replayable input. `schema` is known on the driver, before anything runs."""
+    """An input. `schema` is known on the driver, before anything runs."""
 
     schema: pa.Schema
     #: Schemas of its side outputs, by tag.
     sides: Mapping[str, pa.Schema] = MappingProxyType({})
     bounded: bool = True
-    #: Its readers know where they stand, and can go on from there. Rows of one that is not replayable may be lost when
-    #: the job restarts.
+    #: Its readers know where they stand, and can go on from there. Rows of one that is not replayable may be lost, or
+    #: come twice, when the job restarts.
     replayable: bool = True
+    #: So can those of another job, which goes on from a checkpoint of this one (`restore`).
+    resumable: bool = True
 
     def prepare(self) -> None:
         """On the driver, when a job starts: list the files, check them. Raises SourceError.
@@ -124,6 +126,8 @@ class Sink(ABC):
     replaces: bool = False
     #: Its rows are seen when they are committed, and not before.
     shows_at_commit: bool = False
+    #: Through all restarts of a job with checkpoints each row is there once; others may be given rows once more.
+    exactly_once: bool = False
     #: Task slots of Spark that it needs on the driver's behalf while the job runs, beside those of the job.
     slots: int = 0
 

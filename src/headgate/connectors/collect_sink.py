@@ -36,6 +36,8 @@ class DeliveringWriter(SinkWriter):
 class CollectSink(Sink):
     """Keeps the rows of one run on the driver, at most `limit`; see `headgate.connectors.sinks.collect`."""
 
+    exactly_once = True
+
     def __init__(self, limit: int | None = None) -> None:
         check_limit(limit)
         self.limit = limit

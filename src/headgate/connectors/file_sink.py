@@ -34,6 +34,7 @@ class FileSink(Sink):
     """Files of one format; see `headgate.connectors.sinks.parquet` and `csv`."""
 
     shows_at_commit = True
+    exactly_once = True
 
     def __init__(self, path: str | os.PathLike[str], format_: FileFormat, mode: Mode,
                  partition_by: str | Sequence[str]) -> None:  # fmt: skip

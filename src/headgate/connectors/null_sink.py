@@ -10,6 +10,8 @@ from headgate.connectors.base import Sink, SinkWriter, WriterContext
 class NullSink(Sink):
     """Drops every row."""
 
+    exactly_once = True
+
     def writer(self, context: WriterContext) -> SinkWriter:
         """Drops its subtask's rows."""
         return _NullWriter()

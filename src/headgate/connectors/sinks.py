@@ -41,7 +41,8 @@ def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | 
 
 def collect(limit: int | None = None) -> CollectSink:
     """Rows kept on the driver, at most `limit`: `to_table()` gives them after the job, and those so far before. When a
-    job starts again from a checkpoint, those after it are forgotten, so that each is there once."""
+    job starts again from a checkpoint, those after it are forgotten, so that each is there once. A job that goes on
+    from a checkpoint of another has the rows behind it."""
     return CollectSink(limit)
 
 

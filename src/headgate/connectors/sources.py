@@ -5,8 +5,9 @@ these, or as URIs that `pyarrow.fs` knows; relative paths are the driver's. File
 passed over unless named. Files are cut into splits of about `split_size`; split i, in the order of names and offsets,
 goes to subtask i mod parallelism, and a subtask reads its splits one after the other.
 
-Sources are read on from where a checkpoint was, except `socket_lines` and what is given as not `replayable`. Files must
-not change until then; a folder's files that came since the job began are not read, unless it is watched.
+Sources are read on from where a checkpoint was, except `socket_lines` and what is given as not `replayable`, which are
+begun anew: what was on its way is lost, and what they give again counts twice. Files must not change until then; a
+folder's files that came since the job began are not read, unless it is watched.
 """
 
 from __future__ import annotations
@@ -115,9 +116,9 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
 
     An item is a RecordBatch or a list of dicts. Item i of a list goes to subtask i mod parallelism. A factory returns
     an iterator, which may block, and must give the same batches whenever it is called with the same arguments; say
-    `replayable=False` if it cannot, and `bounded=False` if it has no end. Without `schema` the first item's is taken:
-    for that a factory is also called here, with (0, 1). Raises SourceError for an item of another schema, ConfigError
-    if the schema cannot be known.
+    `replayable=False` if it cannot (a job that starts again then takes what it gives from its beginning), and
+    `bounded=False` if it has no end. Without `schema` the first item's is taken: for that a factory is also called
+    here, with (0, 1). Raises SourceError for an item of another schema, ConfigError if the schema cannot be known.
     """
     if callable(items):
         return FactorySource(items, schema, bounded=bounded, replayable=replayable)

@@ -151,8 +151,12 @@ class Checkpoints:
     def _warn(self, when: str) -> None:
         for node in (vertex.head for vertex in self._plan.job.vertices):
             if node.source is not None and not node.source.replayable:
-                log.warning("job %r: %s cannot be read again: what is on its way when the job %s is lost",
-                            self._job, node.name, when)  # fmt: skip
+                log.warning("job %r: %s is begun anew when the job %s: what is on its way then is lost, and what it "
+                            "gives again counts twice", self._job, node.name, when)  # fmt: skip
+            elif node.source is not None and not node.source.resumable:
+                log.warning("job %r: %s is read on when the job restarts by itself, but no other job goes on from its "
+                            "checkpoints or savepoints (resume=): for that, write the rows to files, and read these",
+                            self._job, node.name)  # fmt: skip
 
     def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
         """Any thread: one below `uri` is wanted; then `look` is to be called. Raises CheckpointError for a folder that

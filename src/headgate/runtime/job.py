@@ -17,6 +17,7 @@ from headgate.plan.job_graph import build_job_graph
 from headgate.plan.network_memory import check_network_memory
 from headgate.runtime.checkpoint_coordinator import CheckpointRecord
 from headgate.runtime.deployment import Deployment
+from headgate.runtime.guarantee import Guarantee
 from headgate.runtime.jobmaster import JobMaster, JobState
 from headgate.runtime.where import current_operator
 
@@ -120,6 +121,17 @@ class JobHandle:
     def restarts(self) -> int:
         """How often it has started again so far."""
         return self._master.restarts
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for the rows through the job's failures, with the checkpoints, sources and sinks that it has.
+
+        "exactly-once": each counts once in the state, and is once at the sinks. "at-least-once": none is lost, but some
+        may count or come twice, by `checkpoint_mode`, or at a sink that cannot take back what it was given:
+        `for_each_batch`, `foreach_dataframe`, `printer`, one of your own; what a function does may still count once, as
+        is said there. "none": some may be lost, at a source that cannot go on from where it was; or there are no
+        checkpoints, and a failure ends the job."""
+        return self._master.guarantee
 
     def checkpoints(self) -> list[CheckpointRecord]:
         """The last ten checkpoints and savepoints, of all attempts, in the order in which they ended."""

@@ -36,6 +36,7 @@ from headgate.runtime.checkpoint_coordinator import HISTORY, CheckpointRecord
 from headgate.runtime.checkpoints import Checkpoints, barrier_message
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.ends import Ends
+from headgate.runtime.guarantee import Guarantee, guarantee_of
 from headgate.runtime.late_rows import LateRowWarnings
 from headgate.runtime.measures import Metrics
 from headgate.runtime.restart import Restarts
@@ -170,6 +171,11 @@ class JobMaster:
     def checkpoints(self) -> list[CheckpointRecord]:
         """What became of the last ten, in the order in which they ended."""
         return self._checkpoints.history
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """See `JobHandle.guarantee`."""
+        return guarantee_of(self._plan.job, self._config)
 
     def metrics(self) -> Metrics:
         """The last reports added up. A job that starts again keeps those of before until all have reported."""

@@ -26,8 +26,10 @@ _SPLIT_SIZE = 64 << 20
 class DataFrameSource(Source):
     """See `headgate.api.sources.dataframe`. Jobs that run at the same time share the files; the last removes them.
 
-    A job that starts again in this program reads the same files on; another program cannot.
+    A job that starts again by itself reads the same files on; another job cannot.
     """
+
+    resumable = False
 
     def __init__(self, df: DataFrame) -> None:
         if not isinstance(df, DataFrame):
