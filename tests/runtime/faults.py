@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,9 @@ def holds_rows(lever: Path, when: Callable[[pa.RecordBatch], bool]) -> Function:
     return function
 
 
-def holds_uploads(lever: Path) -> Pull:
-    """The process of whoever comes first writes half of what its next task has, and the rest after `let_go`."""
+def holds_uploads(lever: Path, of: str = "state") -> Pull:
+    """The process of whoever comes first writes half of what its next task has of that kind, "state" or "in-flight",
+    and the rest after `let_go`."""
     take = _taken()
 
     def tear() -> None:
@@ -100,7 +102,7 @@ def holds_uploads(lever: Path) -> Pull:
 
         write = CheckpointStorage.write_task
 
-        def write_task(self: Any, checkpoint: int, attempt: int, task: str, payload: Any) -> Any:
+        def write_task(self: Any, checkpoint: int, attempt: int, task: str, payload: Any, kind: Any = "state") -> Any:
             def halves() -> Any:
                 whole = b"".join(payload)
                 yield whole[: len(whole) // 2]
@@ -109,7 +111,7 @@ def holds_uploads(lever: Path) -> Pull:
                     time.sleep(0.005)
                 yield whole[len(whole) // 2 :]
 
-            return write(self, checkpoint, attempt, task, halves())
+            return write(self, checkpoint, attempt, task, halves() if kind == of else payload, kind)
 
         CheckpointStorage.write_task = write_task  # type: ignore[method-assign]
 
@@ -127,6 +129,27 @@ def fills_the_disk(lever: Path) -> Pull:
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
     return fill
+
+
+def cuts_connections(lever: Path) -> Pull:
+    """The process of whoever comes first loses all connections that it has accepted."""
+    take = _taken()
+
+    def cut() -> None:
+        if not take(lever):
+            return
+        import socket
+
+        import psutil
+
+        found = psutil.Process().net_connections("tcp")
+        listening = {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
+        for each in found:
+            if each.raddr and each.laddr.port in listening:
+                with suppress(OSError), socket.socket(fileno=os.dup(each.fd)) as same:
+                    same.shutdown(socket.SHUT_RDWR)
+
+    return cut
 
 
 def taken_by(lever: Path) -> int:

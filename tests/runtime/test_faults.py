@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.base import Sink
+from headgate.runtime import data_links
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import ROWS, SMALL, STEP, Function, attempts, build, committed, environment, expected
@@ -26,6 +28,7 @@ from tests.runtime.faults import (
     Commit,
     Pull,
     committing,
+    cuts_connections,
     fills_the_disk,
     gated,
     holds,
@@ -184,19 +187,83 @@ def cut(port: int) -> None:
             same.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("flow_control", ["credit", "tcp"])
-def test_connections_that_are_cut(tmp_path: Path, flow_control: str) -> None:
+@pytest.mark.parametrize(("flow_control", "processes"), [("credit", True), ("tcp", False)])
+def test_connections_that_are_cut(tmp_path: Path, flow_control: str, processes: bool) -> None:
     """First one between two TaskManagers, then one to the driver."""
-    before = ports()
-    job = start(tmp_path, deployment=hg.LocalDeployment(2), flow_control=flow_control)
+    before, lever = ports(), tmp_path / "lever"
+    deployment = hg.LocalDeployment(2, processes=processes)
+    job = start(tmp_path, cuts_connections(lever), deployment=deployment, flow_control=flow_control)
     until_a_checkpoint_of(job, tmp_path, 0)
-    cut(job._master._attempt.members[0].address[1])
+    if processes:
+        lever.touch()
+    else:
+        cut(job._master._attempt.members[0].address[1])
     until_a_checkpoint_of(job, tmp_path, 1)
     driver = ports() - before - {member.address[1] for member in job._master._attempt.members}
     cut(*driver)
     until_a_checkpoint_of(job, tmp_path, 2)
     open_gate(tmp_path)
     assert job.wait(120).restarts == 2
+    is_as_if_nothing_had_happened(tmp_path)
+
+
+class Relay:
+    """Between those who dial and those who were to be dialled; it carries nothing while `flows` is not set."""
+
+    def __init__(self) -> None:
+        self.flows = threading.Event()
+        self.flows.set()
+
+    def towards(self, address: tuple[str, int]) -> tuple[str, int]:
+        """Where to dial instead, once."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.settimeout(60)
+        threading.Thread(target=self._join, args=(listener, address), daemon=True).start()
+        host, port = listener.getsockname()
+        return host, port
+
+    def _join(self, listener: socket.socket, address: tuple[str, int]) -> None:
+        with listener:
+            near, _ = listener.accept()
+        with near, socket.create_connection(address) as far:
+            back = threading.Thread(target=self._carry, args=(far, near), daemon=True)
+            back.start()
+            self._carry(near, far)
+            back.join()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.flows.wait()
+                target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("tolerable", [1000, 0])
+def test_a_peer_that_stops_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerable: int) -> None:
+    """Its link to the driver is alive. That is back-pressure, until a checkpoint takes too long: the job may wait for
+    it, or start again."""
+    relay = Relay()
+    dial = data_links.Dial
+    monkeypatch.setattr(
+        data_links, "Dial", lambda network, address, *others: dial(network, relay.towards(address), *others)
+    )
+    options = {"checkpoint_timeout": "300 ms", "tolerable_failed_checkpoints": tolerable}
+    restart = hg.restart.fixed(1000, delay=0)
+    job = start(tmp_path, deployment=hg.LocalDeployment(2), restart=restart, **options)
+    eventually(lambda: attempts(tmp_path), 60)
+    relay.flows.clear()
+    since = job.checkpoints()[-1].checkpoint
+
+    def took_too_long(record: hg.CheckpointRecord) -> bool:
+        return record.checkpoint > since + 1 and "(checkpoint_timeout)" in str(record.failure)
+
+    eventually(lambda: job.restarts if tolerable == 0 else any(map(took_too_long, job.checkpoints())), 60)
+    relay.flows.set()
+    open_gate(tmp_path)
+    assert (job.wait(120).restarts == 0) == (tolerable > 0)
     is_as_if_nothing_had_happened(tmp_path)
 
 

@@ -12,7 +12,7 @@ import headgate as hg
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import ROWS, Function, build, committed, environment, expected, none_lost, rows, slow
-from tests.runtime.faults import gated, kill, open_gate
+from tests.runtime.faults import Pull, gated, holds_uploads, kill, open_gate, taken_by
 from tests.runtime.jobs import eventually
 
 PATIENCE = 60.0
@@ -29,20 +29,33 @@ def holds_rows_in_flight(folder: Path) -> bool:
     return metadata is not None and metadata.in_flight_bytes > ROWS
 
 
-def pressed(folder: Path, parallelism: int = 2, **options: object) -> hg.StreamEnvironment:
+def pressed(folder: Path, parallelism: int = 2, *pulls: Pull, **options: object) -> hg.StreamEnvironment:
     env = environment(folder, hg.LocalDeployment(2, processes=True), parallelism, unaligned=True, **SMALL, **options)
-    return under_pressure(env, folder, parallelism)
+    return under_pressure(env, folder, parallelism, *pulls)
 
 
-def under_pressure(env: hg.StreamEnvironment, folder: Path, parallelism: int = 2) -> hg.StreamEnvironment:
+def under_pressure(env: hg.StreamEnvironment, folder: Path, parallelism: int = 2, *pulls: Pull) -> hg.StreamEnvironment:
     """Until the gate is open nothing ends, and most rows wait for a slow function."""
-    source = gated(folder, before=ROWS * 5 // 6 // parallelism)
+    source = gated(folder, *pulls, before=ROWS * 5 // 6 // parallelism)
     return build(env, folder, source=source, middle=slow(0.25, until=folder / "open"))
 
 
-@pytest.mark.parametrize("timeout", ["0 s", "10 ms"])
-def test_a_taskmanager_is_killed(tmp_path: Path, timeout: str) -> None:
-    job = pressed(tmp_path, aligned_timeout=timeout).execute_async()
+def test_killed_while_data_in_flight_are_half_written(tmp_path: Path) -> None:
+    lever = tmp_path / "lever"
+    job = pressed(tmp_path, 2, holds_uploads(lever, "in-flight")).execute_async()
+    eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
+    lever.touch()
+    uploading = taken_by(lever)
+    eventually(lever.with_suffix(".torn").exists, PATIENCE)
+    assert holds_rows_in_flight(tmp_path), "of the checkpoint before, from which the job goes on"
+    kill(uploading)
+    open_gate(tmp_path)
+    result = job.wait(PATIENCE)
+    assert committed(tmp_path) == expected() and result.restarts == 1 and result.rows_in == ROWS
+
+
+def test_a_taskmanager_is_killed(tmp_path: Path) -> None:
+    job = pressed(tmp_path, aligned_timeout="10 ms").execute_async()
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
     open_gate(tmp_path)
