@@ -60,7 +60,7 @@ def test_the_verdict(rate: float, gap: float, seconds: float, monkeypatch: pytes
         return 3.0 + rows * 1e-6 / (rate if options else 1)
 
     monkeypatch.setattr(checkpoint, "keyed_sum_seconds", keyed_sum)
-    monkeypatch.setattr(checkpoint, "gaps", lambda *arguments: Gaps([gap], [0.01], [0.5], [1e6]))
+    monkeypatch.setattr(checkpoint, "gaps", lambda *arguments: Gaps([0.01, gap, 0.01], [0.01], [0.5], [1e6]))
     kill = recovery.ON_PROCESSES[0]
     monkeypatch.setattr(recovery, "figures", lambda options: {kill: Figure("recovery", "s", (seconds,))})
     result = checkpoint.run(Options(quick=False, say=lambda text: None))

@@ -11,7 +11,7 @@ from headgate.lab.places import processes
 DRAIN = 4e6
 
 
-@pytest.mark.parametrize("name", ["unaligned", "unaligned after 50 ms", "aligned, plain TCP"])
+@pytest.mark.parametrize("name", ["unaligned", "unaligned after 50 ms", "aligned, debloating, plain TCP"])
 def test_a_checkpoint_under_pressure(name: str) -> None:
     case = Case()
     checkpoint.under_pressure(processes, CASES[name], DRAIN, 1, case)
@@ -19,9 +19,16 @@ def test_a_checkpoint_under_pressure(name: str) -> None:
     assert case.held_back[0] >= checkpoint.HIGH
 
 
+def test_both_sources_have_to_be_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([{"A.1": 0.0, "A.2": 3.0}, {"A.1": 5.0, "A.2": 3.0}])
+    monkeypatch.setattr(checkpoint, "_WATCHED", 0.001)
+    monkeypatch.setattr(checkpoint, "_held_back", lambda job: next(seconds))
+    assert checkpoint._least_held_back(object()) == ("A.2", 0.0)  # type: ignore[arg-type]
+
+
 def test_sinks_that_keep_up_are_no_pressure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "HIGH", 2.0)
-    with pytest.raises(checkpoint.HeadgateError, match=r"A\.1 is held back .* of its time, not 200%"):
+    with pytest.raises(checkpoint.HeadgateError, match=r"A\.[12] is held back .* of its time, not 200%"):
         checkpoint.under_pressure(processes, {}, DRAIN, 1, Case())
 
 

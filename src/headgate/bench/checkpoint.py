@@ -32,8 +32,8 @@ def run(options: Options) -> CaseResult:
     prompt = all(figure.median <= kill.target for kill, figure in recovered.items())
     targets = ", ".join(f"{kill.victim} {kill.target:g} s" for kill in recovered)
     target = (
-        f"a checkpoint each second costs under {COST:.0%}; the sink is without output for less than {GAP * 1000:g} ms "
-        f"with {KEYS:,} keys; from a kill to the first new row: {targets}"
+        f"a checkpoint each second costs under {COST:.0%}; the sink is never without output for {GAP * 1000:g} ms "
+        f"during one of {KEYS:,} keys; from a kill to the first new row: {targets}"
     )
     settings = {**SETTINGS, "checkpoint_interval": INTERVAL, "rows/s while gaps are measured": RATE,
                 "rows/s while killed": recovery.RATE, "restart": "at once"}  # fmt: skip
@@ -71,5 +71,5 @@ def _gaps(options: Options) -> tuple[list[Figure], bool]:
             Figure(f"{kind.name} keys: duration", "s", tuple(found.durations)),
             Figure(f"{kind.name} keys: size", "MB", tuple(size / MB for size in found.sizes)),
         ]
-        smooth = smooth and median(found.during) < GAP
+        smooth = smooth and max(found.during) < GAP
     return figures, smooth

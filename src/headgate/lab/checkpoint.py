@@ -1,7 +1,7 @@
 """`checkpoint`: how long checkpoints take under back-pressure, with barriers of each kind.
 
-A.1 and A.2 at full speed deal rows to B.3 and B.4, which take a tenth of what they could. A checkpoint counts once the
-sources are held back, more than half of the time. An aligned barrier waits for what is queued before it; one that
+A.1 and A.2 at full speed deal rows to B.3 and B.4, which take a tenth of what they could. A checkpoint counts once both
+sources are held back, more than half of their time. An aligned barrier waits for what is queued before it; one that
 overtakes has that stored.
 """
 
@@ -31,12 +31,14 @@ SHARE = 0.1
 #: The share of its time that a task is held back from which on back-pressure is called high, as Flink does.
 HIGH = 0.5
 #: How barriers go, by name: options.
+_DEBLOATING: dict[str, Any] = {"debloat": True, "debloat_target": "20 ms", "debloat_period": "100 ms"}
 CASES: dict[str, dict[str, Any]] = {
     "aligned": {},
-    "aligned, debloating": {"debloat": True, "debloat_target": "20 ms", "debloat_period": "100 ms"},
+    "aligned, debloating": _DEBLOATING,
     "unaligned": {"unaligned": True},
     "unaligned after 50 ms": {"unaligned": True, "aligned_timeout": "50 ms"},
     "aligned, plain TCP": MODES["tcp"],
+    "aligned, debloating, plain TCP": {**_DEBLOATING, **MODES["tcp"]},
 }
 PROMPT_CASE = "unaligned"
 ROUNDS, CHECKPOINTS = 3, 5
@@ -49,7 +51,7 @@ _WATCHED = 1.0
 @dataclass(slots=True)
 class Case:
     """Of one kind of barrier, checkpoint by checkpoint: seconds, what was queued then over the rate at which B takes it
-    (s), bytes stored; and the share of its time that A.1 was held back, round by round."""
+    (s), bytes stored; and the share of its time that the source was held back which was so less, round by round."""
 
     durations: list[float] = field(default_factory=list)
     queued: list[float] = field(default_factory=list)
@@ -85,12 +87,11 @@ def under_pressure(place: Place, options: Mapping[str, Any], drain: float, check
         env = place({**options, **taking})
         job = _stream(env, Flows(_FLOWS, PATIENCE), probe).execute_async("checkpoint")
         try:
-            wait_for(job, lambda: held_back_s(job, _A1) > 0, "checkpoint")
-            case.held_back.append(_share_held_back(job))
-            if case.held_back[-1] < HIGH:
-                raise HeadgateError(
-                    f"checkpoint: A.1 is held back {case.held_back[-1]:.0%} of its time, not {HIGH:.0%}"
-                )
+            wait_for(job, lambda: min(_held_back(job).values()) > 0, "checkpoint")
+            source, share = _least_held_back(job)
+            if share < HIGH:
+                raise HeadgateError(f"checkpoint: {source} is held back {share:.0%} of its time, not {HIGH:.0%}")
+            case.held_back.append(share)
             taken, queued = _watch(job, checkpoints)
         finally:
             job.cancel()
@@ -100,7 +101,8 @@ def under_pressure(place: Place, options: Mapping[str, Any], drain: float, check
 
 
 _FLOWS = {A1: Flow((B3, B4)), A2: Flow((B3, B4))}
-_A1 = f"A[{A1}]"
+#: Names of tasks.
+_SOURCES = {"A.1": f"A[{A1}]", "A.2": f"A[{A2}]"}
 
 
 def _stream(env: hg.StreamEnvironment, flows: Flows, probe: Probe) -> hg.StreamEnvironment:
@@ -108,10 +110,19 @@ def _stream(env: hg.StreamEnvironment, flows: Flows, probe: Probe) -> hg.StreamE
     return env
 
 
-def _share_held_back(job: hg.JobHandle) -> float:
-    began, before = time.monotonic(), held_back_s(job, _A1)
+def _held_back(job: hg.JobHandle) -> dict[str, float]:
+    """Of each source, seconds."""
+    return {source: held_back_s(job, task) for source, task in _SOURCES.items()}
+
+
+def _least_held_back(job: hg.JobHandle) -> tuple[str, float]:
+    """The source that is held back for the smaller share of its time, and that share."""
+    began, before = time.monotonic(), _held_back(job)
     time.sleep(_WATCHED)
-    return (held_back_s(job, _A1) - before) / (time.monotonic() - began)
+    after, seconds = _held_back(job), time.monotonic() - began
+    shares = {source: (after[source] - before[source]) / seconds for source in before}
+    source = min(shares, key=lambda source: shares[source])
+    return source, shares[source]
 
 
 def _watch(job: hg.JobHandle, checkpoints: int) -> tuple[list[Any], list[int]]:
@@ -139,7 +150,7 @@ def report(cases: Mapping[str, Case], drain: float) -> Experiment:
             Figure(f"{name}: duration", "s", tuple(case.durations)),
             Figure(f"{name}: queued bytes / drain rate", "s", tuple(case.queued)),
             Figure(f"{name}: stored", "MB", tuple(size / 1e6 for size in case.sizes)),
-            Figure(f"{name}: share of its time A.1 is held back", "", tuple(case.held_back)),
+            Figure(f"{name}: share of its time that A.1 or A.2, the lesser, is held back", "", tuple(case.held_back)),
         ]
     curves = [
         Series(name, tuple(float(number + 1) for number in range(len(case.durations))), tuple(case.durations))
@@ -148,7 +159,7 @@ def report(cases: Mapping[str, Case], drain: float) -> Experiment:
     return Experiment(
         "checkpoint",
         f"with sinks that take a tenth of what they could, a checkpoint whose barriers overtake takes less than "
-        f"{PROMPT * 1000:g} ms; aligned ones as long as what is queued",
+        f"{PROMPT * 1000:g} ms",
         median(cases[PROMPT_CASE].durations) < PROMPT,
         tuple(figures),
         {"sinks take, MB/s": drain / 1e6, "bytes per row": ROW_BYTES},
