@@ -63,3 +63,14 @@ def test_what_is_wrong_is_said_before_anything_runs(arguments: list[str], code: 
     assert done.returncode == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.soak
+def test_the_answer_is_the_same_with_a_worker_and_an_executor_killed(tmp_path: Path) -> None:
+    done = run_demo("--kill", "--json", "-", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    known = {"rows_in": 336_776, "rows_out": 122_940, "late_rows": 0, "restarts": 2, "matches": True, "failures": []}
+    assert {name: report[name] for name in known} == known
+    assert "Killing a Python worker" in done.stderr and "Killing a Spark executor" in done.stderr
+    assert list(tmp_path.iterdir()) == []
