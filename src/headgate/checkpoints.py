@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headgate.errors import CheckpointError
 from headgate.json_option import add_json_option, write_json
@@ -142,11 +143,12 @@ def _verify(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
     for folder in folders:
         metadata, state = _load(folder)
         problems = [state.removeprefix("broken: ")] if metadata is None and state != "not complete" else []
-        for file in metadata.files if metadata is not None else ():
-            try:
-                verify_state(file)
-            except CheckpointError as error:
-                problems.append(str(error))
+        with console.status(Text(f"{folder}: reading")):  # on a terminal
+            for file in metadata.files if metadata is not None else ():
+                try:
+                    verify_state(file)
+                except CheckpointError as error:
+                    problems.append(str(error))
         said = "broken" if problems else state
         console.print(f"{folder}: {said}", highlight=False, soft_wrap=True)
         for problem in problems:

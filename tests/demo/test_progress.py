@@ -5,7 +5,8 @@ import io
 from rich.console import Console
 
 import headgate as hg
-from headgate.demo.progress import Progress, state_of, table
+from headgate.api.progress import state_of
+from headgate.demo.progress import Progress, table
 
 
 def rendered(view: object, terminal: bool = False) -> str:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import pty
+import re
 import subprocess
 import sys
 import threading
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +19,13 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
+from headgate.api.progress import wait_and_tell
 from headgate.operators.window import WindowAggregate
+from headgate.state.checkpoint_metadata import Finished, StateFile
 from headgate.state.checkpoint_storage import CheckpointStorage
-from tests.exactly_once import ROWS, build, committed, environment, expected, fails_once, rows
-from tests.runtime.faults import build_gated, open_gate
-from tests.runtime.jobs import eventually, numbers, wait_until_running
+from tests.exactly_once import KEYS, ROWS, build, committed, environment, expected, fails_once, rows
+from tests.runtime.faults import build_gated, gated, open_gate
+from tests.runtime.jobs import NUMBERS, eventually, numbers, wait_until_running
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,11 +55,14 @@ def test_a_job_that_is_cancelled_leaves_the_rows_of_its_last_checkpoint(tmp_path
     assert not list((tmp_path / "out").glob("_*"))
 
 
-def test_the_strategy_decides_how_often(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "strategy", [hg.restart.fixed(2, delay=0), hg.restart.failure_rate(2, interval="1 h", delay="10 ms")]
+)
+def test_the_strategy_decides_how_often(tmp_path: Path, strategy: Any) -> None:
     def fails(batch: object) -> None:
         raise ValueError("always")
 
-    env = environment(tmp_path, hg.LocalDeployment(1), restart=hg.restart.fixed(2, delay=0))
+    env = environment(tmp_path, hg.LocalDeployment(1), restart=strategy)
     job = build(env, tmp_path, fails).execute_async()  # type: ignore[arg-type]
     with pytest.raises(hg.UserFunctionError, match="always"):
         job.wait(60)
@@ -94,6 +103,23 @@ def test_restarts_that_find_too_few_slots_are_counted_for_themselves(tmp_path: P
     assert job.restarts == 0
 
 
+def test_delays_grow_from_failure_to_failure(tmp_path: Path) -> None:
+    failed: list[float] = []
+
+    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if len(failed) < 4:
+            failed.append(time.monotonic())
+            raise ValueError("again")
+        return batch
+
+    strategy = hg.restart.exponential(initial="50 ms", max="100 ms", factor=2)
+    env = environment(tmp_path, hg.LocalDeployment(1), 1, restart=strategy)
+    assert build(env, tmp_path, fails, source=rows(rate=None)).execute().restarts == 4
+    assert committed(tmp_path) == expected()
+    waited = [after - before for before, after in pairwise([*failed, time.monotonic()])]
+    assert all(seconds >= least for seconds, least in zip(waited, (0.0, 0.05, 0.1, 0.1), strict=True)), waited
+
+
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parallelism: int) -> None:
     first = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
@@ -107,6 +133,46 @@ def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parall
     assert result.rows_in == ROWS
     assert build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest").rows_in == ROWS
     assert committed(tmp_path) == expected()  # that job had finished: nothing is left to do
+
+
+@pytest.mark.parametrize("unaligned", [False, True])
+def test_a_checkpoint_of_which_some_tasks_had_finished(tmp_path: Path, unaligned: bool) -> None:
+    """The job starts again from one, and then another goes on from one with more subtasks."""
+    lever = tmp_path / "lever"
+
+    def fails() -> None:
+        if lever.exists():
+            lever.unlink(missing_ok=True)
+            raise hg.SourceError("once")
+
+    def job(parallelism: int) -> hg.StreamEnvironment:
+        env = environment(tmp_path, hg.LocalDeployment(2), parallelism, unaligned=unaligned)
+        short = env.from_source(rows(rate=None)).uid("short")
+        short.sink_to(hg.sinks.parquet(tmp_path / "short")).uid("copies")
+        every = short.union(env.from_source(gated(tmp_path, fails)).uid("long"))
+        totals = every.key_by("key").aggregate(final=True, total=hg.sum("value"), rows=hg.count()).uid("totals")
+        totals.sink_to(hg.sinks.parquet(tmp_path / "out")).uid("files")
+        return env
+
+    def is_partly_finished(attempt: int) -> bool:
+        storage = CheckpointStorage(tmp_path / "checkpoints", "job")
+        metadata = next((storage.load(checkpoint) for checkpoint in storage.completed()), None)
+        if metadata is None or metadata.attempt != attempt:
+            return False
+        return {type(task) for vertex in metadata.vertices for task in vertex.tasks} == {Finished, StateFile}
+
+    first = job(2).execute_async()
+    eventually(lambda: is_partly_finished(0), 60)
+    lever.touch()
+    eventually(lambda: is_partly_finished(1), 60)
+    first.cancel()
+    assert first.restarts == 1
+    open_gate(tmp_path)
+    assert job(3).execute(resume="latest").rows_in == 2 * ROWS
+    keys = range(KEYS)
+    totals = [{"key": key, "total": 2 * sum(range(key, ROWS, KEYS)), "rows": 2 * ROWS // KEYS} for key in keys]
+    assert ds.dataset(tmp_path / "out").to_table().sort_by("key").to_pylist() == totals
+    assert sorted(ds.dataset(tmp_path / "short").to_table()["value"].to_pylist()) == list(range(ROWS))
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
@@ -126,6 +192,20 @@ def test_a_job_that_goes_on_if_there_is_something(tmp_path: Path) -> None:
     assert ds.dataset(tmp_path / "out").count_rows() == 1, "the second time there was nothing left to do"
     with pytest.raises(hg.SinkError, match=r'not empty.* \(job \'job\' has checkpoints in .*: resume="latest" goes on'):
         run(None)
+
+
+def test_what_a_source_cannot_do_is_said_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fleeting = hg.sources.iterable(lambda subtask, subtasks: [[{"n": 1}]], NUMBERS, replayable=False)
+    passing, lasting = (hg.sources.iterable([[{"n": 1}]], NUMBERS) for _ in range(2))
+    passing.resumable = False
+    env = environment(tmp_path, hg.LocalDeployment(1), 1)
+    for name, source in {"fleeting": fleeting, "passing": passing, "lasting": lasting}.items():
+        env.from_source(source).name(name).sink_to(hg.sinks.null())
+    env.execute()
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("headgate")]
+    assert len(said) == 2
+    assert "fleeting is begun anew when the job restarts: what is on its way then is lost, and what it gives" in said[0]
+    assert "passing is read on when the job restarts by itself, but no other job goes on from its check" in said[1]
 
 
 def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +274,31 @@ def test_a_script_goes_on_by_the_command(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{ROWS}\n", "")
     assert committed(tmp_path) == expected()
+
+
+def test_who_waits_at_a_terminal_is_told(tmp_path: Path) -> None:
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(1), 1), tmp_path).execute_async()
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if "checkpoint" in line:
+            open_gate(tmp_path)
+
+    assert wait_and_tell(job, tell, period=0.01).rows_in == ROWS
+    assert any(re.match(r"job 'job': RUNNING, checkpoint \d+ complete, ", line) for line in told)
+    assert all(line != after for line, after in pairwise(told))
+
+
+def test_a_terminal_is_told_of_a_job_that_a_script_waits_for(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("from headgate.api import progress; print(progress.is_shown())")
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours), os.fdopen(theirs):
+        command = [sys.executable, "-m", "headgate.cli", "run", str(script)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environ, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "True\n")
 
 
 def test_an_operator_without_state_may_come_and_go(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from headgate import checkpoints
 from headgate.cli import main
 from headgate.state.checkpoint_storage import CheckpointStorage, SavepointStorage
 from headgate.state.snapshot import Snapshot, encode
@@ -70,6 +73,14 @@ def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], 
     Path(storage.folder_of(2), "_metadata").write_text("{")
     assert main(["checkpoints", "verify", storage.folder_of(2)]) == 1
     assert "chk-2/_metadata: is torn" in capsys.readouterr().out
+
+
+def test_a_terminal_shows_what_is_being_read(storage: CheckpointStorage) -> None:
+    for terminal in (True, False):
+        written = io.StringIO()
+        checkpoints._verify([storage.folder_of(1)], Console(file=written, force_terminal=terminal, width=500))
+        assert (f"{storage.folder_of(1)}: reading" in written.getvalue()) == terminal
+        assert f"{storage.folder_of(1)}: complete\n" in written.getvalue()
 
 
 def test_a_savepoint(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

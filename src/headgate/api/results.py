@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from headgate.api import progress
 from headgate.connectors.collect_sink import CollectSink
 from headgate.errors import PlanError
 from headgate.plan.graph import StreamGraph
@@ -16,7 +17,7 @@ _LOOK = 0.02
 def finish(job: JobHandle) -> JobResult:
     """Wait for a job's end; an interrupt (Ctrl-C) cancels it, so that nothing is left running."""
     try:
-        return job.wait()
+        return progress.wait_and_tell(job, progress.to_terminal) if progress.is_shown() else job.wait()
     except KeyboardInterrupt:
         job.cancel()
         raise

@@ -10,6 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.api.environment import RESUME
+from headgate.api.progress import SHOWN
+
+_WHAT = (
+    "Run a script as `python SCRIPT` does. On a terminal, jobs that it waits for by execute() say how they are: their "
+    "checkpoints, and how often they have started again."
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -17,6 +23,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.start is not None:
         os.environ[RESUME] = arguments.start
+    os.environ[SHOWN] = "1"
     sys.argv = [str(arguments.script), *arguments.arguments]
     sys.path.insert(0, str(arguments.script.resolve().parent))
     runpy.run_path(str(arguments.script), run_name="__main__")
@@ -24,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="headgate run", description="Run a script as `python SCRIPT` does.")
+    parser = argparse.ArgumentParser(prog="headgate run", description=_WHAT)
     where = (
         'checkpoint to go on from: its path or URI, "latest" of those in the job\'s checkpoint_dir, or '
         '"latest-if-any", a fresh start where there is none yet'

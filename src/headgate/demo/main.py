@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 import headgate as hg
+from headgate.api.progress import state_of
 from headgate.demo import check, data, pipeline
 from headgate.demo.kill import Killer
-from headgate.demo.progress import Progress, state_of, table
+from headgate.demo.progress import Progress, table
 from headgate.json_option import add_json_option, write_json
 from headgate.spark.session import build_session
 

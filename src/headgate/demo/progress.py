@@ -4,15 +4,13 @@ operator's rows and rates."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-
-import headgate as hg
 
 #: Operators' counters: name -> {"rows_in": ..., "rows_out": ...}.
 Counters = Mapping[str, Mapping[str, Any]]
@@ -47,18 +45,6 @@ class Progress:
             read = max((_moved(counters) for counters in operators.values()), default=0)
             bar = ProgressBar(total=self._total_rows, completed=min(read, self._total_rows), width=60)
             self._live.update(Group(bar, state, table(operators, before, now - then)), refresh=True)
-
-
-def state_of(status: str, restarts: int, checkpoints: Sequence[hg.CheckpointRecord]) -> str:
-    """A job in a line."""
-    words = [status]
-    if restarts:
-        words.append(f"started again {restarts} time{'s' if restarts > 1 else ''}")
-    if checkpoints:
-        last = checkpoints[-1]
-        end = "complete" if last.failure is None else "failed"
-        words.append(f"{last.kind} {last.checkpoint} {end}, {last.duration:.2f} s, {last.size:,} bytes")
-    return ", ".join(words)
 
 
 def table(operators: Counters, before: Counters, seconds: float) -> Table:
