@@ -63,6 +63,13 @@ def assert_is_between_elements(deserializer: SpanningDeserializer) -> None:
     assert feed(deserializer, bytes_of([Watermark(7)])) == [Watermark(7)]
 
 
+@pytest.mark.parametrize("columns", [{"n": pa.int64()}, {"n": pa.int64(), "at": pa.timestamp("us")}])
+def test_rows_have_one_tag_with_a_time_or_without(columns: dict[str, pa.DataType]) -> None:
+    schema = pa.schema(columns)
+    header, _ = serialize(pa.RecordBatch.from_pylist([{"n": 1}], schema), BatchCodec(schema))
+    assert header[4] == Tag.RECORDS == 1
+
+
 @settings(deadline=None)
 @given(st.lists(ELEMENT, max_size=6), st.data())
 def test_any_elements_cut_anywhere_are_the_same_elements(elements: list[Element], data: st.DataObject) -> None:
