@@ -92,7 +92,8 @@ class ExchangeError(HeadgateError):
 
 
 class SpillError(HeadgateError):
-    """A file that the exchange writes (long messages, output in batch mode) cannot be had: no folder, no room."""
+    """A file that the exchange writes (long messages, output in batch mode, without credit what comes behind a barrier)
+    cannot be had: no folder, no room."""
 
 
 class PartitionNotFound(ExchangeError):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import ExchangeError
+from headgate.errors import ExchangeError, SpillError
 from headgate.exchange.gate import InputGate
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
@@ -21,6 +21,7 @@ from headgate.protocol.messages import BufferResponse, OfChannel, ResumeConsumpt
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, encode_event
 from tests.exchange.link import OneAtATime, write_bytes
+from tests.exchange.test_gathering import file_size_limit
 from tests.memory.conftest import CheckedLocks
 
 SIZE = 8
@@ -150,7 +151,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     fed.event(CheckpointBarrier(1, 0))
     fed.poll()
     fed.data(b"x")
-    with pytest.raises(ExchangeError, match="cannot be written to disk: .*missing.*spill_dir"):
+    with pytest.raises(SpillError, match="a file in .*missing cannot be used: .*spill_dir"):
         fed.poll()
     fed.close()
 
@@ -163,8 +164,25 @@ def test_a_released_channel_leaves_no_file(tmp_path: Path) -> None:
     fed.data(b"x")
     fed.poll()
     assert len(os.listdir("/proc/self/fd")) == before + 1 and list(tmp_path.iterdir()) == []
+    assert [each for each in open_files() if each.startswith(f"{tmp_path}/#")], "it never had a name"
     fed.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def open_files() -> list[str]:
+    """What this process holds open, by name."""
+    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    return [os.readlink(link) for link in links if os.path.lexists(link)]
+
+
+def test_a_full_disk_is_said_and_all_memory_is_back(tmp_path: Path) -> None:
+    fed = Fed(str(tmp_path))
+    fed.event(CheckpointBarrier(1, 0))
+    fed.poll()
+    fed.data(bytes(2 * SIZE))
+    with file_size_limit(SIZE), pytest.raises(SpillError, match=f"a file in {tmp_path} cannot be used: .*spill_dir"):
+        fed.poll()
+    fed.close()
 
 
 class Local:
@@ -275,7 +293,7 @@ def test_what_a_local_channel_cannot_write_is_said_and_all_memory_is_back(tmp_pa
     local.event(CheckpointBarrier(1, 0))
     assert isinstance(local.poll(), CheckpointBarrier)
     local.data(b"x")
-    with pytest.raises(ExchangeError, match="cannot be written to disk: .*missing.*spill_dir"):
+    with pytest.raises(SpillError, match="a file in .*missing cannot be used: .*spill_dir"):
         local.poll()
     local.close()
 

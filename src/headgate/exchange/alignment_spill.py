@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headgate.errors import ExchangeError
 from headgate.exchange.spill_file import SpillFile
 from headgate.memory.buffer import Buffer
 from headgate.records.events import Event, blocks
@@ -24,18 +23,13 @@ class AlignmentSpill:
         self.is_blocked = isinstance(polled, Event) and blocks(polled)
 
     def append(self, item: Buffer | Event) -> None:
-        """Something has come meanwhile; a buffer is recycled. Raises ExchangeError when it cannot be written."""
+        """Something has come meanwhile; a buffer is recycled. Raises SpillError when it cannot be written."""
         if isinstance(item, Buffer):
             self.bytes_spilled += item.size
-        try:
-            self._file.append(item)
-        except OSError as error:
-            raise ExchangeError(
-                f"data behind a barrier cannot be written to disk: {error}; let spill_dir name a folder with room"
-            ) from error
+        self._file.append(item)
 
     def popleft(self) -> list[Buffer] | Event:
-        """The first of it, as a channel polls it."""
+        """The first of it, as a channel polls it. Raises SpillError when it cannot be read."""
         item = self._file.popleft()
         return item if isinstance(item, Event) else [item]
 

@@ -47,7 +47,7 @@ class PlainInputChannel(RemoteInputChannel):
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         """As `RemoteInputChannel.poll`; while the channel is blocked there is nothing, and what has come goes to disk.
-        Raises ExchangeError when it cannot."""
+        Raises SpillError when it cannot."""
         alignment, received = self._alignment, self._received
         if alignment.is_blocked:
             while received:
@@ -93,7 +93,7 @@ class PlainLocalChannel(LocalInputChannel):
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         """As `LocalInputChannel.poll`; while the channel is blocked there is nothing, and what is there goes to disk.
-        Raises ExchangeError when it cannot."""
+        Raises SpillError when it cannot."""
         alignment = self._alignment
         if alignment.is_blocked:
             return None, self._spill()

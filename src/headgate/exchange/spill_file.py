@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import deque
 from io import FileIO
 
+from headgate.exchange.files import local_folder, nameless_file, spill_error
 from headgate.memory.buffer import Buffer
 from headgate.records.events import Event
 
@@ -16,7 +15,7 @@ class SpillFile:
     and sizes are in memory. One thread only."""
 
     def __init__(self, folder: str | None) -> None:
-        self._folder = folder
+        self._folder = local_folder(folder)
         self._file: FileIO | None = None
         self._queue: deque[int | Event] = deque()
         self._read_at = 0
@@ -26,43 +25,51 @@ class SpillFile:
         return len(self._queue)
 
     def append(self, item: Buffer | Event) -> None:
-        """Behind all others; a buffer is recycled. Raises OSError when the disk is full."""
+        """Behind all others; a buffer is recycled. Raises SpillError when the folder has no room for it."""
         if not isinstance(item, Buffer):
             self._queue.append(item)
             return
         try:
             if self._file is None:
-                self._file = self._open()
-            self._file.seek(self._written_to)
-            for view in item.views:
-                rest = view
-                while rest:
-                    rest = rest[self._file.write(rest) :]
+                self._file = FileIO(nameless_file(self._folder), "r+")
+            self._write(self._file, item)
+        except OSError as error:
+            raise spill_error(self._folder, error) from error
         finally:
             item.recycle()
-        self._written_to += item.size
         self._queue.append(item.size)
 
-    def _open(self) -> FileIO:
-        number, name = tempfile.mkstemp(dir=self._folder, prefix="headgate-alignment-")
-        os.unlink(name)
-        return FileIO(number, "r+")
+    def _write(self, file: FileIO, buffer: Buffer) -> None:
+        file.seek(self._written_to)
+        for view in buffer.views:
+            rest = view
+            while rest:
+                rest = rest[file.write(rest) :]
+        self._written_to += buffer.size
 
     def popleft(self) -> Buffer | Event:
-        """The first; a buffer comes in memory of its own. Raises IndexError when there is none."""
+        """The first; a buffer comes in memory of its own. Raises IndexError when there is none, SpillError when it
+        cannot be read."""
         item = self._queue.popleft()
         if isinstance(item, Event):
             return item
         assert self._file is not None
-        self._file.seek(self._read_at)
+        try:
+            return Buffer.of_bytes(self._read(self._file, item))
+        except OSError as error:
+            raise spill_error(self._folder, error) from error
+
+    def _read(self, file: FileIO, size: int) -> bytes:
+        """The next bytes; what was read is let go of when there is nothing behind it."""
+        file.seek(self._read_at)
         data = bytearray()
-        while len(data) < item:
-            data += self._file.read(item - len(data))
-        self._read_at += item
+        while len(data) < size:
+            data += file.read(size - len(data))
+        self._read_at += size
         if self._read_at == self._written_to:
-            self._file.truncate(0)
+            file.truncate(0)
             self._read_at = self._written_to = 0
-        return Buffer.of_bytes(bytes(data))
+        return bytes(data)
 
     def close(self) -> None:
         """Forget all of it; again is harmless."""
