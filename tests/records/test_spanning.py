@@ -59,7 +59,7 @@ def assert_same(got: list[Element], wanted: list[Element]) -> None:
 
 def assert_is_between_elements(deserializer: SpanningDeserializer) -> None:
     """What comes next is read from its first byte on."""
-    assert not deserializer.gathering
+    assert not deserializer.partial
     assert feed(deserializer, bytes_of([Watermark(7)])) == [Watermark(7)]
 
 
@@ -125,13 +125,14 @@ def test_many_elements_in_one_buffer() -> None:
     assert_same(feed(SpanningDeserializer(CODEC), bytes_of(MIXED * 3)), MIXED * 3)
 
 
-def test_what_is_gathered_is_counted_until_it_is_complete() -> None:
+@pytest.mark.parametrize("count", [0, 3, 7, 40])
+def test_what_is_gathered_of_an_element_is_there_until_it_is_complete(count: int) -> None:
     stream = bytes_of([batch_of([(1, "a", "x")] * 50)])
     deserializer = SpanningDeserializer(CODEC)
-    feed(deserializer, stream[:40])
-    assert deserializer.gathering == CODEC.encode(batch_of([(1, "a", "x")] * 50))[1].size
-    feed(deserializer, stream[40:])
-    assert deserializer.gathering == 0
+    feed(deserializer, stream[:count])
+    assert b"".join(deserializer.partial) == stream[:count]
+    feed(deserializer, stream[count:])
+    assert not deserializer.partial
 
 
 def test_decoded_batches_own_their_memory() -> None:
@@ -185,7 +186,7 @@ def test_damage_within_a_batch_is_an_error_and_never_a_wrong_row(at: int) -> Non
     except ExchangeError:
         pass
     else:
-        assert deserializer.gathering, "a longer length waits for more; the stream ends in the middle"
+        assert deserializer.partial, "a longer length waits for more; the stream ends in the middle"
     assert got == []
 
 

@@ -173,19 +173,8 @@ def test_an_element_over_many_buffers_comes_when_it_is_whole() -> None:
     fed.feed(0, 0, rows(*range(50)), cut=7)
     last = fed.gates[0].channels[0].items.pop()  # type: ignore[attr-defined]
     assert fed.next() is None and fed.out == len(last.segments)
-    message = CODEC.encode(rows(*range(50)))[1].size
-    assert fed.input.gathering == message
     fed._put(0, 0, last)
-    assert fed.next() == tuple(range(50)) and fed.input.gathering == 0 and fed.out == 0
-
-
-def test_batches_about_to_be_joined_count_as_gathering() -> None:
-    fed = Fed(1)
-    fed.feed(0, 0, rows(1, 2, 3))
-    fed.input._gather()
-    assert fed.input.gathering == 3 * ROW
-    fed.next()
-    assert fed.input.gathering == 0
+    assert fed.next() == tuple(range(50)) and fed.out == 0
 
 
 def test_damage_gives_the_buffer_back_all_the_same() -> None:
@@ -230,7 +219,7 @@ def test_each_channel_of_each_gate_gathers_for_itself() -> None:
             fed.feed(gate, channel, rows(values), cut=5)
             values += 1
     assert fed.next() is not None
-    assert fed.input.rows_in == 4 and fed.input.gathering == 0
+    assert fed.input.rows_in == 4
 
 
 # ---- event time

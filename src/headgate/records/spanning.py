@@ -149,7 +149,7 @@ class _Heap:
 
 
 class SpanningDeserializer:
-    """Elements of one channel from its buffers, in order. What is gathered so far is `gathering` bytes."""
+    """Elements of one channel from its buffers, in order."""
 
     __slots__ = ("_body", "_codec", "_data", "_element", "_filled", "_head", "_memory", "_message", "_position", "_tag")
 
@@ -164,11 +164,6 @@ class SpanningDeserializer:
         self._message: pa.Buffer | None = None
         self._body: memoryview | None = None
         self._filled = 0
-
-    @property
-    def gathering(self) -> int:
-        """Bytes of memory or file held by an element that is not yet complete."""
-        return len(self._body) if self._body is not None else 0
 
     @property
     def partial(self) -> list[memoryview]:

@@ -65,11 +65,6 @@ class TaskInput:
     def has_data(self) -> bool:
         return bool(self._elements) or self._gates.has_data
 
-    @property
-    def gathering(self) -> int:
-        """Bytes outside segments: messages not yet complete, and batches about to be joined."""
-        return self._bytes + sum(deserializer.gathering for deserializer in self._deserializers)
-
     def _held(self) -> list[list[memoryview]]:
         """By channel, the bytes of rows that were taken from it and not handed out; between two calls of `next`. What
         is no row is not kept: sources say again what the time is, and whether they are idle."""
