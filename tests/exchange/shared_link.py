@@ -214,6 +214,8 @@ class SharedLink:
         self.producer_memory.validate()
         self.consumer_memory.validate()
         self.partition.validate()
+        for channel in self.channels:
+            channel._buffers.validate()
         assert len(self.to_consumer) <= self.capacity
 
     def settle(self) -> None:

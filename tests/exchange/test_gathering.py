@@ -50,9 +50,9 @@ def test_a_message_above_the_threshold_is_gathered_and_decoded_in_a_file_without
     deserializer = SpanningDeserializer(BatchCodec(LONG.schema), gathering)
     before, stream = mapped_files(), stream_of(LONG)
     assert deserializer.feed([memoryview(stream)[:-1]]) == []
-    message = deserializer.gathering
-    assert SPILL_THRESHOLD < message < len(stream)
-    assert (gathering.memory_bytes, gathering.file_bytes, gathering.messages_spilled) == (0, message, 1)
+    assert SPILL_THRESHOLD < gathering.file_bytes < len(stream)
+    assert (gathering.memory_bytes, gathering.messages_spilled) == (0, 1)
+    gathering.validate()
     assert mapped_files() == before + 1 and os.listdir(tmp_path) == []
     (batch,) = deserializer.feed([memoryview(stream)[-1:]])
     assert isinstance(batch, pa.RecordBatch) and batch.equals(LONG)
@@ -71,6 +71,7 @@ def test_short_messages_share_the_budget_with_writers(tmp_path: Path) -> None:
     for deserializer in deserializers:
         deserializer.feed([memoryview(stream_of(SHORT))[:100]])
     assert gathering.memory_bytes == 2 * size and gathering.file_bytes == size and budget.used == 3 * size
+    gathering.validate()
     for deserializer in deserializers:
         assert deserializer.feed([memoryview(stream_of(SHORT))[100:]]) == [SHORT]
     assert gathering.memory_bytes == 0 and gathering.file_bytes == 0 and budget.used == size

@@ -36,7 +36,7 @@ from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, MIN_TIME, Watermark, WatermarkStatus
+from headgate.records.elements import MAX_TIME, MIN_TIME, Tag, Watermark, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition
 from headgate.records.spanning import SpanningDeserializer
 from headgate.runtime.barriers import Part, TaskBarriers
@@ -306,6 +306,12 @@ class Reader:
         self.gathering = Gathering(self.host.budget, None)
         self.input = TaskInput([self.gate], [CODEC], shape.message_size, self.barriers, self.gathering)
 
+    def validate_gathering(self) -> None:
+        self.gathering.validate()
+        under_way = [each for each in self.input._deserializers if each._message is not None]
+        size = sum(each._message.size for each in under_way if each._tag == Tag.RECORDS)
+        assert self.gathering.memory_bytes + self.gathering.file_bytes == size, "miscounts what is being gathered"
+
     def _wake(self) -> None:
         self.woken = not self.left
 
@@ -543,6 +549,11 @@ class Exchange:
         """What holds after every step."""
         for host in self.hosts:
             host.memory.validate()
+        for wire in self.wires.values():
+            for channel in wire.receiver._channels.values():
+                channel._buffers.validate()
+        for reader in self.readers:
+            reader.validate_gathering()
         for producer in self.producers:
             producer.writer.validate()
         for reader in self.readers:

@@ -33,6 +33,11 @@ class Gathering:
         """Bytes of messages being gathered in memory."""
         return self._count.bytes
 
+    def validate(self) -> None:
+        """Raises AssertionError unless bytes are counted where there are messages; on the task thread."""
+        assert self._count.bytes >= 0, f"{self._count.bytes} bytes of messages in memory"
+        assert bool(self._mapped) == (self.file_bytes > 0), f"{self.file_bytes} bytes in {len(self._mapped)} files"
+
     def allocate(self, size: int) -> pa.Buffer:
         """Writable memory of `size` bytes, aligned to 64 bytes. Raises SpillError when a file cannot be had."""
         if size <= SPILL_THRESHOLD and self._budget.has_room(size):

@@ -66,6 +66,15 @@ class SharedBuffers:
         self._waiting = False
         self._released = False
 
+    def validate(self) -> None:
+        """Raises AssertionError unless at most one buffer stands ready, none is waited for then, and none is held once
+        released."""
+        with self._lock:
+            ready = [segment.index for segment in self._offered]
+            assert len(ready) <= 1, f"buffers {ready} stand ready for one frame"
+            assert not (ready and self._waiting), f"buffer {ready} stands ready, and another is waited for"
+            assert not (ready and self._released), f"released, but holds buffer {ready}"
+
     def take(self, count: int) -> Sequence[MemorySegment] | Later | None:
         """Up to `count` buffers for data that arrived; LATER when the gate has none now, and then `on_buffer` tells
         when to ask again; None once released."""
