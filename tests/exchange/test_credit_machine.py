@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.exchange.channels import RemoteInputChannel as Channel
 from headgate.exchange.gate import InputGate as Gate
@@ -24,7 +23,7 @@ from headgate.protocol.sender import Sender
 from headgate.records.spanning import SpanningSerializer
 from tests.exchange.credit_machine import CreditMachine
 from tests.exchange.link import SEGMENT, Link
-from tests.memory.planting import HUNT, PlantedBug, assert_caught
+from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
@@ -214,7 +213,7 @@ BUGS = [
 
 
 def test_links_under_random_interleaving() -> None:
-    run_state_machine_as_test(CreditMachine, settings=settings(HUNT, max_examples=250, stateful_step_count=40))
+    run_machine(CreditMachine, settings(HUNT, max_examples=250, stateful_step_count=40))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.exchange.channels import LocalInputChannel as Local
 from headgate.exchange.gathering import Gathering
@@ -21,7 +20,7 @@ from headgate.records.spanning import SpanningDeserializer as Deserializer
 from headgate.runtime.barriers import TaskBarriers as Barriers
 from headgate.runtime.input import TaskInput as Input
 from tests.exchange.exchange_machine import ExchangeMachine
-from tests.memory.planting import HUNT, PlantedBug, assert_caught
+from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
@@ -81,7 +80,7 @@ BUGS = [
 
 
 def test_whole_exchanges_under_random_interleaving() -> None:
-    run_state_machine_as_test(ExchangeMachine, settings=settings(HUNT, max_examples=80, stateful_step_count=25))
+    run_machine(ExchangeMachine, settings(HUNT, max_examples=80, stateful_step_count=25))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

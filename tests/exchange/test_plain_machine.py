@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.protocol.decoders import ResponseDecoder as Responses
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import PlainReceiver, SharedBuffers
 from tests.exchange.plain_machine import PlainMachine
-from tests.memory.planting import HUNT, PlantedBug, assert_caught
+from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
@@ -53,7 +52,7 @@ BUGS = [
 
 
 def test_links_without_credit_under_random_interleaving() -> None:
-    run_state_machine_as_test(PlainMachine, settings=settings(HUNT, max_examples=80, stateful_step_count=40))
+    run_machine(PlainMachine, settings(HUNT, max_examples=80, stateful_step_count=40))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.exchange.subpartition import PipelinedSubpartition as Subpartition
 from tests.exchange.subpartition_machine import SubpartitionMachine
-from tests.memory.planting import HUNT, PlantedBug, assert_caught
+from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 #: Each step of the machine is twenty.
 LONG = settings(HUNT, stateful_step_count=10)
@@ -76,7 +75,7 @@ BUGS = [
 
 
 def test_subpartitions_under_random_use() -> None:
-    run_state_machine_as_test(SubpartitionMachine, settings=settings(LONG, max_examples=60))
+    run_machine(SubpartitionMachine, settings(LONG, max_examples=60))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

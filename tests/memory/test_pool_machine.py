@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.memory.local_pool import LocalBufferPool as Local
 from headgate.memory.network_pool import NetworkBufferPool as Network
-from tests.memory.planting import HUNT, PlantedBug, assert_caught
+from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 from tests.memory.pool_machine import PoolMachine
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
@@ -87,7 +86,7 @@ BUGS = [
 
 
 def test_pools_under_random_use() -> None:
-    run_state_machine_as_test(PoolMachine, settings=settings(HUNT, max_examples=250, stateful_step_count=50))
+    run_machine(PoolMachine, settings(HUNT, max_examples=250, stateful_step_count=50))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.runtime.checkpoint_coordinator import CheckpointCoordinator as Coordinator
-from tests.memory.planting import HUNT, PlantedBug, assert_caught
+from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 from tests.runtime.coordinator_machine import CoordinatorMachine, SimTask
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
@@ -81,12 +80,12 @@ BUGS = [
 
 
 def test_a_job_in_any_order() -> None:
-    run_state_machine_as_test(CoordinatorMachine, settings=settings(HUNT_COORDINATOR, max_examples=100))
+    run_machine(CoordinatorMachine, settings(HUNT_COORDINATOR, max_examples=100), alike=True)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
-    assert_caught(bug, CoordinatorMachine, HUNT_COORDINATOR)
+    assert_caught(bug, CoordinatorMachine, HUNT_COORDINATOR, alike=True)
 
 
 def test_the_list_of_planted_bugs_is_complete() -> None:
