@@ -1,8 +1,9 @@
 """A rule machine over a whole exchange: several writers and readers, within a TaskManager and across, in any order.
 
 Every row comes once and in order, none behind a watermark that promised it would not, none on the wrong side of an
-aligned barrier; at rest readers have seen all that was flushed. In the end all readers come to the end, or everything
-is cancelled; either way all memory is back and all counts agree.
+aligned barrier or of a latency marker, which comes to one reader and once; gates of a union have their turns. At rest
+readers have seen all that was flushed. In the end all readers come to the end, or everything is cancelled; either way
+all memory is back and all counts agree.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ SHAPES = st.builds(
     extra=st.integers(0, 6),
     cap=st.one_of(st.integers(1, 5), st.just(100)),
     overdraft=st.integers(0, 2),
-    limit=st.sampled_from([0, 2000, 1 << 20, 1 << 20]),
+    limit=st.sampled_from([0, 2000, *[1 << 20] * 4]),
     capacity=st.sampled_from([300, ALL]),
+    unions=st.integers(1, 3),
 )
 
 
@@ -73,6 +75,21 @@ class ExchangeMachine(RuleBasedStateMachine):
                 self.world.watermark(producer.number)
         self.move(seed)
 
+    @rule(writer=TASK, seed=SEED, rows=st.sampled_from([0, 1, 17]), flush=st.booleans())
+    def marker(self, writer: int, seed: int, rows: int, flush: bool) -> None:
+        """A latency marker between rows; those behind it may be in one message with those before it, or not."""
+        producer = self.world.producers[writer % len(self.world.producers)]
+        for element in ("rows", "marker", "flush", "rows"):
+            if not producer.may_emit:
+                break
+            if element == "marker":
+                self.world.marker(producer.number)
+            elif element == "rows" and rows:
+                self.world.emit(producer.number, rows)
+            elif element == "flush" and flush:
+                self.world.flush(producer.number)
+        self.move(seed)
+
     @rule(writer=TASK, seed=SEED, rows=st.sampled_from([0, 1, 17]), active=st.booleans())
     def status(self, writer: int, seed: int, rows: int, active: bool) -> None:
         """A writer turns active, or idle behind its last rows; the others go on."""
@@ -91,7 +108,7 @@ class ExchangeMachine(RuleBasedStateMachine):
         self.world.inject(producer.number, alignment if may_overtake else Alignment.ALIGNED)
         if rows and producer.may_emit:
             self.world.emit(producer.number, rows)
-            producer.writer.flush()
+            self.world.flush(producer.number)
         self.move(seed)
 
     @rule(seed=SEED, passes=st.booleans())
@@ -124,5 +141,6 @@ class ExchangeMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         if self.ends:
+            self.world.rest()
             self.world.run_to_the_end()
         self.world.close(self.order)

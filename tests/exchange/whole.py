@@ -4,22 +4,25 @@ All parts are real but the sockets: bytes cross in cuts of any size over a wire 
 what threads tell each other waits until it is delivered. A task has a turn only when it was woken, so a lost word is a
 task that stands still for ever.
 
-Rows are numbered over all writers, and a row's number is its event time. A writer's watermark is the number of the last
-row so far: whatever comes behind it is later.
+Rows and latency markers are numbered over all writers, and a row's number is its event time. A writer's watermark is
+the last number so far: whatever comes behind it is later.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from headgate.config import FlowControl
+from headgate.exchange.blocking import Subpartition
 from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
@@ -27,8 +30,9 @@ from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.selectors import Broadcast, ChannelSelector, KeyGroups, Rebalance
-from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
+from headgate.memory.buffer import Buffer
+from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.data_plane import new_receiver, new_sender
@@ -36,8 +40,8 @@ from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, MIN_TIME, Tag, Watermark, WatermarkStatus
-from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition
+from headgate.records.elements import MAX_TIME, MIN_TIME, LatencyMarker, Tag, Watermark, WatermarkStatus
+from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition, Event
 from headgate.records.spanning import SpanningDeserializer
 from headgate.runtime.barriers import Part, TaskBarriers
 from headgate.runtime.in_flight import InFlight
@@ -70,6 +74,14 @@ class Shape:
     overdraft: int = 1
     limit: int = 1 << 20
     capacity: int = ALL
+    unions: int = 1
+
+    @property
+    def inputs(self) -> list[range]:
+        """The writers of each gate of a reader, which has at most as many as `unions` says."""
+        count = min(self.unions, len(self.writers))
+        edges = [len(self.writers) * number // count for number in range(count + 1)]
+        return [range(*each) for each in pairwise(edges)]
 
 
 class Host:
@@ -77,7 +89,7 @@ class Host:
 
     def __init__(self, shape: Shape) -> None:
         each = len(shape.writers) * (len(shape.readers) + 1 + shape.extra + shape.overdraft)
-        gates = len(shape.readers) * (len(shape.writers) * shape.exclusive + shape.floating)
+        gates = len(shape.readers) * (len(shape.writers) * shape.exclusive + len(shape.inputs) * shape.floating)
         self.memory = NetworkBufferPool(each + gates, SEGMENT, CheckedLocks())
         self.budget = PendingBudget(shape.limit)
 
@@ -109,6 +121,7 @@ class Wire:
     """A connection from the writers of one TaskManager to the readers of another."""
 
     def __init__(self, mode: FlowControl, capacity: int, partitions: list[ResultPartition]) -> None:
+        self.mode = mode
         self.capacity = capacity
         self.partitions = partitions
         self.sender = new_sender(mode, self._open_view, lambda receiver: self.data_posts.append(receiver))
@@ -120,11 +133,37 @@ class Wire:
         self.told_posts: deque[OfChannel] = deque()
         self.cancel_posts: deque[int] = deque()
 
-    def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
+    def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> Subpartition:
         subpartition = self.partitions[request.producer].subpartition(request.subpartition)
-        assert isinstance(subpartition, PipelinedSubpartition)
         subpartition.attach(notify, sends_empty=request.credit == 0)
         return subpartition
+
+    def channel(
+        self,
+        index: int,
+        address: tuple[int, int, int],
+        gate: InputGate,
+        pool: LocalBufferPool,
+        memory: NetworkBufferPool,
+        exclusive: int,
+    ) -> InputChannel:
+        """Number `index` of a gate, which has `pool`, asks for what is at an address."""
+        told = gate.notify, gate.notify_priority
+        buffers_of: BuffersOf = partial(SharedBuffers, pool, lock_factory=OneAtATime())
+        if self.mode is not FlowControl.CREDIT:
+            channel: RemoteInputChannel = PlainInputChannel(index, address, buffers_of, *told, self, None)
+        else:
+            owner = f"channel {address}"
+            buffers_of = partial(
+                BufferManager,
+                memory.request_exclusive(exclusive, owner),
+                pool,
+                lambda segments: memory.recycle_exclusive(segments, owner),
+                lock_factory=OneAtATime(),
+            )
+            channel = RemoteInputChannel(index, address, buffers_of, *told, self)
+        self.receiver.request(channel)
+        return channel
 
     # ---- what channels say, from their task's thread
 
@@ -174,7 +213,9 @@ class Wire:
 
     def write(self, count: int) -> bool:
         room = max(0, min(count, self.capacity - len(self.to_consumer)))
-        data = b"".join(self.outgoing.next_write)[:room]
+        data, region = b"".join(self.outgoing.next_write)[:room], self.outgoing.next_region
+        if region is not None:
+            data = os.pread(region.descriptor, min(region.size, room), region.offset)
         self.to_consumer += data
         self.outgoing.written(len(data))
         return bool(data)
@@ -192,6 +233,13 @@ class Wire:
             self.receiver.received(done)
             self.receiver.tell_channels()
         return done > 0
+
+
+def local_channel(mode: FlowControl, index: int, source: Subpartition, gate: InputGate) -> InputChannel:
+    """Number `index` of a gate, for a subpartition of the same TaskManager."""
+    if mode is FlowControl.CREDIT:
+        return LocalInputChannel(index, source, gate.notify, gate.notify_priority)
+    return PlainLocalChannel(index, source, gate.notify, gate.notify_priority, None)
 
 
 class Producer:
@@ -233,7 +281,8 @@ class Producer:
         self.keeper = self.barriers.keeper = Keeper(lambda: len(self.rows), world.check_parts)
         self.partition.watch_barriers(self._on_barrier_left)
         self.rows: list[int] = []
-        self.cuts: dict[int, int] = {}  # the last row before each barrier
+        self.cuts: dict[int, int] = {}  # the last number before each barrier
+        self.markers: dict[int, int] = {}  # and the last that may come before each marker
         self.watermark = MIN_TIME
         self.active = True
         self.is_back = False  # from idleness, and perhaps still behind the others: then it does not hold them back
@@ -249,6 +298,10 @@ class Producer:
     @property
     def may_emit(self) -> bool:
         return not self.writer.is_finished and self.writer.is_available
+
+    def has_left(self, last: int) -> None:
+        """All up to number `last` has left the writer: what comes now is behind it."""
+        self.markers = {number: min(before, last) for number, before in self.markers.items()}
 
     def finish(self) -> None:
         """There are no more rows."""
@@ -280,6 +333,22 @@ class Producer:
             step()
 
 
+class FairGate(InputGate):
+    """A gate of a union: it is looked at again before another has had two turns."""
+
+    def __init__(self, on_data: Callable[[], None]) -> None:
+        super().__init__(on_data)
+        self.others: list[FairGate] = []
+        self.passed_over = 0
+
+    def poll(self, limit: int = 1) -> tuple[int, list[Buffer] | Event] | None:
+        for other in self.others:
+            other.passed_over += other.has_data
+            assert other.passed_over <= len(self.others), "a gate with data waits for another to have two turns"
+        self.passed_over = 0
+        return super().poll(limit)
+
+
 class Reader:
     """A task that only looks, and keeps the books of what it sees."""
 
@@ -287,24 +356,35 @@ class Reader:
         self.number = number
         self.host = host
         self.world = world
-        self.gate = InputGate(self._wake)
+        self.gates = [FairGate(self._wake) for _ in shape.inputs]
+        for gate in self.gates:
+            gate.others = [each for each in self.gates if each is not gate]
         self.woken = True
         self.left = False
         self.seen: list[list[int]] = [[] for _ in shape.writers]
-        self.after: list[int] = [0 for _ in shape.writers]  # rows must be later than the last checkpoint's
+        self.after: list[int] = [0 for _ in shape.writers]  # of the last checkpoint or marker; all else must be later
         self.watermark = MIN_TIME
         self.active = True
-        shared = shape.floating
-        if shape.mode is not FlowControl.CREDIT:
-            shared += len(shape.writers) * shape.exclusive
-        self.pool = host.memory.create_local_pool(f"gate {number}", 1, max(1, shared))
+        own = 0 if shape.mode is FlowControl.CREDIT else shape.exclusive
+        self.pools = [
+            host.memory.create_local_pool(f"gate {at} of {number}", 1, max(1, shape.floating + len(writers) * own))
+            for at, writers in enumerate(shape.inputs)
+        ]
 
-    def start(self, channels: list[InputChannel], shape: Shape) -> None:
-        self.gate.channels = channels
-        self.barriers = TaskBarriers(f"reader {self.number}", [self.gate], [], self._checkpoint)
+    def start(self, shape: Shape) -> None:
+        for at, writers in enumerate(shape.inputs):
+            producers = [self.world.producers[writer] for writer in writers]
+            self.gates[at].channels = [
+                self.world.channel(index, producer, self, at) for index, producer in enumerate(producers)
+            ]
+        self.barriers = TaskBarriers(f"reader {self.number}", self.gates, [], self._checkpoint)
         self.keeper = self.barriers.keeper = Keeper(lambda: [list(seen) for seen in self.seen], self.world.check_parts)
         self.gathering = Gathering(self.host.budget, None)
-        self.input = TaskInput([self.gate], [CODEC], shape.message_size, self.barriers, self.gathering)
+        codecs = [CODEC for _ in self.gates]
+        self.input = TaskInput(self.gates, codecs, shape.message_size, self.barriers, self.gathering)
+        for gate in self.gates:
+            for channel in gate.channels:
+                channel.start()
 
     def validate_gathering(self) -> None:
         self.gathering.validate()
@@ -333,6 +413,8 @@ class Reader:
         elif isinstance(element, WatermarkStatus):
             assert element.active != self.active, "a status that says nothing new"
             self.active = element.active
+        elif isinstance(element, LatencyMarker):
+            self._on_marker(element.subtask, element.time)
         elif not self.input.catch_up():
             self.woken = False
             if self.input.is_finished:
@@ -348,8 +430,16 @@ class Reader:
             is_back = self.world.producers[writer].is_back
             assert is_back or n > self.watermark, f"row {n} behind watermark {self.watermark}"
             assert not seen or n > seen[-1], "reordered or doubled"
-            assert n > self.after[writer], "a row from before the barrier came behind the checkpoint"
+            assert n > self.after[writer], "a row came behind a checkpoint or marker that was sent behind it"
             seen.append(n)
+
+    def _on_marker(self, writer: int, number: int) -> None:
+        assert number not in self.world.arrived, "a marker came twice"
+        assert number > self.after[writer], "a marker came behind a checkpoint or marker that was sent behind it"
+        seen, before = self.seen[writer], self.world.producers[writer].markers[number]
+        assert not seen or seen[-1] <= before, "a row came before a marker that had left before it"
+        self.after[writer] = number
+        self.world.arrived.add(number)
 
     def _checkpoint(self, part: Part) -> None:
         if part["unaligned"] or part["aborted"]:
@@ -357,68 +447,56 @@ class Reader:
         for producer in self.world.producers:
             cut = producer.cuts.get(part["checkpoint"])
             if cut is not None:
-                seen = self.seen[producer.number]
-                assert not seen or seen[-1] <= cut, "a row from behind the barrier came before the checkpoint"
+                last = max([self.after[producer.number], *self.seen[producer.number][-1:]])
+                assert last <= cut, "a row or marker from behind the barrier came before the checkpoint"
                 self.after[producer.number] = cut
 
     def leave(self) -> None:
         """The task takes leave of all its channels, whatever is still to come."""
         self.left, self.woken = True, False
-        self.gate.release()
+        for gate in self.gates:
+            gate.release()
 
     def close(self, order: random.Random) -> None:
-        steps = [self.gate.release, self.pool.destroy]
+        steps = [*(gate.release for gate in self.gates), *(pool.destroy for pool in self.pools)]
         order.shuffle(steps)
         for step in steps:
             step()
 
 
 class Exchange:
-    """The tasks of one edge on two TaskManagers, and the connections between these."""
+    """Tasks on two TaskManagers, an edge for each gate of the readers, and the connections between the TaskManagers."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.now = 100.0
         self.timeouts_pass = False
-        self.rows = 0
+        self.numbers = 0
+        self.arrived: set[int] = set()  # the numbers of markers
         self.barrier = CheckpointBarrier(1, 0)
         self.whole_parts = 0
         self.hosts = [Host(shape), Host(shape)]
         self.producers = [Producer(at, shape, self.hosts[host], self) for at, host in enumerate(shape.writers)]
         self.partitions = [producer.partition for producer in self.producers]
-        self.wires = {pair: Wire(shape.mode, shape.capacity, self.partitions) for pair in ((0, 1), (1, 0))}
+        edges = 1 if shape.mode is FlowControl.CREDIT else len(shape.inputs)
+        self.wires = {
+            (edge, *pair): Wire(shape.mode, shape.capacity, self.partitions)
+            for edge in range(edges)
+            for pair in ((0, 1), (1, 0))
+        }
         self.readers = [Reader(at, shape, self.hosts[host], self) for at, host in enumerate(shape.readers)]
         for reader in self.readers:
-            reader.start([self._channel(producer, reader) for producer in self.producers], shape)
-            for channel in reader.gate.channels:
-                channel.start()
+            reader.start(shape)
 
-    def _channel(self, producer: Producer, reader: Reader) -> InputChannel:
-        is_credit = self.shape.mode is FlowControl.CREDIT
-        index, told = producer.number, (reader.gate.notify, reader.gate.notify_priority)
+    def channel(self, index: int, producer: Producer, reader: Reader, edge: int) -> InputChannel:
+        """Number `index` of a reader's gate `edge`."""
         source, place = self.shape.writers[producer.number], self.shape.readers[reader.number]
         if source == place:
             subpartition = producer.partition.subpartition(reader.number)
-            if is_credit:
-                return LocalInputChannel(index, subpartition, *told)
-            return PlainLocalChannel(index, subpartition, *told, None)
-        wire = self.wires[source, place]
-        address = 0, producer.number, reader.number
-        buffers_of: BuffersOf = partial(SharedBuffers, reader.pool, lock_factory=OneAtATime())
-        if not is_credit:
-            channel: RemoteInputChannel = PlainInputChannel(index, address, buffers_of, *told, wire, None)
-        else:
-            owner, memory = f"channel {index} of {reader.number}", reader.host.memory
-            buffers_of = partial(
-                BufferManager,
-                memory.request_exclusive(self.shape.exclusive, owner),
-                reader.pool,
-                lambda segments: memory.recycle_exclusive(segments, owner),
-                lock_factory=OneAtATime(),
-            )
-            channel = RemoteInputChannel(index, address, buffers_of, *told, wire)
-        wire.receiver.request(channel)
-        return channel
+            return local_channel(self.shape.mode, index, subpartition, reader.gates[edge])
+        wire = self.wires[0 if self.shape.mode is FlowControl.CREDIT else edge, source, place]
+        address, gate, pool = (edge, producer.number, reader.number), reader.gates[edge], reader.pools[edge]
+        return wire.channel(index, address, gate, pool, reader.host.memory, self.shape.exclusive)
 
     # ---- what the producers' tasks do
 
@@ -427,8 +505,8 @@ class Exchange:
         producer = self.producers[writer]
         if not producer.active:
             self.status(writer, True)
-        numbers = range(self.rows + 1, self.rows + rows + 1)
-        self.rows += rows
+        numbers = range(self.numbers + 1, self.numbers + rows + 1)
+        self.numbers += rows
         producer.rows += numbers
         columns = [pa.array([writer] * rows, pa.int32()), pa.array(numbers, pa.int64())]
         producer.writer.emit(pa.record_batch(columns, schema=CODEC.schema))
@@ -438,9 +516,23 @@ class Exchange:
 
     def watermark(self, writer: int) -> None:
         producer = self.producers[writer]
-        if producer.active and self.rows > producer.watermark:
-            producer.watermark = self.rows
-            producer.writer.emit_watermark(self.rows)
+        if producer.active and self.numbers > producer.watermark:
+            producer.watermark = self.numbers
+            producer.writer.emit_watermark(self.numbers)
+
+    def marker(self, writer: int) -> None:
+        """A latency marker, whose number stands where it has its time."""
+        producer = self.producers[writer]
+        self.numbers += 1
+        producer.markers[self.numbers] = MAX_TIME
+        producer.writer.emit_marker(LatencyMarker(self.numbers, 0, writer))
+        if self.shape.buffer_timeout == 0:
+            producer.has_left(self.numbers)
+
+    def flush(self, writer: int) -> None:
+        producer = self.producers[writer]
+        producer.writer.flush()
+        producer.has_left(self.numbers)
 
     def status(self, writer: int, active: bool) -> None:
         producer = self.producers[writer]
@@ -448,6 +540,7 @@ class Exchange:
             producer.active = active
             producer.is_back |= active
             producer.writer.emit_status(active)
+            producer.has_left(self.numbers)
 
     def inject(self, writer: int, alignment: Alignment) -> None:
         """The barrier of the checkpoint under way; a new checkpoint begins when all writers have had the last."""
@@ -456,9 +549,10 @@ class Exchange:
             self.barrier = CheckpointBarrier(self.barrier.id + 1, 0, alignment)
         producer = self.producers[writer]
         if self.barrier.id not in producer.cuts and not producer.writer.is_finished:
-            producer.cuts[self.barrier.id] = self.rows
+            producer.cuts[self.barrier.id] = self.numbers
             producer.barriers.inject(self.barrier)
             producer.barriers.on_time(NEVER)
+            producer.has_left(self.numbers)
 
     def inject_everywhere(self) -> None:
         """Let the checkpoint under way come to an end."""
@@ -482,9 +576,10 @@ class Exchange:
 
     def move(self, order: random.Random, steps: int) -> None:
         """The network threads and tasks, in the order of a seed."""
+        wires = list(self.wires.values())
         for _ in range(steps):
             count = order.choice([1, 7, 40, ALL])
-            wire = order.choice(list(self.wires.values()))
+            wire = order.choice(wires)
             step: Callable[[int], Any] = order.choice(
                 [wire.deliver, wire.ask, wire.hear, wire.frame, wire.write, wire.read, self._any_turn(order)]
             )
@@ -557,7 +652,8 @@ class Exchange:
         for producer in self.producers:
             producer.writer.validate()
         for reader in self.readers:
-            reader.gate.validate()
+            for gate in reader.gates:
+                gate.validate()
 
     def rest(self) -> None:
         """With everything flushed and all barriers in, readers come to see all that was written."""
@@ -566,7 +662,7 @@ class Exchange:
             if not producer.writer.is_finished:
                 if producer.is_back:
                     self.watermark(producer.number)
-                producer.writer.flush()
+                self.flush(producer.number)
         self.settle()
         self.now += INTERVAL
         self.settle()
@@ -576,16 +672,17 @@ class Exchange:
         for producer in self.producers:
             producer.is_back = False
             assert not producer.writer._due_channels, "stuck: a writer has something due and nobody is behind"
-            self._check_rows(producer)
+            self._check_arrived(producer)
         counting = [producer for producer in self.producers if producer.active and not producer.writer.is_finished]
         for reader in self.readers:
             if counting and not reader.left:
                 assert reader.watermark >= min(producer.watermark for producer in counting), "a watermark is lost"
                 assert reader.active, "idle, though a channel is not"
 
-    def _check_rows(self, producer: Producer) -> None:
+    def _check_arrived(self, producer: Producer) -> None:
         seen = [reader.seen[producer.number] for reader in self.readers]
         gone = [reader.left and not reader.input.is_finished for reader in self.readers]
+        assert any(gone) or producer.markers.keys() <= self.arrived, "a marker is lost"
         if self.shape.selector == "broadcast":
             for each, has_gone in zip(seen, gone, strict=True):
                 assert has_gone or each == producer.rows, f"of {len(producer.rows)} rows {len(each)} were seen"
@@ -606,7 +703,7 @@ class Exchange:
         assert all(producer.ended for producer in self.producers), "stuck: a writer waits for its readers' word"
         assert all(reader.left for reader in self.readers), "stuck: a reader waits for the end"
         for producer in self.producers:
-            self._check_rows(producer)
+            self._check_arrived(producer)
             assert producer.partition.is_consumed and not producer.writer.pending_bytes
         self.settle()
         for wire in self.wires.values():

@@ -58,13 +58,14 @@ class PlantedBug:
     @contextmanager
     def planted(self) -> Iterator[None]:
         function = vars(self.owner)[self.method]
-        source = textwrap.dedent(inspect.getsource(function))
+        plain = getattr(function, "fget", None) or getattr(function, "__func__", function)
+        source = textwrap.dedent(inspect.getsource(plain))
         place = f"{self.owner.__name__}.{self.method}"
         assert source.count(self.right) == 1, f"{self.name}: {self.right!r} is not once in {place}; adapt the bug"
         made: dict[str, Any] = {}
         edited = source.replace(self.right, self.wrong).replace("super()", f"super({self.owner.__name__}, self)")
         code = compile(edited, f"<{self.name}>", "exec")
-        exec(code, getattr(function, "__func__", function).__globals__, made)
+        exec(code, plain.__globals__, made)
         setattr(self.owner, self.method, made[self.method])
         try:
             yield
