@@ -18,7 +18,8 @@ LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 BUGS = [
     PlantedBug("a run that was written keeps its segments", Blocking, "add_filled", "buffer.recycle()", "pass"),
-    PlantedBug("a full segment goes to disk with the next", ResultPartition, "write", "subpartition.announce()", "pass"),
+    PlantedBug("a full segment goes to disk with the next", ResultPartition, "write", "subpartition.announce()",
+               "pass"),
     PlantedBug("a buffer that was written keeps its segment", Blocking, "announce", "consumer.close()", "pass"),
     PlantedBug("the buffers of a run are in one place", Blocking, "_write", "at += len(piece)", "pass"),
     PlantedBug("a run counts as one buffer on disk", Blocking, "_write", "self._backlog += len(pieces)",

@@ -100,7 +100,7 @@ BUGS = [
 
 
 def test_whole_exchanges_under_random_interleaving() -> None:
-    run_machine(ExchangeMachine, settings(HUNT, max_examples=80, stateful_step_count=25))
+    run_machine(ExchangeMachine, settings(HUNT, max_examples=63, stateful_step_count=25))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

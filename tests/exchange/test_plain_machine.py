@@ -52,7 +52,7 @@ BUGS = [
 
 
 def test_links_without_credit_under_random_interleaving() -> None:
-    run_machine(PlainMachine, settings(HUNT, max_examples=80, stateful_step_count=40))
+    run_machine(PlainMachine, settings(HUNT, max_examples=45, stateful_step_count=40))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

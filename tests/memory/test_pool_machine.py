@@ -86,7 +86,7 @@ BUGS = [
 
 
 def test_pools_under_random_use() -> None:
-    run_machine(PoolMachine, settings(HUNT, max_examples=250, stateful_step_count=50))
+    run_machine(PoolMachine, settings(HUNT, max_examples=99, stateful_step_count=50))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
