@@ -13,32 +13,58 @@ from headgate.api.environment import RESUME
 from headgate.api.progress import SHOWN
 
 _WHAT = (
-    "Run a script as `python SCRIPT` does. On a terminal, jobs that it waits for by execute() say how they are: their "
-    "checkpoints, and how often they have started again."
+    "Run a script as `python SCRIPT ARGUMENTS` does. On a terminal, jobs that it waits for by execute() say how they are: "
+    "their checkpoints, and how often they have started again."
 )
+
+#: Ours, each with a value. They are ours before SCRIPT and right behind it.
+_OPTIONS = ("--from",)
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the script as Python would. Returns 0; raises what the script raises."""
-    arguments = _parser().parse_args(argv)
+    own = _own_words(argv)
+    arguments = _parser().parse_args(argv[:own])
     if arguments.start is not None:
         os.environ[RESUME] = arguments.start
     os.environ[SHOWN] = "1"
-    sys.argv = [str(arguments.script), *arguments.arguments]
+    given = argv[own + 1 :] if argv[own : own + 1] == ["--"] else argv[own:]
+    sys.argv = [str(arguments.script), *given]
     sys.path.insert(0, str(arguments.script.resolve().parent))
     runpy.run_path(str(arguments.script), run_name="__main__")
     return 0
 
 
+def _own_words(argv: Sequence[str]) -> int:
+    """How many of the words are ours: up to SCRIPT, and the options of ours that follow it."""
+    at, has_script = 0, False
+    while at < len(argv):
+        name, has_value, _ = argv[at].partition("=")
+        if name in _OPTIONS:
+            at += 1 if has_value else 2
+        elif has_script:
+            break
+        else:
+            has_script = not name.startswith("-")
+            at += 1
+    return at
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="headgate run", description=_WHAT)
+    parser = argparse.ArgumentParser(
+        prog="headgate run",
+        usage="headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]",
+        description=_WHAT,
+        epilog="Options may stand before SCRIPT or right behind it. All that follows, or stands behind --, is what the "
+        "script is given.",
+        allow_abbrev=False,
+    )
     where = (
         'checkpoint to go on from: its path or URI, "latest" of those in the job\'s checkpoint_dir, or '
         '"latest-if-any", a fresh start where there is none yet'
     )
     parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=where)
     parser.add_argument("script", type=_script, metavar="SCRIPT")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the script is given")
     return parser
 
 

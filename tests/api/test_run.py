@@ -1,0 +1,63 @@
+"""`headgate run`: whose options are whose."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.api.environment import RESUME
+from headgate.api.progress import SHOWN
+from headgate.cli import main
+
+#: Tells what it is given.
+TELLS = f"import json, os, sys; print(json.dumps([sys.argv[1:], os.environ[{RESUME!r}]]))"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Write a script. What running it changes of this process is undone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(RESUME, "")
+    monkeypatch.setenv(SHOWN, "")
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(text: str) -> str:
+        Path("script.py").write_text(text)
+        return "script.py"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "start", "given"),
+    [
+        ([], [], "", []),
+        (["--from", "latest"], ["a", "--from", "b"], "latest", ["a", "--from", "b"]),
+        ([], ["--from", "latest", "a", "--from", "b"], "latest", ["a", "--from", "b"]),
+        ([], ["--from=chk-1", "--", "--from", "b"], "chk-1", ["--from", "b"]),
+        ([], ["--", "--from", "latest", "--"], "", ["--from", "latest", "--"]),
+        (["--from=old"], ["--from", "new"], "new", []),
+        ([], ["--help"], "", ["--help"]),
+    ],
+)
+def test_options_are_ours_before_the_script_and_right_behind_it(
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str],
+    before: list[str], behind: list[str], start: str, given: list[str],
+) -> None:  # fmt: skip
+    assert main(["run", *before, script(TELLS), *behind]) == 0
+    assert json.loads(capsys.readouterr().out) == [given, start]
+
+
+@pytest.mark.parametrize("words", [[], ["--from"], ["SCRIPT", "--from"], ["--form", "latest", "SCRIPT"], ["none.py"]])
+def test_wrong_usage(script: Callable[[str], str], capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    name = script(TELLS)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *(name if word == "SCRIPT" else word for word in words)])
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.out == ""
+    assert said.err.startswith("usage: headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]\n")
