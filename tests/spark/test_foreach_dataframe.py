@@ -127,17 +127,31 @@ def test_a_job_that_leaves_no_slot_is_refused(spark: SparkSession, tmp_path: Pat
 
 
 def test_the_function_is_not_called_while_other_jobs_hold_all_slots(spark: SparkSession, tmp_path: Path) -> None:
-    endless = hg.StreamEnvironment(spark, parallelism=2)
-    endless.from_source(hg.sources.generate(numbers(), rate=100)).sink_to(hg.sinks.null())
-    job = endless.execute_async("endless")
+    gate = tmp_path / "gate"
+
+    def waits(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import time
+
+        while not gate.exists():
+            time.sleep(0.01)
+        return batch
+
+    env = environment(spark, tmp_path, parallelism=1)
+    rows = env.from_source(hg.sources.generate(numbers(), rows=1))
+    rows.map_batches(waits, schema=SCHEMA).sink_to(hg.sinks.foreach_dataframe(print))
+    job = env.execute_async()
     eventually(lambda: job.status() == "RUNNING", 90)
+    others = hg.StreamEnvironment(spark, parallelism=2)
+    others.from_source(hg.sources.generate(numbers(), rate=100)).sink_to(hg.sinks.null())
+    endless = others.execute_async("endless")
     try:
-        env = environment(spark, tmp_path, parallelism=1)
-        env.from_source(hg.sources.generate(numbers(), rows=1)).sink_to(hg.sinks.foreach_dataframe(print))
+        eventually(lambda: endless.status() == "RUNNING", 90)
+        gate.touch()
         with pytest.raises(hg.NotEnoughSlots, match=r"TaskManagers hold 3 of the 3 on local\[3\]"):
-            env.execute()
+            job.wait(90)
     finally:
-        job.cancel()
+        gate.touch()
+        endless.cancel()
     assert os.listdir(tmp_path / "spill") == []
 
 

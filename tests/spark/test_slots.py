@@ -2,16 +2,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import headgate as hg
 from headgate.config import Config
 from headgate.errors import ConfigError, NotEnoughSlots
 from headgate.spark.deployment import SparkDeployment
 from headgate.spark.slots import count_slots, wait_for_slots
+from tests.runtime.jobs import eventually
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,6 +42,53 @@ def test_executors_on_their_way_are_awaited_but_not_for_ever(spark: SparkSession
     cancelled = threading.Event()
     cancelled.set()
     wait_for_slots(spark.sparkContext, 3, 3600, cancelled=cancelled)  # returns
+
+
+@pytest.mark.parametrize("master", ["local[3]"], indirect=True)
+def test_slots_that_other_jobs_of_the_program_hold_are_awaited(start: Callable[..., Any], spark: SparkSession) -> None:
+    deployment, soon, patient = SparkDeployment(spark), Config(slots_timeout="50 ms"), Config(slots_timeout="90 s")
+    other = start(2)
+    deployment.check(1, soon, 0, threading.Event())
+    why = r"needs 2 Spark task slots .* has 3, of which other jobs of this program hold 2 \(1 running\) after waiting "
+    with pytest.raises(NotEnoughSlots, match=why + r".*; run fewer jobs at a time, set parallelism to 1 or less"):
+        deployment.check(2, soon, 0, threading.Event())
+    with pytest.raises(NotEnoughSlots, match=r"; run fewer jobs at a time, raise slots_per_task, or .* local\[5\]"):
+        deployment.check(2, soon, 1, threading.Event())
+    for task in other.tasks:
+        task.order("end")
+    deployment.check(3, patient, 0, threading.Event())
+    assert other.gang.join(90)
+
+
+@pytest.mark.parametrize("master", ["local[3]"], indirect=True)
+def test_a_job_whose_slots_other_spark_jobs_hold(spark: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
+
+        while not gate.exists():
+            time.sleep(0.01)
+        yield from batches
+
+    rows = spark.range(0, 3, 1, 3).mapInArrow(hold, "id long")
+    other = threading.Thread(target=rows.collect)
+    other.start()
+    try:
+        eventually(lambda: sum(stage.numActiveTasks for stage in active_stages(spark)) == 3, 90)
+        env = hg.StreamEnvironment(spark, parallelism=2, config=Config(registration_timeout="500 ms"))
+        why = r"TaskManager 0, TaskManager 1 did not register .* Spark has not started their tasks, for other"
+        with pytest.raises(hg.TaskManagerLost, match=why):
+            env.from_source(hg.sources.iterable([pa.record_batch({"n": [1]})])).collect()
+    finally:
+        gate.touch()
+        other.join()
+
+
+def active_stages(spark: SparkSession) -> list[Any]:
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return [stage for stage in stages if stage is not None]
 
 
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)

@@ -173,7 +173,7 @@ class Attempt:
         spec = TaskManagerSpec(
             self._name, self._plan, self._config, self.credentials, address, self._checkpoint, self._restore
         )
-        # Slots were counted before, so this covers starting Python processes only.
+        # Free slots were counted before: if no other Spark jobs hold them, this is for Python processes to start in.
         self._start_by = time.monotonic() + self._config.registration_timeout
         self._gang = self._deployment.launch(spec, len(self.members), self._on_exit)
 
@@ -241,8 +241,11 @@ class Attempt:
             missing = ", ".join(str(member) for member in self.members if member.address is None)
             limit = f"{self._config.registration_timeout:g} s (registration_timeout)"
             what = f"{missing} did not register within {limit} on {self._deployment.name}"
-            why = "not started in that time, or unable to connect to the driver"
-            self._decide(TaskManagerLost(f"{what}: {why}; see whether it has processor time and memory left there"))
+            why = self._gang.why_waiting() or (
+                "not started in that time, or unable to connect to the driver; see whether it has processor time and "
+                "memory left there"
+            )
+            self._decide(TaskManagerLost(f"{what}: {why}"))
 
     def _on_message(self, member: Member, message: Message, payload: bytes) -> None:
         match message["type"]:

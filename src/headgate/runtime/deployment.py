@@ -106,6 +106,9 @@ class Gang(Protocol):
     def join(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds; returns whether all have ended."""
 
+    def why_waiting(self) -> str:
+        """Why TaskManagers have not been started yet, if the platform knows, and what to do about it."""
+
 
 class Deployment(Protocol):
     """A place to run."""

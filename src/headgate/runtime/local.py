@@ -74,6 +74,9 @@ class _Threads:
     def join(self, timeout: float) -> bool:
         return _join(self._threads, timeout)
 
+    def why_waiting(self) -> str:
+        return ""
+
 
 class _Processes:
     """TaskManagers as processes. The plan goes down a pipe, which also ends a process whose driver is gone."""
@@ -113,6 +116,9 @@ class _Processes:
 
     def join(self, timeout: float) -> bool:
         return _join(self._watchers, timeout)
+
+    def why_waiting(self) -> str:
+        return ""
 
 
 def _join(threads: list[threading.Thread], timeout: float) -> bool:

@@ -148,7 +148,7 @@ class ForeachDataframeSink(Sink):
     def _require_slot(self) -> None:
         """Without a free slot the function's Spark jobs would wait for ever. Raises NotEnoughSlots."""
         context = context_of(self._spark)
-        there, held = count_slots(context), slots_held(context)
+        there, held = count_slots(context), sum(slots_held(context))
         if held >= there:
             raise NotEnoughSlots(
                 f"the Spark jobs of foreach_dataframe need a task slot, and TaskManagers hold {held} of the {there} on "

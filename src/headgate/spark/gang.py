@@ -31,9 +31,9 @@ _INTERVAL = 0.05
 _gangs: weakref.WeakSet[SparkGang] = weakref.WeakSet()
 
 
-def slots_held(context: SparkContext) -> int:
-    """Task slots that gangs of this program hold there now, or wait for."""
-    return sum(gang.count for gang in list(_gangs) if gang.is_in(context))
+def slots_held(context: SparkContext) -> list[int]:
+    """How many task slots each job of this program holds there now, or waits for."""
+    return [gang.count for gang in list(_gangs) if gang.is_in(context)]
 
 
 class SparkGang:
@@ -57,8 +57,8 @@ class SparkGang:
         _gangs.add(self)
 
     def is_in(self, context: SparkContext) -> bool:
-        """Whether its tasks are there, and not all over."""
-        return self._context is context and self._watch.is_alive()
+        """Whether its Spark job is there. What is left of one that is over holds slots for seconds at most."""
+        return self._context is context and self._job.is_alive()
 
     def cancel(self) -> None:
         """Tell Spark to end the job, also one that it has not seen yet; returns at once."""
@@ -69,6 +69,15 @@ class SparkGang:
         """Wait until the job and all its tasks have ended, `timeout` seconds at the most; tell whether they have."""
         self._watch.join(timeout)
         return not self._watch.is_alive()
+
+    def why_waiting(self) -> str:
+        """Spark starts all tasks at once, when there are slots for all of them."""
+        if any(stage.numActiveTasks for stage in self._stages()):
+            return ""
+        return (
+            "Spark has not started their tasks, for other Spark jobs hold the task slots, or executors are gone: wait "
+            "for those jobs, or give the session more cores"
+        )
 
     def _run(self) -> None:
         # Both settings are local to the JVM thread that belongs to this one.
