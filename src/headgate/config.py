@@ -255,6 +255,12 @@ def _path(value: object) -> str | None:
     return os.path.abspath(os.path.expanduser(value))  # the driver's, wherever it is used
 
 
+def _host(value: object) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(f"{value!r} is not the name or address of a machine")
+    return value
+
+
 def _ports(value: object) -> tuple[int, int] | None:
     if value is None:
         return None
@@ -273,8 +279,8 @@ _PARSERS: dict[str, Any] = {
                      "max_overdraft_buffers_per_gate", "connections_per_pair", "slots_per_task", "debloat_samples",
                      "debloat_threshold_percentages", "tolerable_failed_checkpoints"), _whole),
     "max_state_memory": _optional_size, "buffer_timeout": _timeout, "flow_control": _flow_control,
-    "max_parallelism": _optional_whole, "port_range": _ports, "spill_dir": _path, "checkpoint_dir": _path,
-    "restart": _restart,
+    "max_parallelism": _optional_whole, "bind_host": _host, "port_range": _ports, "spill_dir": _path,
+    "checkpoint_dir": _path, "restart": _restart,
     "paranoid": _flag,
     "unaligned": _flag, "debloat": _flag, "batch_shuffle_compression": _flag,
 }  # fmt: skip

@@ -12,6 +12,8 @@ _SIZES = {"b": 1, "kb": 1 << 10, "kib": 1 << 10, "k": 1 << 10, "mb": 1 << 20, "m
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "m": 60.0, "min": 60.0,
           "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
           "d": 86400.0, "day": 86400.0, "days": 86400.0}  # fmt: skip
+#: Seconds. Python can wait for no more than 292 years at once.
+_LONGEST = 100_000 * 86400
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -33,12 +35,18 @@ def size(value: object) -> int:
 
 
 def seconds(value: object) -> float:
-    """Seconds from a number, a `timedelta` or a string with a unit. Raises ConfigError."""
+    """Seconds from a number, a `timedelta` or a string with a unit. Raises ConfigError, also for what is not finite or
+    longer than clocks and waits can take."""
+    found: float
     if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    return _quantity(value, _TIMES, "duration", "100 ms")
+        found = value.total_seconds()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        found = value
+    else:
+        found = _quantity(value, _TIMES, "duration", "100 ms")
+    if not -_LONGEST <= found <= _LONGEST:  # nor is NaN
+        raise ConfigError(f"{value!r} is impossible: a duration is finite, and at most 100000 days")
+    return float(found)
 
 
 def microseconds(value: object) -> int:

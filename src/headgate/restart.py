@@ -93,6 +93,6 @@ def _duration(name: str, value: _Duration, *, above: bool = False) -> float:
         found = seconds(value)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error.message}") from None
-    if not 0 <= found < float("inf") or (above and found == 0):
+    if found < 0 or (above and found == 0):
         raise ConfigError(f"{name}={value!r} is impossible: it must be {'above' if above else 'at least'} 0")
     return found

@@ -29,7 +29,7 @@ def test_values_have_units() -> None:
         ("exponential", {"initial": 0}, "initial=0 is impossible: it must be above 0"),
         ("exponential", {"max": "10 ms"}, "max='10 ms' is impossible: it must be at least initial='1 s'"),
         ("exponential", {"factor": 0.5}, "factor=0.5 is impossible: it must be a number from 1 on"),
-        ("failure_rate", {"max_failures": 1, "interval": float("nan")}, "interval=nan is impossible"),
+        ("failure_rate", {"max_failures": 1, "interval": float("nan")}, "interval: nan is impossible"),
     ],
 )
 def test_impossible_values_are_named(strategy: str, arguments: dict[str, Any], says: str) -> None:

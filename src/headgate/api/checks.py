@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,6 +49,15 @@ def check_schema(where: str, schema: object) -> pa.Schema:
     return schema if plain.types == schema.types else plain
 
 
+def as_columns(what: str, names: object) -> list[Any]:
+    """Columns that are given as one name or as a list."""
+    if isinstance(names, str):
+        return [names]
+    if not isinstance(names, Iterable):
+        raise PlanError(f"{what}={names!r} must be the name of a column, or a list of names")
+    return list(names)
+
+
 def check_sides(where: str, side_outputs: object) -> dict[str, pa.Schema]:
     """Schemas of side outputs by their tags."""
     if side_outputs is None:
@@ -72,11 +82,6 @@ def check_expressions(where: str, expressions: Mapping[str, object]) -> None:
     for name, text in expressions.items():
         if not isinstance(text, str):
             raise PlanError(f"{where}: {name}={text!r} must be a SQL string, for example {name}='delay + 1'")
-
-
-def check_function(where: str, function: object) -> None:
-    if not callable(function):
-        raise PlanError(f"{where}: the first argument must be a function, not {function!r}")
 
 
 def check_parallelism(where: str, parallelism: object, most: int | None) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headgate.api.checks import check_function
 from headgate.connectors.base import Sink
 from headgate.connectors.sinks import collect, csv, for_each_batch, null, parquet, printer
+from headgate.operators.base import check_function
 
 __all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "parquet", "printer"]
 

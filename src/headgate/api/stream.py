@@ -14,9 +14,9 @@ import pyarrow as pa
 from headgate.api import event_time as times
 from headgate.api.builder import Input
 from headgate.api.checks import (
+    as_columns,
     check_columns,
     check_expressions,
-    check_function,
     check_label,
     check_names,
     check_parallelism,
@@ -27,7 +27,7 @@ from headgate.api.checks import (
 from headgate.connectors.base import Sink
 from headgate.errors import PlanError
 from headgate.operators.aggregates import Aggregate, key_fields
-from headgate.operators.base import Operator, OperatorFactory
+from headgate.operators.base import Operator, OperatorFactory, check_function
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
 from headgate.operators.process_function import KeyedProcessFunction
@@ -180,7 +180,7 @@ class DataStream(_LastOperator):
         node = self._env._graph[self._last("side_output")]
         if self._inputs[0].tag is not None:
             raise PlanError(f"side_output: this is the side output {self._inputs[0].tag!r} itself")
-        if tag not in node.sides:
+        if check_label("side_output: the tag", tag) not in node.sides:
             known = f"it has {listed(node.sides)}" if node.sides else "it has none"
             raise PlanError(
                 f"side_output: {node.name!r} has no side output {tag!r}; {known}; functions declare theirs with "
@@ -224,7 +224,10 @@ class DataStream(_LastOperator):
         otherwise get nulls; null matches nothing. `columns` are those to add (default: all but `on`); `suffix` is
         added to names that the stream has already. A key that is in the table twice fails the job.
         """
-        on = check_columns("lookup", [on] if isinstance(on, str) else on, self.schema)
+        on = check_columns("lookup", as_columns("lookup: on", on), self.schema)
+        columns = None if columns is None else as_columns("lookup: columns", columns)
+        if suffix is not None and not isinstance(suffix, str):
+            raise PlanError(f"lookup: suffix={suffix!r} must be a string")
         source = lookup_source(self._env._spilled(table))
         check_names("lookup", source.schema.names)
         schema = lookup_schema(source, on, how, columns, suffix, self._schema)

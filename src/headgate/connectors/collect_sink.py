@@ -13,8 +13,8 @@ from headgate.errors import ConfigError
 
 def check_limit(limit: int | None) -> None:
     """Raises ConfigError unless it is None or a number of rows."""
-    if limit is not None and limit < 0:
-        raise ConfigError(f"limit={limit} must be a number of rows, or None for all")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ConfigError(f"limit={limit!r} must be a number of rows, or None for all")
 
 
 class DeliveringWriter(SinkWriter):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from headgate.connectors.arguments import SCHEMA_OR_NONE, check
 from headgate.connectors.csv_parser import CsvDialect, CsvParser
 from headgate.connectors.files import DataFile, Paths, reading
 from headgate.connectors.line_source import BOM, LineSource, open_text
@@ -20,6 +21,7 @@ class CsvSource(LineSource):
 
     def __init__(self, paths: Paths, schema: pa.Schema | None, dialect: CsvDialect, *, header: bool,
                  split_size: int | str) -> None:  # fmt: skip
+        check(SCHEMA_OR_NONE, schema=schema)
         if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
             raise ConfigError(f"delimiter={dialect.delimiter!r} must be one character, not a quote or a line break")
         super().__init__(paths, split_size)

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 from pyarrow import fs
 
+from headgate.connectors.arguments import check_texts
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import FileFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
@@ -51,7 +52,9 @@ class FileSink(Sink):
         self.format_name = format_.extension
         self._mode = mode
         self.replaces = mode == "overwrite"
-        self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        names = [partition_by] if isinstance(partition_by, str) else partition_by
+        check_texts(partition_by=names)
+        self._partition_by = tuple(names)
         self._target: Target | None = None
         self._made_root = False
 

@@ -38,12 +38,13 @@ class DataFile:
 
 
 def absolute_all(paths: Paths) -> tuple[str, ...]:
-    """`absolute` of one path or of each in a list. Raises ConfigError for an empty list."""
-    if isinstance(paths, (str, os.PathLike)):
+    """`absolute` of one path or of each in a list. Raises ConfigError for what is no path, and for an empty list."""
+    if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         return (absolute(paths),)
-    if not paths:
+    found = tuple(absolute(path) for path in paths)
+    if not found:
         raise ConfigError("the list of paths is empty; give at least one path or glob")
-    return tuple(absolute(path) for path in paths)
+    return found
 
 
 def expand(paths: Sequence[str]) -> list[DataFile]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
-from headgate.operators.base import call_user
+from headgate.operators.base import call_user, check_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class ForEachBatchSink(Sink):
     """Calls the function in the task; see `headgate.connectors.sinks.for_each_batch`."""
 
     def __init__(self, fn: BatchFunction) -> None:
+        check_function("for_each_batch", fn)
         self._fn = fn
 
     def writer(self, context: WriterContext) -> SinkWriter:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headgate.connectors.arguments import NUMBER_OR_NONE, SCHEMA_OR_NONE, TEXT_OR_NONE, WHOLE, WHOLE_OR_NONE, check
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share
 from headgate.errors import ConfigError, SourceError, UserFunctionError
-from headgate.operators.base import call_user
+from headgate.operators.base import call_user, check_function
+from headgate.quantities import microseconds
 from headgate.records.canonical import from_raw_values
 
 #: `fn(start, n)` makes rows `start` to `start + n`; pure, and row i depends on i alone.
@@ -26,15 +28,28 @@ class GenerateSource(Source):
     """Rows 0, 1, 2 ... in blocks, block b for subtask b mod parallelism; see `headgate.connectors.sources.generate`."""
 
     def __init__(self, fn: RowFunction, *, rows: int | None, rate: float | None, schema: pa.Schema | None,
-                 time: str | None, batch_rows: int, batch_us: int) -> None:  # fmt: skip
+                 time: str | None, batch_rows: int, batch_time: str | float) -> None:  # fmt: skip
+        check_function("generate", fn)
+        check(WHOLE_OR_NONE, rows=rows)
+        check(NUMBER_OR_NONE, rate=rate)
+        check(SCHEMA_OR_NONE, schema=schema)
+        check(TEXT_OR_NONE, time=time)
+        check(WHOLE, batch_rows=batch_rows)
         if rows is not None and rows < 0:
             raise ConfigError(f"rows={rows} must not be negative; None means without end")
         if rate is not None and not 0 < rate < float("inf"):
             raise ConfigError(f"rate={rate} must be above 0 rows per second; None means as fast as it goes")
         if batch_rows < 1:
             raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
+        try:
+            batch_us = microseconds(batch_time)
+        except ConfigError as error:
+            raise ConfigError(f"batch_time: {error.message}") from None
         if batch_us < 1:
             raise ConfigError(f"batch_time is {batch_us} us; it must be at least 1 us")
+        # Not of NumPy's kinds, which may be less exact and are no JSON.
+        rows, batch_rows = None if rows is None else int(rows), int(batch_rows)
+        rate = None if rate is None else float(rate)
         self.fn, self.rows, self.rate = fn, rows, rate
         self.bounded = rows is not None
         self.block_rows = batch_rows if rate is None else min(batch_rows, max(1, int(rate * batch_us / _US)))

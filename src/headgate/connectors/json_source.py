@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import json
 
+from headgate.connectors.arguments import SCHEMA_OR_NONE, check
 from headgate.connectors.files import DataFile, Paths
 from headgate.connectors.line_parser import BadLine, LineParser
 from headgate.connectors.line_source import LineSource
@@ -53,6 +54,7 @@ class JsonLinesSource(LineSource):
     remedy = "give a schema= that fits"
 
     def __init__(self, paths: Paths, schema: pa.Schema | None, *, split_size: int | str) -> None:
+        check(SCHEMA_OR_NONE, schema=schema)
         super().__init__(paths, split_size)
         self.schema = (self._infer(self.first_file()) if schema is None else schema).remove_metadata()
         _check_schema(self.schema)

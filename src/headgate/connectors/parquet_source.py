@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headgate.connectors.arguments import WHOLE, check, check_texts
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
 from headgate.connectors.schemas import shown
@@ -31,13 +32,16 @@ class ParquetSource(Source):
 
     def __init__(self, paths: Paths, columns: Sequence[str] | None, *, batch_rows: int,
                  split_size: int | str) -> None:  # fmt: skip
+        check(WHOLE, batch_rows=batch_rows)
         if batch_rows < 1:
             raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
-        if columns is not None and (isinstance(columns, str) or not columns or len(set(columns)) < len(columns)):
-            raise ConfigError(f"columns={columns!r} must be a list of column names, none twice")
+        if columns is not None:
+            check_texts(columns=columns)
+            if not len(columns) or len(set(columns)) < len(columns):
+                raise ConfigError(f"columns={columns!r} must be a list of column names, none twice")
         self._paths = absolute_all(paths)
         self._columns = None if columns is None else list(columns)
-        self._batch_rows = batch_rows
+        self._batch_rows = int(batch_rows)
         self._split_size = check_split_size(split_size)
         self._splits: list[RowGroups] = []
         self._model = expand(self._paths)[0]

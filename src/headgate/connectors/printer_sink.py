@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from headgate.connectors.arguments import TEXT, check
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.collect_sink import DeliveringWriter, check_limit
 
@@ -15,6 +16,7 @@ class PrinterSink(Sink):
     """
 
     def __init__(self, prefix: str = "", limit: int | None = None) -> None:
+        check(TEXT, prefix=prefix)
         check_limit(limit)
         self._prefix = prefix
         self._limit = limit

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from headgate.connectors.arguments import FLAG, SCHEMA_OR_NONE, TEXT, check, check_texts
 from headgate.connectors.base import Source
 from headgate.connectors.csv_parser import CsvDialect
 from headgate.connectors.csv_source import CsvSource
@@ -31,7 +32,6 @@ from headgate.connectors.socket_source import SocketLinesSource
 from headgate.connectors.text_source import TextSource
 from headgate.connectors.watched_files import WatchedFiles
 from headgate.errors import ConfigError
-from headgate.quantities import microseconds
 
 __all__ = ["csv", "files", "generate", "iterable", "json_lines", "parquet", "socket_lines", "text"]
 
@@ -51,8 +51,9 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
     go aside instead, and the job goes on, where the stream's `side_output("bad")` is read: columns `file, offset,
     line, text, error`, lines counted from 1.
     """
-    if isinstance(null_values, str):
-        raise ConfigError(f"null_values={null_values!r} must be a list of texts, for example [{null_values!r}]")
+    check(TEXT, delimiter=delimiter)
+    check(FLAG, header=header)
+    check_texts(null_values=null_values)
     return CsvSource(path, schema, CsvDialect(delimiter, tuple(null_values)), header=header, split_size=split_size)
 
 
@@ -84,7 +85,8 @@ def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", 
     renaming them: a file is read as it is when it is first seen, unless it is empty. Give a `schema` where the folder
     may be empty at first.
     """
-    if format not in _FORMATS:
+    check(FLAG, watch=watch)
+    if format not in tuple(_FORMATS):
         raise ConfigError(f"files: format={format!r} is not one of {', '.join(_FORMATS)}")
     source = _FORMATS[format](path, **options)
     assert isinstance(source, (LineSource, ParquetSource))
@@ -120,6 +122,8 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
     `bounded=False` if it has no end. Without `schema` the first item's is taken: for that a factory is also called
     here, with (0, 1). Raises SourceError for an item of another schema, ConfigError if the schema cannot be known.
     """
+    check(SCHEMA_OR_NONE, schema=schema)
+    check(FLAG, bounded=bounded, replayable=replayable)
     if callable(items):
         return FactorySource(items, schema, bounded=bounded, replayable=replayable)
     if isinstance(items, (pa.RecordBatch, pa.Table)):
@@ -148,7 +152,7 @@ def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None
     Raises UserFunctionError if `fn` raises or returns something else, ConfigError for impossible arguments.
     """
     return GenerateSource(fn, rows=rows, rate=rate, schema=schema, time=time, batch_rows=batch_rows,
-                          batch_us=microseconds(batch_time))  # fmt: skip
+                          batch_time=batch_time)  # fmt: skip
 
 
 _FORMATS: dict[str, Callable[..., Source]] = {"csv": csv, "json_lines": json_lines, "parquet": parquet, "text": text}

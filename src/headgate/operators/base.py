@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from headgate.errors import HeadgateError, JobCancelled, UserFunctionError
+from headgate.errors import HeadgateError, JobCancelled, PlanError, UserFunctionError
 from headgate.records.elements import MAX_TIME, MIN_TIME
 from headgate.state.snapshot import Snapshot
 
@@ -29,6 +29,7 @@ __all__ = [
     "Output",
     "UserCode",
     "call_user",
+    "check_function",
     "function_name",
 ]
 
@@ -131,6 +132,12 @@ class Operator:
 
 #: Makes one subtask's operator; picklable, since it travels in the task closure (`functools.partial` of a class).
 OperatorFactory = Callable[[], Operator]
+
+
+def check_function(where: str, function: object) -> None:
+    """Raises PlanError unless it can be called."""
+    if not callable(function):
+        raise PlanError(f"{where}: the first argument must be a function, not {function!r}")
 
 
 def call_user(function: Callable[..., Any], *arguments: Any) -> Any:

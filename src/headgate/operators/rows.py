@@ -60,6 +60,8 @@ def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Col
         raise PlanError("select needs at least one column")
     chosen: dict[str, Expression] = {}
     for name in columns:
+        if not isinstance(name, str):
+            raise PlanError(f"select: columns are named by strings, not by {name!r}")
         if name in chosen:
             raise PlanError(f"select: column {name!r} is there twice")
         if name not in schema.names:

@@ -176,8 +176,8 @@ class State(ABC, Generic[Cell, Times]):
 def _positive(what: str, ttl: Duration) -> int:
     try:
         found = microseconds(ttl)
-    except (ConfigError, OverflowError, ValueError) as error:
-        raise PlanError(f"{what}: ttl: {getattr(error, 'message', error)}") from None
+    except ConfigError as error:
+        raise PlanError(f"{what}: ttl: {error.message}") from None
     if found <= 0:
         raise PlanError(f"{what}: ttl={ttl!r} is impossible: it must be above 0")
     return found
