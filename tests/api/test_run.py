@@ -61,3 +61,21 @@ def test_wrong_usage(script: Callable[[str], str], capsys: pytest.CaptureFixture
     said = capsys.readouterr()
     assert ended.value.code == 2 and said.out == ""
     assert said.err.startswith("usage: headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]\n")
+
+
+def test_an_error_is_told_with_its_place_in_the_script(
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = script(
+        "import headgate as hg\n"
+        "rows = hg.StreamEnvironment().from_source(hg.sources.iterable([[{'n': 1}]]))\n"
+        "print(rows.schema.names)\n"
+        "(rows.select('n')\n"
+        "    .filter('m > 1'))\n"
+    )
+    assert main(["run", name]) == 1
+    said = capsys.readouterr()
+    assert said.out == "['n']\n"
+    error, *shown = said.err.splitlines()
+    assert error.startswith("headgate run: script.py:5: PlanError: filter: SQL at position 1: no column 'm'; ")
+    assert shown == ["  m > 1", "  ^"]

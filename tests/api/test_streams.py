@@ -211,3 +211,16 @@ def test_parallelism_is_bounded_by_the_key_groups(plans):
     few = type(plans)(parallelism=4, max_parallelism=4)
     with pytest.raises(hg.PlanError, match="raise the option max_parallelism"):
         few.stream().set_parallelism(5)
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [
+        (lambda s: s.filter("m > 1"), "filter"),
+        (lambda s: s.select("ts", x="m + 1"), "select: x"),
+        (lambda s: s.with_columns(x="m + 1"), "with_columns: x"),
+    ],
+)
+def test_wrong_sql_says_where_it_was_written(plans, call, where):
+    with pytest.raises(hg.PlanError, match=rf"^{where}: SQL at position 1: no column 'm'; the columns are: ts, "):
+        call(plans.stream())

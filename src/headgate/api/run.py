@@ -6,15 +6,17 @@ import argparse
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.api.environment import RESUME
 from headgate.api.progress import SHOWN
+from headgate.errors import HeadgateError
 
 _WHAT = (
-    "Run a script as `python SCRIPT ARGUMENTS` does. On a terminal, jobs that it waits for by execute() say how they are: "
-    "their checkpoints, and how often they have started again."
+    "Run a script as `python SCRIPT ARGUMENTS` does. On a terminal, jobs that it waits for by execute() say how they "
+    "are: their checkpoints, and how often they have started again."
 )
 
 #: Ours, each with a value. They are ours before SCRIPT and right behind it.
@@ -22,7 +24,8 @@ _OPTIONS = ("--from",)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the script as Python would. Returns 0; raises what the script raises."""
+    """Run the script as Python would. Returns 0, or 1 for an error of ours, which is told with its place in the script;
+    raises what else the script raises."""
     own = _own_words(argv)
     arguments = _parser().parse_args(argv[:own])
     if arguments.start is not None:
@@ -31,8 +34,23 @@ def main(argv: Sequence[str]) -> int:
     given = argv[own + 1 :] if argv[own : own + 1] == ["--"] else argv[own:]
     sys.argv = [str(arguments.script), *given]
     sys.path.insert(0, str(arguments.script.resolve().parent))
-    runpy.run_path(str(arguments.script), run_name="__main__")
+    return _run(str(arguments.script))
+
+
+def _run(script: str) -> int:
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except HeadgateError as error:
+        print(f"headgate run: {_place(error, script)}{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _place(error: HeadgateError, script: str) -> str:
+    """`flights.py:12: `, where the line of the script is that led to the error."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == script]
+    return f"{script}:{lines[-1]}: " if lines else ""
 
 
 def _own_words(argv: Sequence[str]) -> int:

@@ -37,7 +37,7 @@ def visible(batch: pa.RecordBatch) -> pa.RecordBatch:
 def filter_predicate(condition: object, schema: pa.Schema) -> Predicate:
     """Check what the user gave to filter, on the driver; a SQL string is compiled. Raises PlanError."""
     if isinstance(condition, str):
-        expression = compile_expression(condition, schema)
+        expression = _compiled("filter", condition, schema)
         if not (pa.types.is_boolean(expression.type) or pa.types.is_null(expression.type)):
             raise PlanError(f"filter: {condition!r} is {expression.type}, not a condition; compare it with something")
         return expression
@@ -71,7 +71,7 @@ def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Col
     for name, text in named.items():
         if name in chosen:
             raise PlanError(f"select: column {name!r} is there twice")
-        chosen[name] = compile_expression(text, schema)
+        chosen[name] = _compiled(f"select: {name}", text, schema)
     return tuple(chosen.items())
 
 
@@ -81,7 +81,15 @@ def with_columns_expressions(schema: pa.Schema, /, **named: str) -> Columns:
     Every expression sees the columns as they were. Raises PlanError.
     """
     chosen = {name: column_expression(name, schema) for name in schema.names}
-    return tuple((chosen | {name: compile_expression(text, schema) for name, text in named.items()}).items())
+    new = {name: _compiled(f"with_columns: {name}", text, schema) for name, text in named.items()}
+    return tuple((chosen | new).items())
+
+
+def _compiled(where: str, text: str, schema: pa.Schema) -> Expression:
+    try:
+        return compile_expression(text, schema)
+    except PlanError as error:
+        raise PlanError(f"{where}: {error.message}") from None
 
 
 def result_schema(columns: Columns) -> pa.Schema:
