@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import argparse
 import platform
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from headgate.errors import HeadgateError
+from headgate.json_option import add_json_option, write_json
 
 _USAGE = """\
 usage: headgate COMMAND [OPTIONS]
@@ -24,7 +25,8 @@ commands:
             list, show and verify the checkpoints in a folder
   version   print the versions of Headgate and of what it stands on
 
-`headgate COMMAND --help` says more. Exit codes: 0 done, 1 failed or a target missed, 2 wrong arguments.
+`headgate COMMAND --help` says more. Exit codes: 0 done, 1 failed or a target missed, 2 wrong arguments,
+130 interrupted.
 """
 
 
@@ -59,14 +61,16 @@ def _checkpoints(argv: Sequence[str]) -> int:
 
 
 def _version(argv: Sequence[str]) -> int:
-    if argv and list(argv) != ["--json"]:
-        print("usage: headgate version [--json]", file=sys.stderr)
-        return 0 if argv[0] in ("-h", "--help") else 2
+    parser = argparse.ArgumentParser(prog="headgate version", description="Print the versions to tell with a question.")
+    add_json_option(parser, nargs="?", const="-")
+    arguments = parser.parse_args(argv)
     from headgate.runtime.compiled import IS_COMPILED
 
     versions = {package: version(package) for package in ("headgate", "pyspark", "pyarrow", "numpy")}
     versions |= {"python": platform.python_version(), "package": "compiled" if IS_COMPILED else "sources"}
-    print(json.dumps(versions) if argv else "\n".join(f"{name} {each}" for name, each in versions.items()))
+    write_json(arguments.json, versions)
+    if arguments.json is None:
+        print("\n".join(f"{name} {each}" for name, each in versions.items()))
     return 0
 
 

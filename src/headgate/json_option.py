@@ -12,9 +12,9 @@ from typing import Any
 from headgate.errors import SinkError
 
 
-def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """The option; a path that cannot be written is wrong usage."""
-    parser.add_argument("--json", type=_writable, metavar="PATH", help="write the report as JSON; - is stdout")
+def add_json_option(parser: argparse.ArgumentParser, **how: Any) -> None:
+    """The option; a path that cannot be written is wrong usage. `how` goes to `add_argument`, too."""
+    parser.add_argument("--json", type=_writable, metavar="PATH", help="write the report as JSON; - is stdout", **how)
 
 
 def write_json(target: str | None, report: Any) -> None:

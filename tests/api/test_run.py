@@ -79,3 +79,43 @@ def test_an_error_is_told_with_its_place_in_the_script(
     error, *shown = said.err.splitlines()
     assert error.startswith("headgate run: script.py:5: PlanError: filter: SQL at position 1: no column 'm'; ")
     assert shown == ["  m > 1", "  ^"]
+
+
+JOBS = """
+import headgate as hg
+env = hg.StreamEnvironment(parallelism=2)
+rows = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}], [{"n": 3}]]))
+print(rows.filter("n > 1").collect().num_rows)
+rows.map(lambda row: {"n": 1 // (row["n"] - 1)}, schema=rows.schema).name("inverse").sink_to(hg.sinks.null())
+env.execute("second")
+"""
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_what_became_of_the_jobs_is_told_to_machines(
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str], to_file: bool
+) -> None:
+    assert main(["run", script(JOBS), "--json", "report.json" if to_file else "-"]) == 1
+    said = capsys.readouterr()
+    assert (said.out if to_file else said.err).startswith("2\n")
+    first, second = json.loads(Path("report.json").read_text() if to_file else said.out)["jobs"]
+    assert first.pop("duration_s") > 0
+    assert first == {"name": "collect", "state": "FINISHED", "error": None, "rows_in": 3, "rows_out": 2,
+                     "late_rows": 0, "restarts": 0}  # fmt: skip
+    assert (second["name"], second["state"]) == ("second", "FAILED")
+    assert second["error"].startswith("UserFunctionError: inverse[")
+
+
+def test_a_script_without_jobs_that_ends_itself(
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--json=-", script("import sys; sys.exit(7)")])
+    assert ended.value.code == 7 and json.loads(capsys.readouterr().out) == {"jobs": []}
+
+
+def test_a_report_that_cannot_be_written(script: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", script("print('ran')"), "--json", "no/such.json"])
+    said = capsys.readouterr()
+    assert "there is no such folder" in said.err and said.out == ""

@@ -14,7 +14,7 @@ from headgate.errors import SinkError
 from headgate.json_option import write_json
 
 
-@pytest.mark.parametrize("command", [["demo"], ["bench"], ["lab"], ["checkpoints", "list", "/no/such"]])
+@pytest.mark.parametrize("command", [["demo"], ["bench"], ["lab"], ["checkpoints", "list", "/no/such"], ["version"]])
 @pytest.mark.parametrize(
     ("path", "said"),
     [(".", "is a folder; name a file in it"), ("", "is a folder"), ("no/such/report.json", "there is no such folder")],

@@ -1,21 +1,41 @@
-"""`headgate version`: what to tell when something goes wrong."""
+"""`headgate version`: what to tell when something goes wrong; and what the commands have in common."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from headgate.cli import main
 
 
-def test_versions_to_read_and_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_versions_to_read_and_for_machines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["version"]) == 0
     lines = dict(line.split() for line in capsys.readouterr().out.splitlines())
-    assert main(["version", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == lines
     assert lines.keys() >= {"headgate", "pyspark", "pyarrow", "numpy", "python"} and lines["package"] == "sources"
+    for words in (["--json"], ["--json", "-"]):
+        assert main(["version", *words]) == 0
+        assert json.loads(capsys.readouterr().out) == lines
+    assert main(["version", "--json", str(tmp_path / "versions.json")]) == 0
+    assert capsys.readouterr().out == "" and json.loads((tmp_path / "versions.json").read_text()) == lines
 
 
 def test_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["version", "--jsom"]) == 2 and "usage" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["version", "--jsom"])
+    assert ended.value.code == 2 and "usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "demo", "bench", "lab", "checkpoints", "version"])
+def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    said = capsys.readouterr()
+    assert ended.value.code == 0 and said.err == ""
+    assert said.out.startswith(f"usage: headgate {command} ") and "--json" in said.out
+
+
+def test_the_exit_codes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "0 done, 1 failed or a target missed, 2 wrong arguments,\n130 interrupted." in capsys.readouterr().out

@@ -113,7 +113,7 @@ class StreamEnvironment:
         if not self._pending:
             raise PlanError(_NO_SINK)
         self._last_run, self._pending = self._pending, []
-        return self._submit(self._last_run, name, resume or os.environ.get(RESUME))
+        return self._submit(self._last_run, name, resume or os.environ.get(RESUME) or None)
 
     def explain(self) -> None:
         """Print the plan of the next run, or else of the last: chains of operators, exchanges, parallelism."""

@@ -7,20 +7,25 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 
 from headgate.api.environment import RESUME
 from headgate.api.progress import SHOWN
 from headgate.errors import HeadgateError
+from headgate.json_option import add_json_option, write_json
+from headgate.runtime.job import JobHandle, listeners, report
 
 _WHAT = (
     "Run a script as `python SCRIPT ARGUMENTS` does. On a terminal, jobs that it waits for by execute() say how they "
-    "are: their checkpoints, and how often they have started again."
+    "are: their checkpoints, and how often they have started again. The report of --json "
+    "has the name, state, error, counters and restarts of each job when the script ends; with - what it prints goes to "
+    "stderr."
 )
 
 #: Ours, each with a value. They are ours before SCRIPT and right behind it.
-_OPTIONS = ("--from",)
+_OPTIONS = ("--from", "--json")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,7 +39,25 @@ def main(argv: Sequence[str]) -> int:
     given = argv[own + 1 :] if argv[own : own + 1] == ["--"] else argv[own:]
     sys.argv = [str(arguments.script), *given]
     sys.path.insert(0, str(arguments.script.resolve().parent))
-    return _run(str(arguments.script))
+    with _reporting(arguments.json):
+        return _run(str(arguments.script))
+
+
+@contextmanager
+def _reporting(target: str | None) -> Iterator[None]:
+    """Write what became of the script's jobs when it ends, in whichever way. Standard output has nothing else then, if
+    that is where it goes."""
+    if target is None:
+        yield
+        return
+    jobs: list[JobHandle] = []
+    listeners.append(jobs.append)
+    try:
+        with redirect_stdout(sys.stderr) if target == "-" else nullcontext():
+            yield
+    finally:
+        listeners.remove(jobs.append)
+        write_json(target, {"jobs": [report(job) for job in jobs]})
 
 
 def _run(script: str) -> int:
@@ -82,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         '"latest-if-any", a fresh start where there is none yet'
     )
     parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=where)
+    add_json_option(parser)
     parser.add_argument("script", type=_script, metavar="SCRIPT")
     return parser
 

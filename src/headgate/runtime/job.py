@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -58,16 +59,7 @@ class JobHandle:
             raise TimeoutError(f"job {self._name!r} is {self.status()} after {timeout} s")
         if self._master.error is not None:
             raise self._master.error.with_traceback(None)  # not those of earlier calls
-        metrics = self.metrics()
-        return JobResult(
-            self._name,
-            metrics["rows_in"],
-            metrics["rows_out"],
-            metrics["late_rows"],
-            self._master.duration_s,
-            self._master.restarts,
-            metrics,
-        )
+        return self._result()
 
     def cancel(self) -> None:
         """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing. Within a
@@ -137,8 +129,30 @@ class JobHandle:
         """The last ten checkpoints and savepoints, of all attempts, in the order in which they ended."""
         return self._master.checkpoints()
 
+    def _result(self) -> JobResult:
+        """By the counters as they are now."""
+        metrics = self.metrics()
+        return JobResult(
+            self._name,
+            metrics["rows_in"],
+            metrics["rows_out"],
+            metrics["late_rows"],
+            self._master.duration_s,
+            self._master.restarts,
+            metrics,
+        )
+
     def __repr__(self) -> str:
         return f"JobHandle({self._name!r}, {self.status()})"
+
+
+def report(job: JobHandle) -> dict[str, Any]:
+    """What is known of it now, as JSON has it: its `state`, what ended it if it did not end well, and what `JobResult`
+    has but for the metrics."""
+    result, error = job._result(), job._master.error
+    said = None if error is None else f"{type(error).__name__}: {error}"
+    counters = {name: getattr(result, name) for name in ("rows_in", "rows_out", "late_rows", "duration_s", "restarts")}
+    return {"name": result.name, "state": job.status(), "error": said, **counters}
 
 
 def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
@@ -148,6 +162,10 @@ def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
         raise TimeoutError(late) from None
     except HeadgateError as error:
         raise error.with_traceback(None) from None  # not those of earlier calls
+
+
+#: Called with each job that starts, for whoever runs a program of another's.
+listeners: list[Callable[[JobHandle], None]] = []
 
 
 def submit(
@@ -169,7 +187,10 @@ def submit(
     except HeadgateError as error:
         raise error.at(job=name) from None
     _unfinished.add(master)
-    return JobHandle(name, master)
+    handle = JobHandle(name, master)
+    for listener in listeners:
+        listener(handle)
+    return handle
 
 
 #: Jobs that nobody may be waiting for.
