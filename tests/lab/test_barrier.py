@@ -13,7 +13,11 @@ from headgate.lab.places import MODES, processes
 def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
     rounds = Rounds()
     barrier.beside_a_stall(processes, mode, 3.0, rounds)
-    assert len(rounds.sibling) == len(rounds.rest_of_stall) == 1 and rounds.sibling[0] > 0
+    ((took,), (rest,)) = rounds.sibling, rounds.rest_of_stall
+    if mode == "credit":
+        assert 0 < took < max(rest, 1.0), "B.3's barriers waited for the end of B.4's stall"
+    else:
+        assert took > rest / 2, "B.3's barriers came beside a stall"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,12 +1,18 @@
-"""`cost`, small: both modes carry the rows, and the verdict is as written."""
+"""`cost`, small: both modes carry the rows, credit with few frames and control messages more; and the verdict is as
+written."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 
 from headgate.bench.exchange import end, rate
+from headgate.config import Config, FlowControl
 from headgate.lab import cost
 from headgate.lab.cost import CREDIT, DEFAULT, MANY, SIZES, TCP
+from headgate.protocol.messages import BUFFER_RESPONSE_ID, FRAME, MAX_RUN, AddCredit, PartitionRequest
+from tests.exchange.shared_link import SEGMENT, SharedLink
 
 
 def test_a_channel_runs_in_both_modes() -> None:
@@ -14,6 +20,65 @@ def test_a_channel_runs_in_both_modes() -> None:
         for buffers in SIZES.values():
             for mode in (CREDIT, TCP):
                 assert rate(producer, consumer, 2 << 20, {**buffers, "flow_control": mode}) > 0
+
+
+class Link(SharedLink):
+    """One channel with as many buffers at either end; keeps what crosses the connection."""
+
+    def __init__(self, mode: str, buffers: int) -> None:
+        super().__init__(FlowControl(mode), [1], [buffers], extra=buffers - 2, cap=buffers)
+        self.sent, self.asked = bytearray(), bytearray()
+
+    def write_socket(self, count: int) -> None:
+        before = len(self.to_consumer)
+        super().write_socket(count)
+        self.sent += self.to_consumer[before:]
+
+    def send_control(self) -> None:
+        before = len(self.to_producer)
+        super().send_control()
+        self.asked += self.to_producer[before:]
+
+    def carry(self, count: int) -> None:
+        """So many bytes at full speed: the producer writes what finds room, the consumer takes what has come."""
+        left = count
+        while len(self.read[0]) < count:
+            left -= self.write(0, left)
+            self.settle()
+            while self.consume(0, MAX_RUN):
+                pass
+            while self.held:
+                self.recycle()
+
+
+def messages_in(stream: bytes) -> Counter[int]:
+    """How many messages of each id."""
+    found: Counter[int] = Counter()
+    while stream:
+        length, _, message_id = FRAME.unpack_from(stream)
+        found[message_id] += 1
+        stream = stream[length:]
+    return found
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_credit_costs_in_messages(size: str) -> None:
+    """Each time its buffers are full a channel needs one frame without credit. With it there are two, the first of
+    which tells of the backlog, and a control message for each."""
+    config, rounds = Config(**SIZES[size]), 10
+    buffers = config.buffers_per_channel + config.floating_buffers_per_gate
+    sent, asked = {}, {}
+    for mode in (CREDIT, TCP):
+        link = Link(mode, buffers)
+        link.carry(rounds * buffers * SEGMENT)
+        sent[mode], asked[mode] = messages_in(bytes(link.sent)), messages_in(bytes(link.asked))
+        link.run_to_the_end(0)
+        link.close()
+    assert asked[TCP] == {PartitionRequest.id: 1}
+    assert asked[CREDIT].keys() == {PartitionRequest.id, AddCredit.id}
+    assert sent[TCP].keys() == sent[CREDIT].keys() == {BUFFER_RESPONSE_ID}
+    assert sent[TCP].total() == rounds
+    assert sent[CREDIT].total() <= 2 * rounds and asked[CREDIT].total() <= 2 * rounds + 1
 
 
 @pytest.mark.parametrize(("credit", "met"), [(0.95, True), (0.949, False)])

@@ -1,4 +1,5 @@
-"""`isolation`, small: that it measures what it says, on processes and on Spark; not how steady this machine is."""
+"""`isolation`, small: that it measures what it says, and that B.3 flows under credit and stands over plain TCP, on
+processes and on Spark; not how steady this machine is."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 from headgate.lab import isolation
 from headgate.lab.isolation import BURNING, QUICK, Rounds
 from headgate.lab.places import B3, B4, MODES, Place, processes, spark
-from headgate.lab.probe import Seen, Stall
+from headgate.lab.probe import WINDOW, Seen, Stall
 from tests.spark_session import SharedSpark
 
 
@@ -29,14 +30,28 @@ def test_it_runs_on_spark_too(shared_spark: SharedSpark) -> None:
 
 
 def _stall_b4(place: Place, mode: str, *, burns: bool = False) -> None:
-    rate = 20_000.0
-    seen = isolation.observe(place, mode, rate, 1.5, {B4: Stall(0.3, 1.0, burns)})
+    rate, seconds = 20_000.0, 2.0
+    seen = isolation.observe(place, mode, rate, seconds, {B4: Stall(0.3, 1.5, burns)})
     assert sorted(seen) == [B3, B4]
-    assert seen[B3].came.sum() == seen[B4].came.sum() == seen[B3].late.sum() == 1.5 * rate
+    assert seen[B3].came.sum() == seen[B4].came.sum() == seen[B3].late.sum() == seconds * rate
     assert seen[B3].stalled is None
     stalled = seen[B4].stalled
-    assert stalled is not None and stalled[0] >= 0.3 and stalled[1] - stalled[0] >= 1.0
-    assert seen[B4].latency(99.9, 0, 1.5) >= 500  # rows that were due early in the stall waited for its end
+    assert stalled is not None and stalled[0] >= 0.3 and stalled[1] - stalled[0] >= 1.5
+    assert seen[B4].latency(99.9, 0, seconds) >= 500  # rows that were due early in the stall waited for its end
+    if not burns:  # what that takes from B.3 is not promised
+        assert_isolated(mode, seen, rate, seconds)
+
+
+def assert_isolated(mode: str, seen: dict[int, Seen], rate: float, seconds: float) -> None:
+    """By the end of the stall B.3 has what was due by the middle of it, and over plain TCP it has not: there it stands
+    once B.4's input is full, which takes 3,072 rows, 0.15 s of these."""
+    assert seen[B4].stalled is not None
+    begin, end = (seen[B4].start - seen[B3].start + moment for moment in seen[B4].stalled)  # on B.3's clock
+    came, due = seen[B3].came[: int(end / WINDOW)].sum(), rate * (begin + end) / 2
+    if mode == "credit":
+        assert came >= min(due, rate * seconds), f"B.3 has {came} rows of {due}: it stood beside a stall"
+    else:
+        assert came < due, f"B.3 has {came} rows, and {due} were due: it did not stand beside a stall"
 
 
 def rounds_of_b3(kept: float, grown: float) -> Rounds:
