@@ -3,7 +3,8 @@ channels with aligned barriers and ends; messages that are late, doubled or of a
 
 Rows are numbered. Each complete checkpoint must be a cut: what is committed and what its workers hold is what its
 readers had read, no row twice. Savepoints, and a stop, are asked for at any time; each is taken at once,
-or next, or at the end.
+or next, or at the end. What is being stored when its checkpoint is given up, or the job fails, may come to be there all
+the same: then the job goes on from that.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from headgate.runtime.checkpoint_coordinator import (
     Action,
     CheckpointCoordinator,
     CheckpointOptions,
+    Commit,
     Complete,
     Fail,
     Request,
@@ -140,7 +142,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.last = 0
         self.under_way: int | None = None
         self.complete: Complete | None = None
-        self.stopped = False
+        self.committing: Complete | None = None
+        #: What is being stored, one after the other, also of checkpoints that were given up.
+        self.errands: deque[Complete] = deque()
+        #: What the job would go on from, and whether it is committed.
+        self.latest: Complete | None = None
+        self.is_committed = True
+        self.stopped = self.over = False
+        self.failures = 0
         self.triggered_at = self.ended_at = -math.inf
         self.files: dict[str, Any] = {}
         self.committed: list[Row] = []
@@ -153,27 +162,40 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     # ---- the job
 
-    @precondition(lambda self: hasattr(self, "coordinator") and not self.complete)
-    @rule(fails=st.integers(0, 9))
-    def may_fail(self, fails: int) -> None:
+    @precondition(lambda self: hasattr(self, "coordinator"))
+    @rule(fails=st.integers(0, 9), at_once=st.booleans(), well=st.booleans())
+    def may_fail(self, fails: int, at_once: bool, well: bool) -> None:
         if self.stopped or fails == 0:
-            self.restart()
+            self.restart(at_once=at_once, well=well)
 
-    def restart(self) -> None:
-        """From the last complete checkpoint; what the old attempt had still to say comes late."""
+    def restart(self, *, at_once: bool = False, well: bool = True) -> None:
+        """From the last complete checkpoint, once it is known what is stored: when the job fails, or later. What the
+        old attempt had still to say comes late."""
+        while at_once and self.errands:
+            self.store(well)
+        self.interrupt()
+        while self.errands:
+            self.store(well)
+        if self.latest is not None:
+            self.commit_latest(self.latest)
         self.stale = [step for task in getattr(self, "tasks", {}).values() for step in self.words_of(task)]
         self.attempt += 1
-        self.failures = 0
-        self.stopped = self.over = False
+        self.over = False
         self.build()
+        self.triggered_at, self.ended_at = self.now, -math.inf
+        self.carry_out(self.coordinator.start(self.attempt, self.now))
+
+    def interrupt(self) -> None:
         if self.under_way is not None and self.request is not None and (self.request.stops or self.request.at_end):
             self.asked.appendleft(self.request)
             self.request = None
-        actions = self.coordinator.start(self.attempt, self.now)
-        self.carry_out([each for each in actions if isinstance(each, Abort)], counts=False)
+        actions = self.coordinator.interrupted("the job failed", self.now)
+        if self.committing is not None:
+            assert actions == [], "what is complete was aborted"
+            self.committing = self.under_way = None
+        self.stopped, self.failures = False, 0
+        self.carry_out(actions, counts=False)
         assert self.under_way is None, "under way through a restart"
-        self.triggered_at, self.ended_at = self.now, -math.inf
-        self.carry_out([each for each in actions if not isinstance(each, Abort)])
 
     def build(self) -> None:
         vertices = [[SimTask(Task(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)]
@@ -204,8 +226,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     found += [partial(self.tell, task, twice=True), partial(self.tell, task, fails=True)]
             if task.is_worked_on() and not task.has_said_so:
                 found.append(partial(self.say_over, task))
-        if not heal and self.complete is not None:
+        if not heal and self.errands:
             found += [partial(self.store, True)] * 6 + [partial(self.store, False)]
+        if not heal and self.committing is not None:
+            found += [self.commit] * 6 + [self.restart]
         if not heal and self.coordinator.state is State.WAITING:
             found += [partial(self.tick, 0)] * 4
         return found
@@ -285,7 +309,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         deadline = self.coordinator.deadline
         if patience and self.under_way is not None:
             return
-        if self.under_way is not None and self.complete is None:
+        if self.under_way is not None and self.committing is None:
             assert deadline == self.triggered_at + self.options.timeout, "no timeout"
         if deadline is not None:
             before = self.under_way
@@ -300,17 +324,32 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.now = min(self.now + by, math.inf if deadline is None else max(self.now, deadline))
 
     def store(self, well: bool) -> None:
-        complete, self.complete = self.complete, None
-        assert complete is not None
+        """Too late if the checkpoint was given up: then nothing follows."""
+        complete = self.errands.popleft()
+        in_time = complete is self.complete
         if not well:
-            self.carry_out(self.coordinator.not_stored(complete.checkpoint, "no room", self.now))
+            actions = self.coordinator.not_stored(complete.checkpoint, "no room", self.now)
+            assert in_time or actions == [], "given up twice"
+            self.carry_out(actions)
             return
-        self.under_way, self.failures, self.ended_at = None, 0, self.now
-        self.committed += rows_in(complete)
+        assert self.coordinator.stored(complete.checkpoint) == [Commit(complete)] * in_time, "to be committed, or not"
+        self.latest, self.is_committed = complete, False
         self.restored = {task: self.state_of(part) for task, part in complete.parts.items()}
+        if in_time:
+            self.complete, self.committing = None, complete
+
+    def commit_latest(self, complete: Complete) -> None:
+        self.committed += [] if self.is_committed else rows_in(complete)
+        self.is_committed = True
+
+    def commit(self) -> None:
+        complete, self.committing = self.committing, None
+        assert complete is not None
+        self.commit_latest(complete)
+        self.under_way, self.failures, self.ended_at = None, 0, self.now
         self.over = self.request is not None and self.request.stops
         is_last = self.over or (all_finished(complete.parts) and not any(each.uri for each in self.asked))
-        self.carry_out(self.coordinator.stored(complete.checkpoint, self.now))
+        self.carry_out(self.coordinator.committed(complete.checkpoint, self.now))
         assert (self.coordinator.state is State.OVER) == is_last, "over, or not"
 
     def state_of(self, part: Any) -> Any:
@@ -335,7 +374,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     self.on_complete(action)
                 case Abort(checkpoint, _, request):
                     assert (checkpoint, request) == (self.under_way, self.request), "another one was aborted"
-                    self.under_way, self.ended_at = None, self.now
+                    self.under_way, self.complete, self.ended_at = None, None, self.now
                     self.failures += counts and request is None
                     for each in self.tasks.values():
                         each.stands = False
@@ -369,6 +408,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         read = [(task.subtask, at) for task, end in states.items() if task.vertex == READ for at in range(end)]
         assert sorted([*self.committed, *rows_in(complete), *held]) == sorted(read), "no cut"
         self.complete = complete
+        self.errands.append(complete)
 
     @invariant()
     def books_agree(self) -> None:
@@ -376,8 +416,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
             return
         self.coordinator.validate()
         assert (self.coordinator.state is State.STORING) == (self.complete is not None)
+        assert (self.coordinator.state is State.COMMITTING) == (self.committing is not None)
         assert self.coordinator.state is not State.WAITING or not self.next_asked(), "a savepoint waits for nothing"
-        assert (self.coordinator.state is State.COLLECTING) == (self.under_way is not None and self.complete is None)
+        is_whole = self.complete is not None or self.committing is not None
+        assert (self.coordinator.state is State.COLLECTING) == (self.under_way is not None and not is_whole)
         assert len(self.coordinator.history) <= 10
         for where, task in self.tasks.items():
             producers = [self.tasks[each] for each in task.channels]
@@ -404,8 +446,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
             steps = self.steps(heal=True)
             if steps:
                 steps[0]()
-            elif self.complete:
+            elif self.errands:
                 self.store(True)
+            elif self.committing is not None:
+                self.commit()
             elif self.stopped:
                 self.restart()
             else:

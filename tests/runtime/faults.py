@@ -60,9 +60,9 @@ def open_gate(folder: Path) -> None:
     (folder / "open").touch()
 
 
-def build_gated(env: hg.StreamEnvironment, folder: Path) -> hg.StreamEnvironment:
+def build_gated(env: hg.StreamEnvironment, folder: Path, sink: Sink | None = None) -> hg.StreamEnvironment:
     """The pipeline of `tests.exactly_once`, which does not come to its end before the gate is open."""
-    return build(env, folder, source=gated(folder, before=12_000))
+    return build(env, folder, source=gated(folder, before=12_000), sink=sink)
 
 
 def holds(*levers: Path) -> Pull:

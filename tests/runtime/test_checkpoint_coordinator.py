@@ -9,6 +9,7 @@ from headgate.runtime.checkpoint_coordinator import (
     Action,
     CheckpointCoordinator,
     CheckpointOptions,
+    Commit,
     Complete,
     Fail,
     State,
@@ -46,6 +47,12 @@ class Driver:
         what = {"out": pending} if pending else {}
         return self.coordinator.declined(task, 0, checkpoint, "no room", what, self.now)
 
+    def succeed(self, checkpoint: int) -> list[Action]:
+        """It is stored and committed."""
+        [commit] = self.coordinator.stored(checkpoint)
+        assert isinstance(commit, Commit) and commit.complete.checkpoint == checkpoint
+        return self.coordinator.committed(checkpoint, self.now)
+
     def end(self, task: Task, took_part: int = 0, *, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
         return self.coordinator.finished(task, 0, took_part, {"src": 7}, what, self.now)
@@ -61,8 +68,10 @@ def test_a_checkpoint_from_the_trigger_to_the_end() -> None:
     parts = {READ: FILE, WORK: FILE, WRITE: FILE}
     [complete] = driver.ack(WRITE, 5, pending="a")
     assert complete == Complete(5, 2.0, parts, {"out": ["a"]}) and not all_finished(complete.parts)
-    assert coordinator.deadline is None and coordinator.state is State.STORING
-    assert coordinator.stored(5, 18.0) == [] == coordinator.stored(5, 18.0)
+    assert coordinator.deadline == 610.0 and coordinator.state is State.STORING
+    assert coordinator.stored(5) == [Commit(complete)] and coordinator.stored(5) == []
+    assert coordinator.deadline is None and coordinator.state is State.COMMITTING
+    assert coordinator.committed(5, 18.0) == [] == coordinator.committed(5, 18.0)
     assert coordinator.deadline == 21.0, "three seconds after the end of the last, though it was due at 20"
     [record] = coordinator.history
     assert (record.checkpoint, record.duration, record.size, record.failure) == (5, 8.0, 30, None)
@@ -101,6 +110,34 @@ def test_a_checkpoint_that_takes_too_long_fails_and_says_for_whom_it_waited() ->
     assert driver.coordinator.start(1, 30.0) == [] and driver.coordinator.deadline == 40.0
 
 
+def test_metadata_that_is_stored_too_late_does_not_count_and_what_is_pending_stays_so() -> None:
+    driver = Driver(timeout=4.0, tolerable_failures=1)
+    driver.at(10.0)
+    driver.ack(READ, 5)
+    driver.ack(WORK, 5)
+    driver.ack(WRITE, 5, pending="a")
+    reason = "it took longer than 4 s (checkpoint_timeout); all tasks have acknowledged, but its metadata was not"
+    assert driver.at(13.9) == [] and driver.at(14.0) == [Abort(5, f"{reason} stored by then")]
+    assert driver.coordinator.stored(5) == driver.coordinator.not_stored(5, "no room", 15.0) == []
+    assert driver.at(20.0) == [Trigger(6, (READ,))] and driver.coordinator.stored(5) == []
+    for task in (READ, WORK):
+        driver.ack(task, 6)
+    [complete] = driver.ack(WRITE, 6, pending="b")
+    assert isinstance(complete, Complete) and complete.pending == {"out": ["a", "b"]}
+    assert driver.succeed(6) == [] and (driver.coordinator.completed, driver.coordinator.failed) == (1, 1)
+
+
+def test_a_job_that_fails_while_a_checkpoint_is_committed_has_that_checkpoint() -> None:
+    driver = Driver()
+    driver.at(10.0)
+    for task in (READ, WORK, WRITE):
+        driver.ack(task, 5)
+    driver.coordinator.stored(5)
+    assert driver.coordinator.interrupted("the job failed", 11.0) == []
+    assert [record.failure for record in driver.coordinator.history] == [None]
+    assert driver.coordinator.start(1, 12.0) == driver.coordinator.committed(5, 13.0) == []
+
+
 def test_what_was_flushed_for_a_failed_checkpoint_is_committed_with_the_next() -> None:
     driver = Driver(tolerable_failures=5)
     driver.at(10.0)
@@ -119,7 +156,7 @@ def test_what_was_flushed_for_a_failed_checkpoint_is_committed_with_the_next() -
         driver.ack(task, 8)
     [complete] = driver.ack(WRITE, 8)
     assert isinstance(complete, Complete) and complete.pending == {"out": ["a", "b", "c"]}
-    driver.coordinator.stored(8, driver.now)
+    driver.succeed(8)
     driver.at(50.0)
     for task in (READ, WORK):
         driver.ack(task, 9)
@@ -133,7 +170,7 @@ def test_a_task_that_ends_before_the_barrier_reaches_it_is_finished() -> None:
     driver.ack(WORK, 5)
     [complete] = driver.ack(WRITE, 5)
     assert isinstance(complete, Complete) and complete.parts[READ] == Finished({"src": 7})
-    driver.coordinator.stored(5, driver.now)
+    driver.succeed(5)
     assert driver.at(20.0) == [Trigger(6, (WORK,))]
     assert driver.end(WORK, 5) == [Trigger(6, (WRITE,))]
     [complete] = driver.ack(WRITE, 6)
@@ -150,9 +187,9 @@ def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_heard_first() 
     [complete] = driver.ack(WRITE, 5, pending="before")
     assert isinstance(complete, Complete) and complete.parts == {READ: FILE, WORK: FILE, WRITE: FILE}
     assert complete.pending == {"out": ["before"]}
-    [complete] = driver.coordinator.stored(5, 11.0)
+    [complete] = driver.succeed(5)
     assert isinstance(complete, Complete) and all_finished(complete.parts) and complete.pending == {"out": ["after"]}
-    assert driver.coordinator.stored(6, 12.0) == [] and driver.coordinator.state is State.OVER
+    assert driver.succeed(6) == [] and driver.coordinator.state is State.OVER
 
 
 def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:

@@ -119,7 +119,8 @@ class Sink(ABC):
     """Where results go. All but `writer` runs on the driver.
 
     `prepare` (or `resume`), then `commit` for each checkpoint that is complete and for the job's end, then `finish`;
-    when the job starts again, `rollback`; when it has failed or was cancelled, `abort`.
+    when the job starts again, `rollback`; when it has failed or was cancelled, `abort`. `commit` and `finish` are
+    called by a thread of their own; `deliver` may be called meanwhile.
     """
 
     #: `prepare` removes what is there. Such a sink is prepared last, when all else of the job is known to be well.

@@ -87,7 +87,8 @@ class Job(Protocol):
         """A TaskManager has told something of its tasks."""
 
     def on_end_of_tasks(self) -> None:
-        """All TaskManagers have finished. Raises HeadgateError, which the attempt then failed with."""
+        """All TaskManagers have finished; the job says when the attempt is over. Raises HeadgateError, which the
+        attempt then failed with."""
 
     def deadline(self) -> float | None:
         """When `on_time` has something to do, on the monotonic clock."""
@@ -135,8 +136,13 @@ class Attempt:
     # --- from any thread
 
     def post(self, event: Callable[[], None]) -> None:
-        """Run it on the attempt's thread."""
-        self._events.put(event)
+        """Run it on the attempt's thread, unless it has been decided what becomes of it."""
+
+        def unless_decided() -> None:
+            if not self._decided:
+                event()
+
+        self._events.put(unless_decided)
 
     def end(self, error: HeadgateError) -> None:
         """End it with this error, unless it has been decided already what becomes of it."""
@@ -283,7 +289,9 @@ class Attempt:
             self._decide(error)
 
     def _suspect_lost(self, error: TaskManagerLost, evidence: _Evidence) -> None:
-        """This ended the job, unless something that says more comes at once."""
+        """This ended the job, unless something that says more comes at once, or nobody is needed any more."""
+        if all(member.finished for member in self.members):
+            return
         if evidence.value > self._evidence.value:
             self._suspect, self._evidence = error, evidence
             patience = LAST_WORDS if evidence is _Evidence.EXIT else EXIT_WORD
@@ -322,12 +330,11 @@ class Attempt:
         member.metrics = message["metrics"]
         if not self._decided and all(other.finished for other in self.members):
             self._job.on_end_of_tasks()
-            self._decide(None)
 
     # --- the end
 
     def over(self) -> None:
-        """On its own thread: it has ended well, whatever its tasks do."""
+        """On its own thread: it has ended well, whether its tasks have ended or not."""
         self._decide(None)
 
     def _decide(self, error: HeadgateError | None) -> None:

@@ -4,6 +4,11 @@ A checkpoint is triggered at its roots: the sources, and tasks whose producers h
 there on; each task takes its part and acknowledges. When all have, the driver is to store the metadata and then to
 commit. One is under way at a time. Flink's is CheckpointCoordinator (FLIP-147 for jobs of which parts have ended).
 
+**Metadata that comes late.** A checkpoint is given up when its time is over, also while its metadata is being stored.
+If it comes to be stored after all it does not count, but it is complete: the driver goes on from it when the job starts
+again before another one is stored. Nothing is lost or doubled: what is pending stays so, and is committed by whoever
+goes on from it, or with the next. A checkpoint is complete once its metadata is stored, however long the commit takes.
+
 **Tasks that end.** A task counts as ended when its consumers have worked on all that it sent. In checkpoints that it
 took no part in its part is then "finished": it holds nothing, and all that it sent is in the parts of its consumers,
 who take theirs only when each of their channels has delivered the barrier or has ended. Since a task ends only after
@@ -97,7 +102,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Store the metadata, then commit what is pending (by node key), and say `stored` or `not_stored`."""
+    """Store the metadata, and say `stored` or `not_stored`; `pending`, by node key, is what is to be committed."""
 
     checkpoint: int
     duration: float
@@ -107,8 +112,15 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """The checkpoint is complete: commit what is pending, and say `committed`."""
+
+    complete: Complete
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
-    """Nothing will come of the checkpoint: what was written for it can be removed."""
+    """The checkpoint failed: what was written for it can be removed, unless its metadata may be there."""
 
     checkpoint: int
     reason: str
@@ -122,7 +134,7 @@ class Fail:
     error: CheckpointError
 
 
-Action: TypeAlias = Trigger | Complete | Abort | Fail
+Action: TypeAlias = Trigger | Complete | Commit | Abort | Fail
 
 
 class State(enum.Enum):
@@ -130,6 +142,7 @@ class State(enum.Enum):
     WAITING = "for the time of the next checkpoint"
     COLLECTING = "a checkpoint is under way"
     STORING = "all tasks have their part in it; its metadata is being written"
+    COMMITTING = "its metadata is stored; what sinks have pending is being committed"
     OVER = "the last checkpoint of the job is stored"
 
 
@@ -179,6 +192,7 @@ class CheckpointCoordinator:
         self._request: Request | None = None
         self._record = CheckpointRecord(self._last, 0.0)
         self._parts: dict[Task, TaskState] = {}
+        self._complete: Complete | None = None
         #: Tasks that the barrier of the checkpoint under way comes to from a producer that has ended since.
         self._reached: set[Task] = set()
         #: Of the attempt: how many producers have not ended, the last checkpoint each task told of, the last that each
@@ -210,12 +224,16 @@ class CheckpointCoordinator:
         return [*actions, *self._advance(now)]
 
     def interrupted(self, reason: str, now: float) -> list[Action]:
-        """The job has failed, or ended: what is under way comes to nothing."""
-        under_way = self.state in (State.COLLECTING, State.STORING)
-        if under_way and self._request is not None and (self._request.stops or self._request.at_end):
+        """The job has failed, or ended: what is under way comes to nothing. What only was to be committed is complete;
+        whoever goes on from it commits it."""
+        if self._is_under_way and self._request is not None and (self._request.stops or self._request.at_end):
             self._requests.appendleft(self._request)
             self._request = None
-        actions: list[Action] = [self._give_up(reason, now)] if self.state is State.COLLECTING else []
+        actions: list[Action] = []
+        if self.state is State.COMMITTING:
+            self._succeed(now)
+        elif self._is_under_way:
+            actions = [self._give_up(reason, now)]
         self.state = State.STOPPED
         return actions
 
@@ -225,9 +243,13 @@ class CheckpointCoordinator:
         return self._advance(now)
 
     @property
+    def _is_under_way(self) -> bool:
+        return self.state in (State.COLLECTING, State.STORING, State.COMMITTING)
+
+    @property
     def deadline(self) -> float | None:
         """When `on_time` is to be called, if nothing happens before."""
-        if self.state is State.COLLECTING:
+        if self.state in (State.COLLECTING, State.STORING):
             return self._record.triggered_at + self._options.timeout
         if self.state is State.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
             return self._next_trigger
@@ -238,23 +260,32 @@ class CheckpointCoordinator:
             return []
         if self.state is State.WAITING:
             return self._trigger(now, None)
-        missing = [task for task in self._producers if task not in self._parts]
-        named = ", ".join(map(self.name, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
-        return self._fail(
-            f"it took longer than {self._options.timeout:g} s (checkpoint_timeout); {len(missing)} of "
-            f"{len(self._producers)} tasks have not acknowledged: {named}",
-            now,
-        )
+        limit = f"{self._options.timeout:g} s (checkpoint_timeout)"
+        return self._fail(f"it took longer than {limit}; {self._missing()}", now)
 
-    def stored(self, checkpoint: int, now: float) -> list[Action]:
-        """The metadata is there and what was pending is committed."""
+    def _missing(self) -> str:
+        missing = [task for task in self._producers if task not in self._parts]
+        if not missing:
+            return "all tasks have acknowledged, but its metadata was not stored by then"
+        named = ", ".join(map(self.name, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
+        return f"{len(missing)} of {len(self._producers)} tasks have not acknowledged: {named}"
+
+    def stored(self, checkpoint: int) -> list[Action]:
+        """The metadata is there. Nothing follows if the checkpoint was given up before."""
         if self.state is not State.STORING or checkpoint != self._last:
+            return []
+        assert self._complete is not None
+        self.state = State.COMMITTING
+        return [Commit(self._complete)]
+
+    def committed(self, checkpoint: int, now: float) -> list[Action]:
+        """What was pending is committed."""
+        if self.state is not State.COMMITTING or checkpoint != self._last:
             return []
         for key in self._covered():
             del self._pending[key]
-        self.completed += 1
         self._failures = 0
-        self._close(None, now)
+        self._succeed(now)
         is_last = all_finished(self._parts) and not any(request.uri for request in self._requests)
         if is_last or (self._request is not None and self._request.stops):
             self.state = State.OVER
@@ -361,7 +392,9 @@ class CheckpointCoordinator:
         for key in self._covered():
             for node, what in self._pending[key].items():
                 pending.setdefault(node, []).append(what)
-        return [Complete(self._last, now - self._record.triggered_at, dict(self._parts), pending, self._request)]
+        duration = now - self._record.triggered_at
+        self._complete = Complete(self._last, duration, dict(self._parts), pending, self._request)
+        return [self._complete]
 
     def _is_heard(self, task: Task) -> bool:
         """It has ended, and told of all checkpoints that it took part in."""
@@ -384,6 +417,10 @@ class CheckpointCoordinator:
         tolerated = f"tolerable_failed_checkpoints is {self._options.tolerable_failures}"
         return [abort, Fail(CheckpointError(f"{often} {checkpoint}: {reason} ({tolerated})"))]
 
+    def _succeed(self, now: float) -> None:
+        self.completed += 1
+        self._close(None, now)
+
     def _give_up(self, reason: str, now: float) -> Abort:
         self.failed += 1
         self._close(reason, now)
@@ -403,9 +440,9 @@ class CheckpointCoordinator:
 
     def validate(self) -> None:
         """Raises AssertionError when the coordinator broke its own rules."""
-        under_way = self.state in (State.COLLECTING, State.STORING)
-        assert not under_way or set(self._parts) <= set(self._producers), "a part of an unknown task"
-        assert self.state is not State.STORING or len(self._parts) == len(self._producers), "stored without a part"
+        is_whole = self.state in (State.STORING, State.COMMITTING)
+        assert not self._is_under_way or set(self._parts) <= set(self._producers), "a part of an unknown task"
+        assert not is_whole or len(self._parts) == len(self._producers), "stored without a part"
         assert self.state is not State.OVER or not self._covered(), "over, and something was not committed"
         assert self._failures <= self._options.tolerable_failures or self.state is State.STOPPED, "too many failures"
         assert all(count >= 0 for count in self._live.values()), "a producer ended twice"

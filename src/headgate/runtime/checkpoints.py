@@ -2,7 +2,11 @@
 TaskManagers.
 
 Without `checkpoint_dir` there are savepoints alone, and one commit at the end of the job. All of it is on the job's
-thread, but for `savepoint` and `stop`.
+thread, but for `savepoint` and `stop`; what may take long are errands of another one.
+
+**In doubt.** Once metadata is being written it may be there at any moment: a checkpoint that is given up then may come
+to be complete. It is known when its errand is done, which a restart waits for: what is stored is what the job goes on
+from. A job that ends before leaves the files of its sinks as they are, so that another one can go on from either.
 """
 
 from __future__ import annotations
@@ -14,21 +18,25 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 from headgate.config import Config
 from headgate.errors import CheckpointError, HeadgateError, StorageError
 from headgate.filesystems import absolute
 from headgate.plan.execution import ExecutionPlan
-from headgate.plan.node_keys import check_fits, describe, describe_exchange, node_key, vertex_key
+from headgate.plan.node_keys import check_fits
 from headgate.records.events import Alignment
 from headgate.records.hashing import default_max_parallelism
+from headgate.runtime.barrier_message import alignment, barrier_message
+from headgate.runtime.checkpoint_contents import exchanges_of, nodes_of, vertices_of
 from headgate.runtime.checkpoint_coordinator import (
     Abort,
     Action,
     CheckpointCoordinator,
     CheckpointOptions,
     CheckpointRecord,
+    Commit,
     Complete,
     Fail,
     Request,
@@ -37,31 +45,25 @@ from headgate.runtime.checkpoint_coordinator import (
     Trigger,
     all_finished,
 )
-from headgate.runtime.ends import Ends
+from headgate.runtime.ends import LEFT, Ends
+from headgate.runtime.errands import Errand, Errands, pass_over, raise_it
 from headgate.runtime.requests import Requests
+from headgate.runtime.resume import LATEST, LATEST_IF_ANY, found, newest
 from headgate.state.checkpoint_metadata import (
     LAST_ID,
     CheckpointMetadata,
-    ExchangeDescription,
-    Finished,
     Kind,
     StateFile,
-    VertexState,
 )
 from headgate.state.checkpoint_storage import (
     CheckpointStorage,
     SavepointStorage,
-    load_checkpoint,
     verify_checkpoint,
 )
 from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
 
-#: Of the job's own checkpoints the newest that can be used.
-LATEST: Final = "latest"
-#: The same, or a fresh start where there is none yet.
-LATEST_IF_ANY: Final = "latest-if-any"
 _NONE_IN_BATCH: Final = (
     "there are no checkpoints and savepoints with execution_mode='batch', where an operator begins when those before "
     "it have ended"
@@ -70,7 +72,8 @@ _NONE_IN_BATCH: Final = (
 
 class Checkpoints:
     """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints. `run` is
-    hexadecimal, and the job's alone."""
+    hexadecimal, and the job's alone. `stopped` is called when the job is over though its tasks are not, `finished` when
+    all is done after the end of its tasks, and `done`, on another thread, when `go_on` has something to see to."""
 
     def __init__(
         self,
@@ -81,6 +84,8 @@ class Checkpoints:
         ends: Ends,
         tell: Callable[[Message], None],
         stopped: Callable[[], None],
+        finished: Callable[[], None],
+        done: Callable[[], None],
         resume: str | None,
     ) -> None:
         self._job = job
@@ -90,6 +95,11 @@ class Checkpoints:
         self._ends = ends
         self._tell = tell
         self._stopped = stopped
+        self._finished = finished
+        self._errands = Errands(f"headgate-storing-{run}", done)
+        #: Of checkpoints of which the metadata is being stored, or is to be.
+        self._storing: dict[int, Errand] = {}
+        self._runs = self._tasks_have_ended = False
         self._resume = resume
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
         self._coordinator: CheckpointCoordinator
@@ -127,7 +137,7 @@ class Checkpoints:
         """Before the job starts, on the caller's thread. Raises CheckpointError for a folder that is of no use, and for
         a checkpoint that the job cannot go on from."""
         if self._resume is not None:
-            self.latest = self._found(self._resume)
+            self.latest = found(self._resume, self._storage)
         if self.latest is not None:
             check_fits(self.latest, self._plan.job, self._key_groups)
             self.next_id = self.latest.id + 1
@@ -197,45 +207,6 @@ class Checkpoints:
             f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" goes on from the newest)'
         )
 
-    def _found(self, resume: str) -> CheckpointMetadata | None:
-        """The checkpoint to go on from, None for a fresh start. Raises CheckpointError."""
-        if resume not in (LATEST, LATEST_IF_ANY):
-            metadata = load_checkpoint(resume)
-            verify_checkpoint(metadata)
-            return metadata
-        if self._storage is None:
-            raise CheckpointError("to go on from the latest checkpoint the job needs its checkpoint_dir")
-        completed = self._storage.completed()
-        if not completed and resume == LATEST:
-            where = f"job {self._job!r} has no checkpoint in {self._storage.folder}"
-            raise CheckpointError(f'{where}: start it without one, or with resume="{LATEST_IF_ANY}"')
-        return self._newest(self._storage, completed) if completed else None
-
-    def _newest(self, storage: CheckpointStorage, completed: Sequence[int]) -> CheckpointMetadata:
-        """The first of these that is as it was written. One that is not is passed over only if sinks had nothing to
-        commit with it: else what they committed would come a second time. Raises CheckpointError: StorageError where
-        nobody can tell now."""
-        unreadable: StorageError | None = None
-        for checkpoint in completed:
-            has_committed = True
-            try:
-                metadata = storage.load(checkpoint)
-                has_committed = bool(metadata.pending)
-                verify_checkpoint(metadata)
-                return metadata
-            except CheckpointError as error:
-                unreadable = error if isinstance(error, StorageError) else unreadable
-                if has_committed:
-                    break
-                passed = f"job {self._job!r}: passes over checkpoint {checkpoint}, with which nothing was committed"
-                log.warning("%s: %s", passed, error)
-        if unreadable is not None:
-            raise unreadable
-        usable = storage.latest_usable()
-        older = "" if usable is None else f"; name {storage.folder_of(usable.id)} to go on from an older one, "
-        again = older and "and remove what was committed since, or it will be there twice"
-        raise CheckpointError(f"{storage.folder_of(checkpoint)}: is damaged, see the warnings{older}{again}")
-
     def fall_back(self) -> bool:
         """The attempt could not read `latest`. Whether another one may: it is whole after all, or nobody can tell now,
         or it is damaged, and the one before, which is `latest` then, leads to the same results."""
@@ -244,9 +215,9 @@ class Checkpoints:
         try:
             completed = [each for each in self._storage.completed() if self._first <= each <= self.latest.id]
             if self.latest.id in completed:
-                found = self._newest(self._storage, completed)
-                check_fits(found, self._plan.job, self._key_groups)
-                self.latest = found
+                older = newest(self._storage, completed)
+                check_fits(older, self._plan.job, self._key_groups)
+                self.latest = older
             else:
                 verify_checkpoint(self.latest)
         except StorageError:
@@ -258,6 +229,7 @@ class Checkpoints:
     def start(self, attempt: int) -> None:
         """All tasks of the attempt run."""
         self._attempt = attempt
+        self._runs, self._tasks_have_ended = True, False
         self._do(self._coordinator.start(attempt, time.monotonic()))
         self.look()
 
@@ -268,28 +240,64 @@ class Checkpoints:
         for request in self._requests.take():
             self._do(self._coordinator.request(request, time.monotonic()))
 
+    def go_on(self) -> None:
+        """With what follows from errands that are done."""
+        self._errands.look()
+
     def interrupted(self, error: Exception) -> None:
-        """The attempt has failed."""
+        """The attempt has failed. What is being stored or committed goes on."""
+        self._runs = False
+        self._hear_out()
         self._do(self._coordinator.interrupted(f"the job failed: {error}", time.monotonic()))
+
+    def settle(self, timeout: float) -> bool:
+        """No attempt runs: wait until nothing is being stored or committed any more. Returns whether that is so."""
+        is_settled = self._errands.settle(timeout)
+        self._hear_out()
+        return is_settled
+
+    def _hear_out(self) -> None:
+        """What errands come to in a job that has failed is no reason to fail again: it is done again, or given up."""
+        while True:
+            try:
+                return self._errands.look()
+            except HeadgateError as error:
+                log.warning("job %r: %s", self._job, error)
 
     def close(self, error: HeadgateError | None, reason: str) -> None:
         """The job is over; `reason` is why nothing can be saved any more."""
+        self._errands.close()
         self._requests.close(self._last, error, reason)
 
-    def restart(self) -> None:
-        """The job is to go on from `latest`: what was written since is taken back. Raises the error of a sink."""
-        self._ends.rollback(*self._of_latest())
+    def rollback(self) -> Errand:
+        """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
         self.next_id = self._coordinator.last + 1
+        return self._errands.begin(partial(self._ends.rollback, *self._of_latest()), pass_over)
 
-    def finish(self) -> None:
-        """All tasks have ended, and all that they wrote has been told. Raises the error of a sink or the storage."""
-        if self._coordinator.state is not State.OVER:
+    def end_of_tasks(self) -> None:
+        """All that they wrote has been told; the last checkpoint may still be being stored or committed. Raises
+        CheckpointError if there is none."""
+        self._tasks_have_ended = True
+        if self._coordinator.state not in (State.STORING, State.COMMITTING, State.OVER):
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
-        self._ends.finish()
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        if self._tasks_have_ended and self._coordinator.state is State.OVER:
+            self._errands.begin(self._ends.finish, self._on_finished)
+
+    def _on_finished(self, error: Exception | None) -> None:
+        raise_it(error)
+        self._finished()
 
     def abort(self) -> list[str]:
         """The job has failed or was cancelled: leave what belongs to `latest`. Returns what could not be cleaned up."""
-        return self._ends.abort(*self._of_latest())
+        in_doubt = [checkpoint for checkpoint, errand in self._storing.items() if not self._errands.drop(errand)]
+        if not in_doubt:
+            return self._ends.abort(*self._of_latest())
+        why = f"checkpoint {in_doubt[0]} was being stored when the job ended; {LEFT}"
+        stays = "it may yet be complete, so what sinks have written stays as it is"
+        return [f"{why}, and {stays}", *self._ends.release()]
 
     def _of_latest(self) -> tuple[Mapping[str, Sequence[Any]], int]:
         return ({}, 0) if self.latest is None else (self.latest.pending, self.latest.id)
@@ -341,7 +349,9 @@ class Checkpoints:
                     }
                     self._tell({**barrier_message(checkpoint, *how), "roots": roots, **about})
                 case Complete():
-                    self._do(self._complete(action))
+                    self._complete(action)
+                case Commit(complete):
+                    self._commit(complete)
                 case Abort():
                     self._abort(action)
                 case Fail(error):
@@ -353,48 +363,89 @@ class Checkpoints:
             return None
         return SavepointStorage.below(request.uri, self._job, checkpoint, self._run)
 
-    def _complete(self, complete: Complete) -> list[Action]:
-        request, savepoint = complete.request, self._savepoint(complete.checkpoint, complete.request)
+    def _complete(self, complete: Complete) -> None:
+        savepoint = self._savepoint(complete.checkpoint, complete.request)
         if self._storage is None and savepoint is None:  # all tasks have ended
             self._last = None
-            self._ends.commit(complete.pending, 0 if self.latest is None else complete.checkpoint)
-            return self._coordinator.stored(complete.checkpoint, time.monotonic())
+            self._do(self._coordinator.stored(complete.checkpoint))
+            return
         metadata = self._metadata(complete, "checkpoint" if savepoint is None else "savepoint")
-        try:
-            self._last = self._store(metadata, savepoint)
-        except CheckpointError as error:
-            return self._coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
-        self.latest = metadata
-        try:
-            self._ends.commit(metadata.pending, metadata.id)
-        finally:  # if that fails, the job goes on from it, and commits again
-            if request is not None:
-                self._requests.done(request, self._last)
-        if self._storage is not None:
-            self._storage.retain()
-        if request is not None and request.stops and not all_finished(complete.parts):
-            self._stopped()
-        return self._coordinator.stored(complete.checkpoint, time.monotonic())
+        work, then = partial(self._store, metadata, savepoint), partial(self._on_stored, complete, metadata)
+        self._storing[complete.checkpoint] = self._errands.begin(work, then)
 
-    def _store(self, metadata: CheckpointMetadata, savepoint: SavepointStorage | None) -> str:
-        """Returns its path or URI. A savepoint is named among the job's own checkpoints, too: what sinks commit with it
-        must not come again when the job goes on from its latest."""
-        if savepoint is None:
-            assert self._storage is not None
-            return self._storage.complete(metadata)
-        folder = savepoint.complete(metadata)
+    def _on_stored(self, complete: Complete, metadata: CheckpointMetadata, error: Exception | None) -> None:
+        del self._storing[complete.checkpoint]
+        if isinstance(error, CheckpointError):
+            actions = self._coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
+            if not actions:  # it was given up before
+                self._discard(complete.checkpoint, complete.request)
+            self._do(actions)
+            return
+        if error is not None:
+            raise error
+        self.latest, self._last = metadata, self._place(complete)
+        actions = self._coordinator.stored(complete.checkpoint)
+        if not actions:
+            log.warning("job %r: checkpoint %d is complete after all, too late to count; that is what the job goes on "
+                        "from until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
+        self._do(actions)
+
+    def _commit(self, complete: Complete) -> None:
+        if not self._runs:  # whoever goes on from it commits
+            self._answer(complete)
+            return
+        checkpoint = 0 if self.latest is None else complete.checkpoint
+        work = partial(self._ends.commit, complete.pending, checkpoint)
+        self._errands.begin(work, partial(self._on_committed, complete))
+
+    def _on_committed(self, complete: Complete, error: Exception | None) -> None:
+        """With an error the job goes on from it, and commits again."""
+        self._answer(complete)
+        raise_it(error)
+        if not self._runs:
+            return
         if self._storage is not None:
-            self._storage.complete(dataclasses.replace(metadata, folder=folder))
-        return folder
+            self._errands.begin(self._storage.retain, raise_it)
+        if complete.request is not None and complete.request.stops and not all_finished(complete.parts):
+            self._stopped()
+        self._do(self._coordinator.committed(complete.checkpoint, time.monotonic()))
+        self._finish_if_over()
+
+    def _answer(self, complete: Complete) -> None:
+        if complete.request is not None:
+            self._requests.done(complete.request, self._place(complete))
+
+    def _place(self, complete: Complete) -> str:
+        """Its path or URI, once it is stored."""
+        storage = self._savepoint(complete.checkpoint, complete.request) or self._storage
+        assert storage is not None
+        return storage.folder_of(complete.checkpoint)
+
+    def _store(self, metadata: CheckpointMetadata, savepoint: SavepointStorage | None) -> None:
+        """An errand. A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come
+        again when the job goes on from its latest."""
+        if savepoint is not None:
+            metadata = dataclasses.replace(metadata, folder=savepoint.complete(metadata))
+        if self._storage is not None:
+            self._storage.complete(metadata)
+
+    def _discard(self, checkpoint: int, request: Request | None) -> None:
+        """Of a checkpoint of the job's own, what was written is removed with old ones. What is being stored may come to
+        be complete, and then stays."""
+        errand, savepoint = self._storing.get(checkpoint), self._savepoint(checkpoint, request)
+        if errand is not None:
+            if not self._errands.drop(errand):
+                return
+            del self._storing[checkpoint]
+        if savepoint is not None:
+            self._errands.begin(partial(savepoint.discard, checkpoint), self._on_discarded)
+
+    def _on_discarded(self, error: Exception | None) -> None:
+        if error is not None:
+            log.warning("job %r: of a savepoint that failed something is left: %s", self._job, error)
 
     def _abort(self, abort: Abort) -> None:
-        """Of a checkpoint of the job's own, what was written is removed with old ones."""
-        savepoint = self._savepoint(abort.checkpoint, abort.request)
-        if savepoint is not None:
-            try:
-                savepoint.discard(abort.checkpoint)
-            except CheckpointError as error:
-                log.warning("job %r: of a savepoint that failed something is left: %s", self._job, error)
+        self._discard(abort.checkpoint, abort.request)
         if abort.request is None:
             log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
             return
@@ -404,46 +455,14 @@ class Checkpoints:
             self._tell({"type": "go on"})
 
     def _metadata(self, complete: Complete, kind: Kind) -> CheckpointMetadata:
-        vertices = tuple(
-            VertexState(
-                vertex_key(vertex),
-                vertex.name,
-                self._key_groups[vertex.id],
-                tuple(complete.parts[Task(vertex.id, subtask)] for subtask in range(vertex.parallelism)),
-                tuple(map(node_key, vertex.nodes)),
-            )
-            for vertex in self._plan.job.vertices
-        )
-        prepared = self._ends.prepared()
-        ended = [part.positions for part in complete.parts.values() if isinstance(part, Finished)]
-        kept = self._kept.union(prepared, complete.pending, *ended)
-        every = [node for vertex in self._plan.job.vertices for node in vertex.nodes]
-        nodes = tuple(describe(node) for node in every if node_key(node) in kept)
+        job, prepared = self._plan.job, self._ends.prepared()
+        vertices = vertices_of(complete, job, self._key_groups)
+        nodes = nodes_of(complete, job, self._kept.union(prepared))
         began = time.time() - complete.duration
         return CheckpointMetadata(
             complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
-            complete.pending, prepared, kind, exchanges=self._exchanges(complete),
+            complete.pending, prepared, kind, exchanges=exchanges_of(complete, job),
         )  # fmt: skip
-
-    def _exchanges(self, complete: Complete) -> tuple[ExchangeDescription, ...]:
-        """Those of which data are in the checkpoint."""
-        states = [part for part in complete.parts.values() if isinstance(part, StateFile)]
-        used = {key for state in states if state.in_flight is not None for key in state.in_flight.exchanges}
-        every = [describe_exchange(edge, self._plan.job) for edge in self._plan.job.edges] if used else []
-        return tuple(exchange for exchange in every if exchange.key in used)
-
-
-def alignment(config: Config) -> tuple[Alignment, float]:
-    """How the barriers of a job's checkpoints go, and their timeout in seconds."""
-    if not config.unaligned:
-        return (Alignment.COUNTED if config.checkpoint_mode == "at-least-once" else Alignment.ALIGNED), 0.0
-    return (Alignment.TIMEOUT if config.aligned_timeout else Alignment.UNALIGNED), config.aligned_timeout
-
-
-def barrier_message(checkpoint: int, alignment: Alignment, timeout: float) -> Message:
-    """Tells TaskManagers to begin a checkpoint; `timeout` in seconds."""
-    times = {"timestamp": round(time.time() * 1e6), "timeout": round(timeout * 1e6)}
-    return {"type": "barrier", "id": checkpoint, "alignment": int(alignment), **times}
 
 
 def _task(message: Message) -> Task:

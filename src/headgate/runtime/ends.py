@@ -1,11 +1,13 @@
 """A job's sources and sinks on the driver: prepared before it starts, committed at its checkpoints and its end.
 
-Errors have the operator's name, whatever they were.
+Errors have the operator's name, whatever they were. Sinks are committed on another thread than the rest: what one
+does there may take long, or not return at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -20,12 +22,14 @@ from headgate.plan.node_keys import node_key
 from headgate.records.arrow import plain_schema
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 
+#: What is said of a thread that nothing can end.
+LEFT = "its daemon thread is left running"
 #: What sinks' writers returned, by node key.
 Pending = Mapping[str, Sequence[Any]]
 
 
 class Ends:
-    """Of one run. Not for several threads at once."""
+    """Of one run. `commit`, `finish` and `rollback` are for one thread at a time, and the rest for another."""
 
     def __init__(self, job: JobGraph, run: str) -> None:
         self._run = run
@@ -36,6 +40,10 @@ class Ends:
         self._schemas = {node.id: plain_schema(node.schema) for node, _ in self._sinks.values()}
         self._prepared: list[int] = []
         self._reading: list[Node] = []
+        #: Whose turn it is to commit, finish or roll back; none has one any more when the job has ended.
+        self._turn: Node | None = None
+        self._has_ended = False
+        self._turns = threading.Lock()
 
     def prepare(self, resumed: CheckpointMetadata | None = None) -> None:
         """Check that everything can be read and written; for a job that goes on from a checkpoint, also that it still
@@ -82,22 +90,28 @@ class Ends:
 
     def commit(self, pending: Pending, checkpoint: int) -> None:
         """Make what writers returned visible: of a checkpoint, or (0) of a job without. Raises the first error."""
-        for node, sink in self._sinks.values():
-            with _named(node):
-                sink.commit(pending.get(node_key(node), ()), checkpoint)
+        self._each(lambda node, sink: sink.commit(pending.get(node_key(node), ()), checkpoint))
 
     def finish(self) -> None:
         """The job has finished and all is committed. Raises the first error."""
-        for node, sink in self._sinks.values():
-            with _named(node):
-                sink.finish()
+        self._each(lambda node, sink: sink.finish())
 
     def rollback(self, pending: Pending, checkpoint: int, said: str = "") -> None:
         """The job starts again from a checkpoint, 0: from its beginning. Raises the first error; one that is none of
         ours begins with `said`."""
+        self._each(lambda node, sink: sink.rollback(pending.get(node_key(node), ()), checkpoint), said)
+
+    def _each(self, do: Callable[[Node, Sink], None], said: str = "") -> None:
         for node, sink in self._sinks.values():
-            with _named(node, said):
-                sink.rollback(pending.get(node_key(node), ()), checkpoint)
+            with self._turns:
+                if self._has_ended:
+                    return
+                self._turn = node
+            try:
+                with _named(node, said):
+                    do(node, sink)
+            finally:
+                self._turn = None
 
     def release(self) -> list[str]:
         """The job has ended: sources remove what they made for it. Returns what could not be removed, and why."""
@@ -113,10 +127,16 @@ class Ends:
 
     def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0) -> list[str]:
         """Leave nothing of the results but what belongs to a checkpoint. Returns what could not be cleaned up, and
-        why."""
+        why: a sink that has not returned from a commit is left as it is."""
         problems = self.release()
+        with self._turns:
+            self._has_ended = True
+            stuck = self._turn
         for node_id in self._prepared:
             node, sink = self._sinks[node_id]
+            if node is stuck:
+                problems.append(f"the commit of {node.name} did not return when the job ended; {LEFT}")
+                continue
             try:
                 sink.abort(pending.get(node_key(node), ()), checkpoint)
             except Exception as error:

@@ -31,9 +31,10 @@ from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
 from headgate.runtime import console
 from headgate.runtime.attempt import Attempt, Member, unexpected
+from headgate.runtime.barrier_message import barrier_message
 from headgate.runtime.barriers import Part
 from headgate.runtime.checkpoint_coordinator import HISTORY, CheckpointRecord
-from headgate.runtime.checkpoints import Checkpoints, barrier_message
+from headgate.runtime.checkpoints import Checkpoints
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.ends import Ends
 from headgate.runtime.guarantee import Guarantee, guarantee_of
@@ -43,6 +44,11 @@ from headgate.runtime.restart import Restarts
 from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
+
+#: How long a job that ends waits for what is being stored or committed, once its tasks have ended.
+_SETTLE_TIMEOUT = 1.5
+#: How often to look whether a job that waits for that was cancelled.
+_SETTLE_POLL = 0.02
 
 
 class JobState(enum.Enum):
@@ -74,7 +80,16 @@ class JobMaster:
         self._ends = Ends(plan.job, run)
         self._late_rows = LateRowWarnings(plan.job)
         self._checkpoints = Checkpoints(
-            name, run.rpartition("-")[2], plan, config, self._ends, self._tell, self._on_stopped, resume
+            name,
+            run.rpartition("-")[2],
+            plan,
+            config,
+            self._ends,
+            self._tell,
+            self._on_stopped,
+            self._on_finished,
+            self._go_on,
+            resume,
         )
         self._restarts = Restarts(config.restarts)
         #: Restarts that found too few slots, since the last that did not.
@@ -226,8 +241,16 @@ class JobMaster:
         self._attempt.over()
 
     def on_end_of_tasks(self) -> None:
-        self._checkpoints.finish()
+        self._checkpoints.end_of_tasks()
+
+    def _on_finished(self) -> None:
+        """All is committed, too."""
         self.duration_s = time.time() - (self._started_at or time.time())
+        self._attempt.over()
+
+    def _go_on(self) -> None:
+        """Any thread: something has been stored or committed, or could not be."""
+        self._attempt.post(self._checkpoints.go_on)
 
     def deadline(self) -> float | None:
         return self._checkpoints.deadline
@@ -289,7 +312,7 @@ class JobMaster:
     def _restart(self) -> None:
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
         try:
-            self._checkpoints.restart()
+            self._go_back()
             self._before = self.metrics()
             self._begin_attempt()
             self._check_slots()
@@ -305,8 +328,33 @@ class JobMaster:
             self.cancel()
         self._run_attempt()
 
+    def _go_back(self) -> None:
+        """To what the job is to go on from, which may still be being stored. Raises the error of a sink, or
+        JobCancelled when it is cancelled meanwhile."""
+        self._settle()
+        rollback = self._checkpoints.rollback()
+        self._settle()
+        if rollback.error is not None:
+            raise rollback.error
+
+    def _settle(self) -> None:
+        while not self._checkpoints.settle(_SETTLE_POLL):
+            if self._cancelled.is_set():
+                raise self._as_cancelled()
+
+    def _settle_at_the_end(self, error: HeadgateError | None) -> None:
+        """For a job that has failed, or is cancelled then, only for a while."""
+        give_up: float | None = None
+        while not self._checkpoints.settle(_SETTLE_POLL):
+            now = time.monotonic()
+            if give_up is None and (error is not None or self._cancelled.is_set()):
+                give_up = now + _SETTLE_TIMEOUT
+            if give_up is not None and now >= give_up:
+                return
+
     def _end(self, error: HeadgateError | None) -> None:
         self._late_rows.look(self.metrics, ended=True)
+        self._settle_at_the_end(error)
         problems = self._checkpoints.abort() if error is not None or self._is_stopped else self._ends.release()
         if error is not None:
             error.message += "".join(f" ({problem})" for problem in problems if error.message not in problem)

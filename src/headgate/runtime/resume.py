@@ -1,0 +1,60 @@
+"""Which checkpoint a job goes on from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.errors import CheckpointError, StorageError
+from headgate.state.checkpoint_metadata import CheckpointMetadata
+from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint, verify_checkpoint
+
+log = logging.getLogger(__name__)
+
+#: Of the job's own checkpoints the newest that can be used.
+LATEST: Final = "latest"
+#: The same, or a fresh start where there is none yet.
+LATEST_IF_ANY: Final = "latest-if-any"
+
+
+def found(resume: str, storage: CheckpointStorage | None) -> CheckpointMetadata | None:
+    """The checkpoint to go on from, None for a fresh start; `storage` is that of the job's own. Raises
+    CheckpointError."""
+    if resume not in (LATEST, LATEST_IF_ANY):
+        metadata = load_checkpoint(resume)
+        verify_checkpoint(metadata)
+        return metadata
+    if storage is None:
+        raise CheckpointError("to go on from the latest checkpoint the job needs its checkpoint_dir")
+    completed = storage.completed()
+    if not completed and resume == LATEST:
+        where = f"job {storage.job!r} has no checkpoint in {storage.folder}"
+        raise CheckpointError(f'{where}: start it without one, or with resume="{LATEST_IF_ANY}"')
+    return newest(storage, completed) if completed else None
+
+
+def newest(storage: CheckpointStorage, completed: Sequence[int]) -> CheckpointMetadata:
+    """The first of these that is as it was written. One that is not is passed over only if sinks had nothing to
+    commit with it: else what they committed would come a second time. Raises CheckpointError: StorageError where
+    nobody can tell now."""
+    unreadable: StorageError | None = None
+    for checkpoint in completed:
+        has_committed = True
+        try:
+            metadata = storage.load(checkpoint)
+            has_committed = bool(metadata.pending)
+            verify_checkpoint(metadata)
+            return metadata
+        except CheckpointError as error:
+            unreadable = error if isinstance(error, StorageError) else unreadable
+            if has_committed:
+                break
+            passed = f"job {storage.job!r}: passes over checkpoint {checkpoint}, with which nothing was committed"
+            log.warning("%s: %s", passed, error)
+    if unreadable is not None:
+        raise unreadable
+    usable = storage.latest_usable()
+    older = "" if usable is None else f"; name {storage.folder_of(usable.id)} to go on from an older one, "
+    again = older and "and remove what was committed since, or it will be there twice"
+    raise CheckpointError(f"{storage.folder_of(checkpoint)}: is damaged, see the warnings{older}{again}")

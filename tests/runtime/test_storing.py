@@ -1,0 +1,151 @@
+"""Storage and sinks that stand on the driver: the job goes on to see to cancels, losses and deadlines, and what is
+stored late is lost by nobody and there twice for nobody."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headgate as hg
+from headgate.connectors.base import Sink
+from headgate.state.checkpoint_metadata import CheckpointMetadata
+from headgate.state.checkpoint_storage import CheckpointStorage
+from tests.ending import END, within
+from tests.exactly_once import committed, environment, expected
+from tests.runtime.faults import Commit, build_gated, committing, kill, open_gate
+from tests.runtime.jobs import eventually
+
+PATIENCE = 60.0
+
+
+class Door:
+    """Where the driver stands, once it is closed, until the test opens it."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def pass_through(self) -> None:
+        if self.closed.is_set():
+            self.reached.set()
+            self.opened.wait(PATIENCE)
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    door = Door()
+    yield door
+    door.opened.set()
+
+
+@pytest.fixture
+def slow(door: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
+    """In the way of metadata."""
+    complete = CheckpointStorage.complete
+
+    def stands(self: CheckpointStorage, metadata: CheckpointMetadata) -> str:
+        door.pass_through()
+        return complete(self, metadata)
+
+    monkeypatch.setattr(CheckpointStorage, "complete", stands)
+    return door
+
+
+def start(folder: Path, door: Door, **options: Any) -> hg.JobHandle:
+    """Stands at the door, with one checkpoint before that at least."""
+    job = build_gated(environment(folder, hg.LocalDeployment(2), **options), folder).execute_async()
+    eventually(lambda: any((folder / "out").glob("part-*")), PATIENCE)
+    door.closed.set()
+    assert door.reached.wait(PATIENCE)
+    return job
+
+
+def test_a_job_is_cancelled_while_metadata_is_being_stored(tmp_path: Path, slow: Door) -> None:
+    """What its sinks have written stays, for the checkpoint may be complete: here it is, when all is over."""
+    job = start(tmp_path, slow)
+    with within(END):
+        job.cancel()
+    with pytest.raises(hg.JobCancelled, match=r"\(checkpoint \d+ was being stored when the job ended; its daemon "):
+        job.wait()
+    before = len(list(tmp_path.glob("checkpoints/*/chk-*/_metadata")))
+    slow.closed.clear()
+    slow.opened.set()
+    eventually(lambda: len(list(tmp_path.glob("checkpoints/*/chk-*/_metadata"))) > before, PATIENCE)
+    open_gate(tmp_path)
+    build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest")
+    assert committed(tmp_path) == expected() and not list((tmp_path / "out").glob("_*"))
+
+
+@pytest.mark.parametrize("tolerable", [0, 1000])
+def test_metadata_that_takes_longer_than_the_checkpoint_may(
+    tmp_path: Path, slow: Door, tolerable: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job starts again from what is stored after all, or goes on."""
+    options = {"checkpoint_timeout": "1 s", "tolerable_failed_checkpoints": tolerable}
+    job = start(tmp_path, slow, **options)
+    reason = "(checkpoint_timeout); all tasks have acknowledged, but its metadata was not stored by then"
+    [late] = eventually(lambda: [each for each in job.checkpoints() if reason in str(each.failure)][:1], PATIENCE)
+    eventually(lambda: job.status() == ("RUNNING" if tolerable else "RESTARTING"), PATIENCE)
+    slow.closed.clear()
+    slow.opened.set()
+    eventually(lambda: f"checkpoint {late.checkpoint} is complete after all" in caplog.text, PATIENCE)
+    open_gate(tmp_path)
+    assert (job.wait(PATIENCE).restarts > 0) == (tolerable == 0)
+    assert committed(tmp_path) == expected()
+
+
+def test_a_job_that_waits_for_its_storage_to_start_again_is_cancelled(tmp_path: Path, slow: Door) -> None:
+    job = start(tmp_path, slow, checkpoint_timeout="1 s")
+    eventually(lambda: job.status() == "RESTARTING", PATIENCE)
+    with within(END):
+        job.cancel()
+    assert job.status() == "CANCELLED"
+
+
+def held_up(folder: Path, door: Door) -> Sink:
+    """Files that cannot be committed while the door is closed."""
+
+    def commit(really: Commit, pending: Sequence[Any]) -> None:
+        door.pass_through()
+        really(pending)
+
+    return committing(hg.sinks.parquet(folder / "out"), commit)
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_commit_that_does_not_return(tmp_path: Path, door: Door, checkpoints: bool) -> None:
+    """Of a checkpoint, or at the end of a job without."""
+    door.closed.set()
+    deployment = hg.LocalDeployment(2)
+    env = hg.StreamEnvironment(parallelism=2, deployment=deployment)
+    if checkpoints:
+        env = environment(tmp_path, deployment)
+    else:
+        open_gate(tmp_path)
+    job = build_gated(env, tmp_path, sink=held_up(tmp_path, door)).execute_async()
+    assert door.reached.wait(PATIENCE)
+    with within(END):
+        job.cancel()
+    with pytest.raises(hg.JobCancelled) as caught:
+        job.wait()
+    stuck = "the commit of committing did not return when the job ended; its daemon thread is left running"
+    assert f"({stuck})" in caught.value.message
+
+
+def test_a_process_is_lost_during_a_commit_that_takes_long(tmp_path: Path, door: Door) -> None:
+    """That is noticed meanwhile, and the job starts again when the commit has returned."""
+    door.closed.set()
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=True))
+    job = build_gated(env, tmp_path, sink=held_up(tmp_path, door)).execute_async()
+    assert door.reached.wait(PATIENCE)
+    kill(job._master._attempt.members[1].pid)
+    eventually(lambda: job.status() == "RESTARTING", PATIENCE)
+    door.opened.set()
+    open_gate(tmp_path)
+    assert job.wait(PATIENCE).restarts == 1
+    assert committed(tmp_path) == expected()
