@@ -15,7 +15,7 @@ BESIDE_OTHERS = {
 #: Modules in other folders that only compute, or run jobs and look at the answer.
 ALSO_BESIDE = {
     *("runtime/test_checkpoint_coordinator.py", "runtime/test_coordinator_machine.py", "runtime/test_restart.py"),
-    *("runtime/test_bad_checkpoints.py", "runtime/test_checkpoints.py", "runtime/test_unaligned.py"),
+    *("runtime/test_bad_checkpoints.py", "runtime/test_unaligned.py"),
     *("runtime/test_in_flight.py", "runtime/test_routing.py", "runtime/test_user_modules.py"),
     *("spark/test_dataframe.py", "spark/test_large_dataframe.py", "spark/test_plain_session.py"),
     *("spark/test_restarts.py", "spark/test_session.py"),
