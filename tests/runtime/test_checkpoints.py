@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -101,23 +100,6 @@ def test_restarts_that_find_too_few_slots_are_counted_for_themselves(tmp_path: P
     with pytest.raises(hg.NotEnoughSlots, match="there is none"):
         job.wait(60)
     assert job.restarts == 0
-
-
-def test_delays_grow_from_failure_to_failure(tmp_path: Path) -> None:
-    failed: list[float] = []
-
-    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if len(failed) < 4:
-            failed.append(time.monotonic())
-            raise ValueError("again")
-        return batch
-
-    strategy = hg.restart.exponential(initial="50 ms", max="100 ms", factor=2)
-    env = environment(tmp_path, hg.LocalDeployment(1), 1, restart=strategy)
-    assert build(env, tmp_path, fails, source=rows(rate=None)).execute().restarts == 4
-    assert committed(tmp_path) == expected()
-    waited = [after - before for before, after in pairwise([*failed, time.monotonic()])]
-    assert all(seconds >= least for seconds, least in zip(waited, (0.0, 0.05, 0.1, 0.1), strict=True)), waited
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

@@ -12,6 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.base import Sink
+from headgate.runtime import jobmaster
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.ending import END, within
@@ -37,7 +38,9 @@ class Door:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
+def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    """The end of a job does not wait for long."""
+    monkeypatch.setattr(jobmaster, "_SETTLE_TIMEOUT", 0.1)
     door = Door()
     yield door
     door.opened.set()
