@@ -47,6 +47,11 @@ class Channel:
     ended: bool = False
     over: bool = False
 
+    @property
+    def is_blocked_later(self) -> bool:
+        """By a barrier that is still to come. One that is counted may be, too: the others can overtake it."""
+        return any(isinstance(item, CheckpointBarrier) and item.blocks for item in self.queue)
+
 
 class BarrierMachine(RuleBasedStateMachine):
     """See the module."""
@@ -188,8 +193,7 @@ class BarrierMachine(RuleBasedStateMachine):
                     self.last, self.under_way = checkpoint, 0
 
     def resume(self, channel: Channel) -> None:
-        barriers = [item for item in channel.queue if isinstance(item, CheckpointBarrier)]
-        assert channel.blocked and not barriers, "a channel was asked to go on that was not blocked"
+        assert channel.blocked and not channel.is_blocked_later, "a channel was asked to go on that was not blocked"
         channel.blocked = False
 
     @invariant()
@@ -202,7 +206,7 @@ class BarrierMachine(RuleBasedStateMachine):
         open_channels = {at for at, each in enumerate(self.channels) if not each.over}
         assert not self.under_way or not self.arrived >= open_channels, "all barriers are in, and nothing follows"
         for at, channel in enumerate(self.channels):
-            waits = channel.blocked and not any(isinstance(item, CheckpointBarrier) for item in channel.queue)
+            waits = channel.blocked and not channel.is_blocked_later
             assert not waits or (self.under_way and at in self.arrived), "blocked for nothing"
 
     def teardown(self) -> None:

@@ -25,7 +25,7 @@ from headgate.exchange.barrier_handler import (
 )
 from headgate.records.events import Alignment, CheckpointBarrier
 from tests.exchange.barrier_machine import BarrierMachine
-from tests.memory.planting import HUNT, PlantedBug, assert_caught
+from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 HUNT_HANDLER = settings(HUNT, max_examples=300, stateful_step_count=50)
@@ -201,7 +201,7 @@ BUGS = [
 
 
 def test_a_handler_under_any_interleaving() -> None:
-    run_state_machine_as_test(BarrierMachine, settings=settings(HUNT_HANDLER, max_examples=100))
+    run_machine(BarrierMachine, settings(HUNT_HANDLER, max_examples=63))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
