@@ -23,7 +23,8 @@ def test_a_worker_and_an_executor_are_killed(spark: SparkSession, tmp_path: Path
     kill(job._master._attempt.members[0].pid)
     eventually(lambda: 1 in attempts(tmp_path), 90)
     executor = psutil.Process(job._master._attempt.members[0].pid).parent().parent()  # its parent is PySpark's daemon
-    executor.kill()
+    executor.kill()  # its workers live on for a moment, in which they could finish the job
+    eventually(lambda: job.restarts == 2, 90)
     open_gate(tmp_path)
     assert job.wait(120).restarts == 2
     assert committed(tmp_path) == expected()
