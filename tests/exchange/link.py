@@ -21,6 +21,7 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.decoders import LATER, Later, RequestDecoder
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
     BUFFER_RESPONSE_ID,
@@ -167,6 +168,7 @@ class Link:
         # The consumer's end.
         self.consumer_memory = NetworkBufferPool(channels * exclusive + floating, SEGMENT, CheckedLocks())
         self.floating = self.consumer_memory.create_local_pool("gate", 1, floating)
+        self.exclusive = ExclusiveBuffers(self.consumer_memory, "exclusive")
         self.receiver = Receiver(SEGMENT)
         self.gate = InputGate(lambda: None)
         self.channels = [self._channel(index, exclusive, one) for index in range(channels)]
@@ -196,17 +198,10 @@ class Link:
             assert self.receiver.request(channel) == channel.index
 
     def _channel(self, index: int, exclusive: int, one: OneAtATime) -> WatchedChannel:
-        owner = f"channel {index}"
         channel = WatchedChannel(
             index,
             (0, 0, index),
-            partial(
-                BufferManager,
-                self.consumer_memory.request_exclusive(exclusive, owner),
-                self.floating,
-                lambda segments: self.consumer_memory.recycle_exclusive(segments, owner),
-                lock_factory=one,
-            ),
+            partial(BufferManager, self.exclusive, exclusive, self.floating, lock_factory=one),
             self.gate.notify,
             self.gate.notify_priority,
             self,

@@ -18,6 +18,7 @@ from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.data_plane import new_receiver, new_sender
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import SharedBuffers
@@ -88,16 +89,10 @@ class SharedLink:
 
     def _add_channel(self, flow_control: FlowControl, gate: int, one: OneAtATime) -> None:
         number = len(self.channels)
-        owner = f"channel {number}"
         buffers_of: BuffersOf = partial(SharedBuffers, self.gate_pools[gate], lock_factory=one)
         if flow_control is FlowControl.CREDIT:
-            buffers_of = partial(
-                BufferManager,
-                self.consumer_memory.request_exclusive(1, owner),
-                self.gate_pools[gate],
-                lambda segments: self.consumer_memory.recycle_exclusive(segments, owner),
-                lock_factory=one,
-            )
+            exclusive = ExclusiveBuffers(self.consumer_memory, f"channel {number}")
+            buffers_of = partial(BufferManager, exclusive, 1, self.gate_pools[gate], lock_factory=one)
         within = number - self.gate_of.index(gate)
         channel = RemoteInputChannel(
             within, (0, 0, number), buffers_of, self.gates[gate].notify, self.gates[gate].notify_priority, self

@@ -42,6 +42,15 @@ class StageShape:
     capacity: int
 
 
+def _begun(before: int, size: int) -> int:
+    """How many bytes of an unfinished segment there are when an element of `size` has come behind `before` of them."""
+    behind = size - (SEGMENT - before if before else 0)
+    if behind <= 0:
+        return (before + size) % SEGMENT
+    unused = -behind % SEGMENT
+    return 0 if 3 * unused <= size else behind % SEGMENT
+
+
 class Stage:
     """Close it: all memory must then be back, and the file closed."""
 
@@ -91,10 +100,10 @@ class Stage:
         """A task never waits: each call makes room, if only in the file."""
         self.size += len(data)
         self.written[channel] += data
-        self.begun[channel] = (self.begun[channel] + len(data)) % SEGMENT
         while data:
             count = write_bytes(self.partition, channel, data)
             assert count, "a blocking partition holds its task back"
+            self.begun[channel] = 0 if count < len(data) else _begun(self.begun[channel], len(data))
             data = data[count:]
 
     def write_event(self, channel: int, event: Event) -> None:

@@ -100,7 +100,7 @@ def test_a_busy_task_flushes_seldom_and_one_that_would_wait_soon(made: list[Rig]
 
 
 def test_full_messages_leave_without_a_flush_and_their_rest_when_the_reader_is_starved(made: list[Rig]) -> None:
-    rig = adaptive(made, Forward(), segment=64)
+    rig = adaptive(made, Forward(), segment=192)
     rig.partition.subpartitions[0].credit_changed(False)
     rig.writer.emit(rows(0, 10))
     assert rig.partition.subpartitions[0].is_available(True), "whole segments need no flush"

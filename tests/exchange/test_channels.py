@@ -17,6 +17,7 @@ from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.decoders import LATER
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
@@ -136,6 +137,7 @@ class Remote:
     def __init__(self, exclusive: int = 2) -> None:
         self.network = NetworkBufferPool(exclusive + 4, SIZE, CheckedLocks())
         self.floating = self.network.create_local_pool("floating", 1, 3)
+        self.exclusive = ExclusiveBuffers(self.network, "exclusive")
         self.told: list[int] = []
         self.posted: list[tuple[str, int]] = []
         self.said: list[OfChannel] = []
@@ -143,13 +145,7 @@ class Remote:
         self.channel = RemoteInputChannel(
             0,
             (4, 5, 6),
-            partial(
-                BufferManager,
-                self.network.request_exclusive(exclusive, "exclusive"),
-                self.floating,
-                lambda segments: self.network.recycle_exclusive(segments, "exclusive"),
-                lock_factory=OneAtATime(),
-            ),
+            partial(BufferManager, self.exclusive, exclusive, self.floating, lock_factory=OneAtATime()),
             self.gate.notify,
             self.gate.notify_priority,
             self,
@@ -519,7 +515,7 @@ def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segmen
 
 def test_a_channel_released_before_it_was_requested_cancels_nothing(remote: Remote) -> None:
     floating = remote.network.create_local_pool("other", 1, 1)
-    buffers_of = partial(BufferManager, [], floating, lambda segments: None, lock_factory=OneAtATime())
+    buffers_of = partial(BufferManager, remote.exclusive, 0, floating, lock_factory=OneAtATime())
     other = RemoteInputChannel(1, (0, 0, 0), buffers_of, remote.gate.notify, remote.gate.notify_priority, remote)
     other.release()
     floating.destroy()

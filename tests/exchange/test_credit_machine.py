@@ -18,6 +18,7 @@ from headgate.protocol.credit import BufferManager as Buffers
 from headgate.protocol.credit import SenderCredit
 from headgate.protocol.decoders import RequestDecoder as Requests
 from headgate.protocol.decoders import ResponseDecoder as Responses
+from headgate.protocol.exclusive import ExclusiveBuffers as Exclusive
 from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
 from headgate.records.spanning import SpanningSerializer
@@ -51,21 +52,17 @@ BUGS = [
     PlantedBug("a cancelled reader keeps its subpartition", Sender, "_cancel", "reader.view.release()", "pass"),
     PlantedBug("a lost connection keeps the subpartitions", Sender, "release", "reader.view.release()", "pass"),
     # Credit at the consumer.
-    PlantedBug("a consumed exclusive buffer is no new credit", Buffers, "recycle",
-               "                else:\n                    self.unannounced += 1\n",
-               "                else:\n                    pass\n"),
-    PlantedBug("a buffer that returned a floating one is credit too", Buffers, "recycle",
-               "surplus.append(floating.popleft())", "surplus.append(floating.popleft()); self.unannounced += 1"),
-    PlantedBug("a surplus buffer is lost", Buffers, "recycle", "pool.recycle_many(surplus)", "pass"),
-    PlantedBug("a floating buffer that is kept is no credit", Buffers, "recycle",
-               "floating.append(segment)\n                self.unannounced += 1", "floating.append(segment)"),
-    PlantedBug("a floating buffer is kept without need", Buffers, "recycle",
-               "nobody_waits and room > 0", "nobody_waits"),
-    PlantedBug("a floating buffer is kept and returned", Buffers, "recycle",
-               "floating.append(segment)", "floating.append(segment); surplus.append(segment)"),
-    PlantedBug("a kept buffer leaves room for another", Buffers, "recycle",
-               "floating.append(segment)\n                self.unannounced += 1\n                room -= 1",
-               "floating.append(segment)\n                self.unannounced += 1"),
+    PlantedBug("a consumed exclusive buffer is no new credit", Buffers, "_take_back", "+= credit + len(kept)",
+               "+= len(kept)"),
+    PlantedBug("a buffer that returned a floating one is credit too", Buffers, "_take_back",
+               "credit = len(own) - replaced", "credit = len(own)"),
+    PlantedBug("a surplus buffer is lost", Buffers, "recycle", "self._pool.recycle_many(surplus)", "pass"),
+    PlantedBug("a floating buffer that is kept is no credit", Buffers, "_take_back", "+= credit + len(kept)",
+               "+= credit"),
+    PlantedBug("a floating buffer is kept without need", Buffers, "_take_back", "others[: max(0, room - credit)]",
+               "others"),
+    PlantedBug("a floating buffer is kept and returned", Buffers, "_take_back", "others[len(kept) :]", "others"),
+    PlantedBug("a kept buffer leaves room for another", Buffers, "_take_back", "max(0, room - credit)", "room"),
     PlantedBug("a consumed buffer tells nobody of its credit", Buffers, "recycle", "self._on_credit()", "pass"),
     PlantedBug("credit is announced twice", Buffers, "take_unannounced", "self.unannounced, 0",
                "self.unannounced, self.unannounced"),
@@ -87,13 +84,14 @@ BUGS = [
                " or self.free >= self._required + self.initial_credit", ""),
     PlantedBug("a released channel takes what it is offered", Buffers, "_offered", " or self._released", ""),
     PlantedBug("a released channel keeps its exclusive buffers", Buffers, "release",
-               "self._give_back(exclusive)", "pass"),
+               "self._exclusive.give_back(self._exclusive.take(own))", "pass"),
     PlantedBug("a released channel keeps its floating buffers", Buffers, "release",
                "self._pool.recycle(segment)", "pass"),
-    PlantedBug("a buffer that comes back after the release is kept", Buffers, "recycle", "if self._released:",
-               "if False:"),
+    PlantedBug("a buffer that comes back after the release is kept", Buffers, "recycle",
+               "self.unannounced, self._released", "self.unannounced, False"),
     PlantedBug("a buffer that is being filled still counts as free", Buffers, "take",
-               "(floating or exclusive).popleft()", "(floating or exclusive)[0]"),
+               "self._free_exclusive -= own", "pass"),
+    PlantedBug("an exclusive buffer is filled twice", Exclusive, "take", "free.pop()", "free[-1]"),
     # The consumer's end of the connection.
     PlantedBug("the notice of new credit is lost", Receiver, "credit_available",
                "self._credited.append(receiver)", "pass"),
@@ -172,7 +170,7 @@ BUGS = [
     PlantedBug("every segment of a run gets the last bytes of an element", SpanningSerializer, "fill",
                "piece[:count]", "piece[-count:]"),
     PlantedBug("a long element takes a segment too many", Partition, "_run_length",
-               "record.remaining // size if", "record.remaining // size + 1 if"),
+               "(record.remaining + unused) // size if", "(record.remaining + unused) // size + 1 if"),
     PlantedBug("a writer that fell short is not woken", Partition, "_request", "self._wanting = True", "pass"),
     PlantedBug("a released queue keeps its buffers", Subpartition, "release",
                "queued.recycle() if isinstance(queued, Buffer) else queued.close()", "pass"),

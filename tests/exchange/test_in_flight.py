@@ -38,6 +38,7 @@ def one_round(seed: int) -> int:
         extra=chance.randint(0, 4),
         cap=chance.choice([3, 100]),
         capacity=chance.choice([300, ALL]),
+        segment=chance.choice([128, 1024]),
     )
     world = Exchange(shape)
     for _ in range(20):

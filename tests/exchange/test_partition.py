@@ -105,13 +105,30 @@ def lengths(output: Output, channel: int = 0) -> list[int]:
     return [len(polled.buffer.segments) for polled in polls]
 
 
-def test_what_fills_segments_is_one_buffer_and_the_rest_waits_for_more(make: MakeOutput) -> None:
+def test_what_fills_segments_is_one_buffer_and_a_short_rest_waits_for_more(make: MakeOutput) -> None:
     output = make()
-    assert output.write(0, bytes(3 * SIZE + 7)) == 3 * SIZE + 7
-    assert output.partition.subpartition(0).backlog == output.partition.buffers_out == 4
-    assert lengths(output) == [3]
+    assert output.write(0, bytes(2 * SIZE + 1)) == 2 * SIZE + 1
+    assert output.partition.subpartition(0).backlog == output.partition.buffers_out == 3
+    assert lengths(output) == [2]
     assert output.write(0, b"1") == 1, "there is room for it behind the rest"
-    assert output.pool.in_use == 1 and output.read(0) == bytes(7) + b"1"
+    output.partition.flush(0)
+    assert output.pool.in_use == 1 and output.read(0) == bytes(1) + b"1"
+
+
+@pytest.mark.parametrize("size", [6, 7, 2 * SIZE - 4, 3 * SIZE + 7, 9 * SIZE + 1])
+def test_an_end_that_wastes_a_third_of_its_element_at_most_has_a_segment_to_itself(make: MakeOutput, size: int) -> None:
+    output = make(segments=12)
+    count = -(-size // SIZE)
+    assert output.write(0, bytes(size)) == size and output.partition.subpartition(0).backlog == count
+    assert output.write(0, b"1") == 1
+    assert lengths(output) == [count], "without a flush, and what comes next is not with it"
+
+
+def test_an_end_that_wastes_more_waits(make: MakeOutput) -> None:
+    output = make()
+    assert output.write(0, bytes(5)) == 5 and output.read(0) == b""
+    assert output.write(0, bytes(3 + SIZE + 3)) == SIZE + 6
+    assert output.read(0) == bytes(5 + 3 + SIZE), "an open segment, and one more"
 
 
 def test_a_long_element_of_full_segments_takes_no_more(make: MakeOutput) -> None:
@@ -123,8 +140,8 @@ def test_a_long_element_of_full_segments_takes_no_more(make: MakeOutput) -> None
 def test_a_run_begins_where_the_open_segment_ends(make: MakeOutput) -> None:
     output = make()
     output.write(0, b"abc")
-    assert output.write(0, bytes(5 * SIZE)) == 5 * SIZE
-    assert output.pool.in_use == 6 and lengths(output) == [1, 4], "the last is not full"
+    assert output.write(0, bytes(2 * SIZE - 1)) == 2 * SIZE - 1
+    assert output.pool.in_use == 3 and lengths(output) == [1, 1], "the last is not full"
     output.partition.flush(0)
     assert lengths(output) == [1]
 
@@ -138,7 +155,7 @@ def test_a_run_is_as_long_as_there_are_segments(make: MakeOutput) -> None:
     sent[0].buffer.recycle()
     assert output.wakes == 1, "once for all of them"
     assert not output.partition.write(0, record) and lengths(output) == [3]
-    assert output.partition.write(0, record) and lengths(output) == [1] and output.partition.bytes_out == 60
+    assert output.partition.write(0, record) and lengths(output) == [2] and output.partition.bytes_out == 60
 
 
 def test_a_reader_that_wants_less_in_a_buffer_gets_no_runs(make: MakeOutput) -> None:

@@ -36,6 +36,7 @@ from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.data_plane import new_receiver, new_sender
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import SharedBuffers
@@ -75,6 +76,7 @@ class Shape:
     limit: int = 1 << 20
     capacity: int = ALL
     unions: int = 1
+    segment: int = SEGMENT
 
     @property
     def inputs(self) -> list[range]:
@@ -90,7 +92,7 @@ class Host:
     def __init__(self, shape: Shape) -> None:
         each = len(shape.writers) * (len(shape.readers) + 1 + shape.extra + shape.overdraft)
         gates = len(shape.readers) * (len(shape.writers) * shape.exclusive + len(shape.inputs) * shape.floating)
-        self.memory = NetworkBufferPool(each + gates, SEGMENT, CheckedLocks())
+        self.memory = NetworkBufferPool(each + gates, shape.segment, CheckedLocks())
         self.budget = PendingBudget(shape.limit)
 
 
@@ -120,12 +122,14 @@ class Keeper:
 class Wire:
     """A connection from the writers of one TaskManager to the readers of another."""
 
-    def __init__(self, mode: FlowControl, capacity: int, partitions: list[ResultPartition]) -> None:
+    def __init__(
+        self, mode: FlowControl, capacity: int, partitions: list[ResultPartition], segment: int = SEGMENT
+    ) -> None:
         self.mode = mode
         self.capacity = capacity
         self.partitions = partitions
         self.sender = new_sender(mode, self._open_view, lambda receiver: self.data_posts.append(receiver))
-        self.receiver = new_receiver(mode, SEGMENT)
+        self.receiver = new_receiver(mode, segment)
         self.outgoing = Outgoing()
         self.to_consumer, self.to_producer = bytearray(), bytearray()
         self.data_posts: deque[int] = deque()
@@ -153,14 +157,8 @@ class Wire:
         if self.mode is not FlowControl.CREDIT:
             channel: RemoteInputChannel = PlainInputChannel(index, address, buffers_of, *told, self, None)
         else:
-            owner = f"channel {address}"
-            buffers_of = partial(
-                BufferManager,
-                memory.request_exclusive(exclusive, owner),
-                pool,
-                lambda segments: memory.recycle_exclusive(segments, owner),
-                lock_factory=OneAtATime(),
-            )
+            own = ExclusiveBuffers(memory, f"channel {address}")
+            buffers_of = partial(BufferManager, own, exclusive, pool, lock_factory=OneAtATime())
             channel = RemoteInputChannel(index, address, buffers_of, *told, self)
         self.receiver.request(channel)
         return channel
@@ -480,7 +478,7 @@ class Exchange:
         self.partitions = [producer.partition for producer in self.producers]
         edges = 1 if shape.mode is FlowControl.CREDIT else len(shape.inputs)
         self.wires = {
-            (edge, *pair): Wire(shape.mode, shape.capacity, self.partitions)
+            (edge, *pair): Wire(shape.mode, shape.capacity, self.partitions, shape.segment)
             for edge in range(edges)
             for pair in ((0, 1), (1, 0))
         }

@@ -10,6 +10,7 @@ from headgate.errors import ExchangeError
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import MAX_CREDIT, BufferManager, SenderCredit
+from headgate.protocol.exclusive import ExclusiveBuffers
 from tests.memory.conftest import CheckedLocks, request_one
 
 
@@ -64,24 +65,17 @@ class Side:
     def __init__(self, exclusive: int = 2, floating: int = 3) -> None:
         self.network = NetworkBufferPool(2 * exclusive + floating, 8, CheckedLocks())
         self.pool = self.network.create_local_pool("floating", 1, floating)
+        self.exclusive = ExclusiveBuffers(self.network, "exclusive")
         self.words = [0, 0]
         self.channels = [self._channel(index, exclusive) for index in range(2)]
         self.one, self.other = self.channels
         self.taken: list[tuple[BufferManager, MemorySegment]] = []
 
     def _channel(self, index: int, exclusive: int) -> BufferManager:
-        owner = f"channel {index}"
-
         def word() -> None:
             self.words[index] += 1
 
-        return BufferManager(
-            self.network.request_exclusive(exclusive, owner),
-            self.pool,
-            lambda segments: self.network.recycle_exclusive(segments, owner),
-            word,
-            NoLock(),
-        )
+        return BufferManager(self.exclusive, exclusive, self.pool, word, NoLock())
 
     def receive(self, channel: BufferManager, backlog: int = 0) -> MemorySegment:
         (segment,) = self.receive_run(channel, 1, backlog)
@@ -155,7 +149,7 @@ def test_a_smaller_backlog_takes_none_and_keeps_those_it_has(side: Side) -> None
 def test_floating_buffers_are_filled_first(side: Side) -> None:
     side.receive(side.one, backlog=1)
     segment = side.receive(side.one, backlog=0)
-    assert segment.index not in side.one._owned
+    assert not side.exclusive.owns(segment)
 
 
 def test_credit_is_announced_once_however_much_gathers(side: Side) -> None:
@@ -214,7 +208,7 @@ def test_a_run_takes_floating_buffers_first_and_as_many_as_it_has_segments(side:
     side.one.on_backlog(2)
     assert (side.one.free, side.one.take_unannounced()) == (4, 2)
     segments = side.take(side.one, 3)
-    assert [segment.index in side.one._owned for segment in segments] == [False, False, True]
+    assert [side.exclusive.owns(segment) for segment in segments] == [False, False, True]
     assert side.one.free == 1
     side.one.validate()
 
@@ -228,7 +222,7 @@ def test_release_gives_everything_back_and_takes_no_more(side: Side) -> None:
     assert side.pool.listeners == 0
     side.consume()
     side.consume()
-    assert side.network.holders()["channel 1"] == 2 and "channel 0" not in side.network.holders()
+    assert side.network.holders()["exclusive"] == 2, "the other channel's"
     assert side.pool.in_use == 0
 
 

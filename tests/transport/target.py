@@ -30,6 +30,7 @@ from headgate.exchange.selectors import Forward
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
@@ -90,13 +91,8 @@ class Input:
         self.pool = memory.create_local_pool("floating", 1, 2)
         gate = InputGate(self.mailbox.wake)
         self.end = ConsumerEnd(network, 0, SEGMENT, self._on_lost)
-        buffers_of = partial(
-            BufferManager,
-            memory.request_exclusive(2, "channel"),
-            self.pool,
-            lambda segments: memory.recycle_exclusive(segments, "channel"),
-            lock_factory=threading.Lock,
-        )
+        exclusive = ExclusiveBuffers(memory, "channel")
+        buffers_of = partial(BufferManager, exclusive, 2, self.pool, lock_factory=threading.Lock)
         self.channel = RemoteInputChannel(0, (edge, 0, 0), buffers_of, gate.notify, gate.notify_priority, self.end)
         gate.channels = [self.channel]
         self.end.request(self.channel)

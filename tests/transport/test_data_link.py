@@ -26,6 +26,7 @@ from headgate.memory.buffer import recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.decoders import RequestDecoder
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import (
     DATA_BUFFER,
@@ -150,16 +151,10 @@ class Consumer:
         self.input = TaskInput([self.gate], [BatchCodec(SCHEMA)], 1000, barriers)
 
     def _channel(self, number: int, subpartition: int, exclusive: int) -> RemoteInputChannel:
-        owner = f"channel {number}"
         buffers_of: BuffersOf = partial(SharedBuffers, self.floating, lock_factory=threading.Lock)
         if self.flow_control is FlowControl.CREDIT:
-            buffers_of = partial(
-                BufferManager,
-                self.memory.request_exclusive(exclusive, owner),
-                self.floating,
-                lambda segments: self.memory.recycle_exclusive(segments, owner),
-                lock_factory=threading.Lock,
-            )
+            own = ExclusiveBuffers(self.memory, f"channel {number}")
+            buffers_of = partial(BufferManager, own, exclusive, self.floating, lock_factory=threading.Lock)
         channel = RemoteInputChannel(
             number,
             (0, 0, subpartition),

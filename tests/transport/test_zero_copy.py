@@ -60,7 +60,8 @@ def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBuffe
         return partition.subpartition(0)
 
     sender = Sender(open_view, lambda receiver: None)  # type: ignore[arg-type]
-    write_bytes(partition, 0, bytes(3 * SEGMENT + 10))
+    write_bytes(partition, 0, bytes(3 * SEGMENT))
+    write_bytes(partition, 0, bytes(10))
     partition.flush(0)
     run, _ = partition.subpartition(0)._queue  # type: ignore[union-attr]
     assert isinstance(run, Buffer) and len(run.segments) == 3

@@ -30,6 +30,7 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
 from headgate.operators.rows import MapRows
 from headgate.protocol.credit import BufferManager
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.protocol.sender import SubpartitionView
@@ -181,16 +182,9 @@ def _buffers_of_channels(pool: NetworkBufferPool, config: Config, channels: int)
         shared = pool.create_local_pool("shared", 1, most)
         return [partial(SharedBuffers, shared, lock_factory=threading.Lock) for _ in range(channels)]
     floating = pool.create_local_pool("floating", 1, config.floating_buffers_per_gate)
-    return [
-        partial(
-            BufferManager,
-            pool.request_exclusive(config.buffers_per_channel, "exclusive"),
-            floating,
-            lambda segments: pool.recycle_exclusive(segments, "exclusive"),
-            lock_factory=threading.Lock,
-        )
-        for _ in range(channels)
-    ]
+    exclusive = ExclusiveBuffers(pool, "exclusive")
+    buffers_of = partial(BufferManager, exclusive, config.buffers_per_channel, floating, lock_factory=threading.Lock)
+    return [buffers_of] * channels
 
 
 def _same_row(row: dict[str, Any]) -> dict[str, Any]:

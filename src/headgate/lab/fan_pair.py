@@ -32,6 +32,7 @@ from headgate.lab.latencies import BUCKETS, Counts, buckets
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.base import Operator, OperatorContext
 from headgate.protocol.credit import BufferManager
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
@@ -260,15 +261,10 @@ def _gate(
     gate = InputGate(mailbox.wake)
     owner = f"gate {number}"
     floating = memory.create_local_pool(owner, required=1, maximum=config.floating_buffers_per_gate)
+    exclusive = ExclusiveBuffers(memory, owner)
+    buffers_of = partial(BufferManager, exclusive, config.buffers_per_channel, floating, lock_factory=threading.Lock)
     channels = []
     for writer in range(writers):
-        buffers_of = partial(
-            BufferManager,
-            memory.request_exclusive(config.buffers_per_channel, owner),
-            floating,
-            lambda segments: memory.recycle_exclusive(segments, owner),
-            lock_factory=threading.Lock,
-        )
         address = (0, writer, number)
         channel = RemoteInputChannel(writer, address, buffers_of, gate.notify, gate.notify_priority, link)
         link.request(channel)

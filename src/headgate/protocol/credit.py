@@ -21,6 +21,7 @@ from headgate.errors import ExchangeError
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
+from headgate.protocol.exclusive import ExclusiveBuffers
 
 MAX_CREDIT = 1 << 24
 
@@ -64,26 +65,26 @@ class BufferManager:
     """
 
     __slots__ = (
-        "_exclusive", "_floating", "_give_back", "_lock", "_on_credit", "_owned", "_pool", "_released", "_required",
+        "_exclusive", "_floating", "_free_exclusive", "_lock", "_on_credit", "_pool", "_released", "_required",
         "_waiting", "initial_credit", "unannounced",
     )  # fmt: skip
 
     def __init__(
         self,
-        exclusive: Sequence[MemorySegment],
+        exclusive: ExclusiveBuffers,
+        initial_credit: int,
         floating_pool: LocalBufferPool,
-        give_back: Callable[[list[MemorySegment]], None],
         on_credit: Callable[[], None],
         lock_factory: LockFactory,
     ) -> None:
-        self._exclusive = deque(exclusive)
-        self._owned = frozenset(segment.index for segment in exclusive)
-        self._give_back = give_back
+        exclusive.reserve(initial_credit)
+        self._exclusive = exclusive
+        self._free_exclusive = initial_credit
         self._floating: deque[MemorySegment] = deque()
         self._pool = floating_pool
         self._on_credit = on_credit
         self._lock = lock_factory()
-        self.initial_credit = len(exclusive)
+        self.initial_credit = initial_credit
         self._required = 0
         self._waiting = False
         self._released = False
@@ -92,12 +93,12 @@ class BufferManager:
     @property
     def free(self) -> int:
         """Buffers that are empty and held by this channel."""
-        return len(self._exclusive) + len(self._floating)
+        return self._free_exclusive + len(self._floating)
 
     @property
     def free_exclusive(self) -> int:
         """Exclusive buffers that stand ready for data; all of them once released."""
-        return self.initial_credit if self._released else len(self._exclusive)
+        return self.initial_credit if self._released else self._free_exclusive
 
     @property
     def free_floating(self) -> int:
@@ -107,15 +108,13 @@ class BufferManager:
     def validate(self) -> None:
         """Raises AssertionError unless every free buffer is in its place and credit stands for free buffers only."""
         with self._lock:
-            exclusive = [segment.index for segment in self._exclusive]
-            floating = [segment.index for segment in self._floating]
-            assert set(exclusive) <= self._owned, (
-                f"exclusive buffers {exclusive}, but only {set(self._owned)} are its own"
-            )
-            assert not self._owned.intersection(floating), f"exclusive buffers among the floating ones {floating}"
-            assert len({*exclusive, *floating}) == len(exclusive) + len(floating), "a buffer is free twice"
+            own, floating = self._free_exclusive, [segment.index for segment in self._floating]
+            assert 0 <= own <= self.initial_credit, f"{own} exclusive buffers free of {self.initial_credit}"
+            assert own <= self._exclusive.free, f"{own} exclusive buffers free, but {self._exclusive.free} in the stack"
+            assert not any(map(self._exclusive.owns, self._floating)), f"exclusive among the floating ones {floating}"
+            assert len(set(floating)) == len(floating), f"a buffer is free twice: {floating}"
             assert 0 <= self.unannounced <= self.free, f"{self.unannounced} credit for {self.free} free buffers"
-            assert not self._released or not (exclusive or floating), "released, but holds buffers"
+            assert not self._released or not (own or floating), "released, but holds buffers"
 
     def take(self, count: int) -> Sequence[MemorySegment] | None:
         """Buffers for data that arrived, floating ones first; None once released. Raises ExchangeError when the
@@ -125,44 +124,45 @@ class BufferManager:
                 return None
             if count > self.free:
                 raise ExchangeError("the producer sent a buffer without credit")
-            floating, exclusive = self._floating, self._exclusive
-            return [(floating or exclusive).popleft() for _ in range(count)]
+            floating = self._floating
+            taken = [floating.popleft() for _ in range(min(count, len(floating)))]
+            if own := count - len(taken):
+                self._free_exclusive -= own
+                taken += self._exclusive.take(own)
+            return taken
 
     def recycle(self, *segments: MemorySegment) -> None:
         """The task has consumed buffers of this channel. Each is new credit, unless the channel holds enough without
         it: then a floating one goes back to the gate's pool, for whoever needs it most. One that the channel would ask
         for again at once, while no other waits for it, stays here."""
-        surplus: list[MemorySegment] = []
-        exclusive: list[MemorySegment] = []
-        pool, floating = self._pool, self._floating
+        exclusive = self._exclusive
+        own = [segment for segment in segments if exclusive.owns(segment)]
+        others = [segment for segment in segments if not exclusive.owns(segment)]
         with self._lock:
-            before = self.unannounced
-            nobody_waits = pool.listeners <= self._waiting and pool.requested <= pool.size
-            room = self._required + self.initial_credit - self.free
-            for segment in segments:
-                is_exclusive = segment.index in self._owned
-                if self._released:
-                    (exclusive if is_exclusive else surplus).append(segment)
-                elif is_exclusive:
-                    self._exclusive.append(segment)
-                    if floating and room <= 0:
-                        surplus.append(floating.popleft())
-                    else:
-                        self.unannounced += 1
-                        room -= 1
-                elif nobody_waits and room > 0:
-                    floating.append(segment)
-                    self.unannounced += 1
-                    room -= 1
-                else:
-                    surplus.append(segment)
+            before, is_released = self.unannounced, self._released
+            surplus = others if is_released else self._take_back(own, others)
             first = not before and self.unannounced > 0
-        if exclusive:
-            self._give_back(exclusive)
+        if is_released and own:
+            exclusive.give_back(own)
         if surplus:
-            pool.recycle_many(surplus)
+            self._pool.recycle_many(surplus)
         if first:
             self._on_credit()
+
+    def _take_back(self, own: list[MemorySegment], others: list[MemorySegment]) -> list[MemorySegment]:
+        """Under the lock: consumed exclusive and floating buffers. Returns the floating ones that are not needed."""
+        pool, floating = self._pool, self._floating
+        nobody_waits = pool.listeners <= self._waiting and pool.requested <= pool.size
+        room = max(0, self._required + self.initial_credit - self.free)
+        replaced = min(len(floating), max(0, len(own) - room))
+        surplus = [floating.popleft() for _ in range(replaced)]
+        credit = len(own) - replaced
+        kept = others[: max(0, room - credit)] if nobody_waits else []
+        self._exclusive.put(own)
+        self._free_exclusive += len(own)
+        floating.extend(kept)
+        self.unannounced += credit + len(kept)
+        return surplus + others[len(kept) :]
 
     def on_backlog(self, backlog: int) -> None:
         """The producer has `backlog` more data buffers queued: hold buffers for them, as far as the pool has any."""
@@ -231,8 +231,8 @@ class BufferManager:
                 return
             self._released = True
             floating, self._floating = self._floating, deque()
-            exclusive, self._exclusive = list(self._exclusive), deque()
+            own, self._free_exclusive = self._free_exclusive, 0
             self.unannounced = 0
         for segment in floating:
             self._pool.recycle(segment)
-        self._give_back(exclusive)
+        self._exclusive.give_back(self._exclusive.take(own))

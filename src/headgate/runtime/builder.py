@@ -35,6 +35,7 @@ from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.network_memory import floating_pool, output_pool, shared_pool
 from headgate.plan.node_keys import node_key
 from headgate.protocol.credit import BufferManager
+from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
@@ -424,7 +425,7 @@ class _TaskAssembly:
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
         remote = sum(plan.place(channel.producer) != here.index for channel in wanted)
-        pool = self._gate_pool(remote, name) if remote else None
+        buffers_of = self._channel_buffers(remote, name) if remote else None
         channels: list[InputChannel] = []
         for number, channel in enumerate(wanted):
             if plan.place(channel.producer) == here.index:
@@ -432,8 +433,7 @@ class _TaskAssembly:
                 source = partition.subpartitions[channel.subpartition]
                 channels.append(self._local_channel(number, source, gate))
             else:
-                assert pool is not None
-                buffers_of = self._channel_buffers(pool, f"{name}, exclusive")
+                assert buffers_of is not None
                 channels.append(self._remote_channel(number, edge, channel, buffers_of, gate))
         gate.channels = channels
         return gate
@@ -456,17 +456,13 @@ class _TaskAssembly:
         self._builder.floating.append(pool)
         return pool
 
-    def _channel_buffers(self, gate_pool: LocalBufferPool, owner: str) -> BuffersOf:
-        pool, config = self._here.pool, self._here.config
+    def _channel_buffers(self, channels: int, name: str) -> BuffersOf:
+        """What each remote channel of a gate makes its buffers with."""
+        pool, config, gate_pool = self._here.pool, self._here.config, self._gate_pool(channels, name)
         if config.flow_control is not FlowControl.CREDIT:
             return partial(SharedBuffers, gate_pool, lock_factory=threading.Lock)
-        return partial(
-            BufferManager,
-            pool.request_exclusive(config.buffers_per_channel, owner),
-            gate_pool,
-            lambda segments: pool.recycle_exclusive(segments, owner),
-            lock_factory=threading.Lock,
-        )
+        exclusive = ExclusiveBuffers(pool, f"{name}, exclusive")
+        return partial(BufferManager, exclusive, config.buffers_per_channel, gate_pool, lock_factory=threading.Lock)
 
     def _remote_channel(
         self, number: int, edge: JobEdge, channel: Channel, buffers_of: BuffersOf, gate: InputGate
