@@ -59,7 +59,8 @@ BUGS = [
     PlantedBug("empty buffers are sent to those who need none", Subpartition, "_take",
                "(head_finished and self._sends_empty)", "head_finished"),
     # What the writer hears.
-    PlantedBug("a reader without credit counts as starved", Subpartition, "_is_starved", " and self._has_credit", ""),
+    PlantedBug("a reader whose consumer is busy counts as starved", Subpartition, "_is_starved",
+               " and self._is_whole", ""),
     PlantedBug("the last thing was a priority barrier, and nobody hears of the hunger", Subpartition, "poll_priority",
                "starved = self._hunger()", "starved = False"),
     PlantedBug("credit comes and nobody hears of the hunger", Subpartition, "credit_changed",

@@ -78,8 +78,8 @@ class View:
     def _back(self, *segments: MemorySegment) -> None:
         self.lent -= len(segments)
 
-    def credit_changed(self, has_credit: bool) -> None:
-        self.credit.append(has_credit)
+    def credit_changed(self, is_whole: bool) -> None:
+        self.credit.append(is_whole)
 
     def is_available(self, has_credit: bool) -> bool:
         return not self.blocked and bool(self.queue) and (has_credit or is_event(self.queue[0]))
@@ -580,21 +580,24 @@ def test_it_counts_what_it_sends(producer: Producer) -> None:
     assert (producer.sender.buffers_sent, producer.sender.bytes_sent) == (2, 3 + len(EVENT))
 
 
-def test_a_view_is_told_when_credit_ends_and_when_it_comes_back() -> None:
+def test_a_view_is_told_when_something_is_on_its_way_and_when_all_of_its_credit_is_back() -> None:
     producer = Producer()
     producer.request(0, 2)
-    producer.put(0, b"a", b"b", b"c", EVENT)
+    producer.put(0, b"a")
     producer.sender.next_frames(16)
-    assert producer.views[0].credit == [False]
-    producer.hear(AddCredit(3, 10), AddCredit(1, 10))
+    assert producer.views[0].credit == [False], "one of two buffers"
+    producer.put(0, b"b", EVENT)
     producer.sender.next_frames(16)
+    producer.hear(AddCredit(1, 10))
+    assert producer.views[0].credit == [False], "the other one is not consumed yet"
+    producer.hear(AddCredit(1, 10), AddCredit(1, 10))
     assert producer.views[0].credit == [False, True]
 
 
-def test_a_view_whose_channel_gets_credit_for_a_backlog_only_is_not_told_that_it_has_none() -> None:
+def test_a_view_whose_channel_gets_credit_for_a_backlog_only_is_told_nothing() -> None:
     producer = Producer()
     producer.request(0, 0)
     producer.put(0, b"a")
     producer.hear(AddCredit(1, 10))
     producer.sender.next_frames(16)
-    assert producer.views[0].credit == [True]
+    assert producer.views[0].credit == []

@@ -204,7 +204,7 @@ class BlockingSubpartition:
     def on_task_event(self, event: TaskEvent) -> None:
         """The task has ended."""
 
-    def credit_changed(self, has_credit: bool) -> None:
+    def credit_changed(self, is_whole: bool) -> None:
         """Nobody waits for that."""
 
     def release(self) -> None:

@@ -1,8 +1,10 @@
 """When a writer with `buffer_timeout="adaptive"` sends messages that are not full.
 
-A channel is flushed when its consumer is *starved*: it could take data and has none queued. What is for a busy consumer
-gathers. A flush costs time, the reader's too, and many small ones cost more than few large ones. So a writer spends a
-bounded share of its time on them: a small one while it has rows to work on, a larger one while it would wait anyway.
+A channel is flushed when its consumer is *starved*: it has none queued, and has consumed what it was sent, as its
+credit tells. What is for a busy consumer gathers; so of no channel there is more than one small message on its way, and
+a thousand channels share what their consumer can do. A flush costs time, the reader's too, and many small ones cost
+more than few large ones. So a writer spends a bounded share of its time on them: a small one while it has rows to work
+on, a larger one while it would wait anyway.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class PipelinedSubpartition:
         "_backlog",
         "_blocked",
         "_flush_requested",
-        "_has_credit",
+        "_is_whole",
         "_listener",
         "_lock",
         "_on_priority",
@@ -94,7 +94,7 @@ class PipelinedSubpartition:
         self._listener: Callable[[], None] | None = None
         self._reader_waits = True  # it found nothing more at its last look, and was told nothing since
         self._released = False
-        self._has_credit = True
+        self._is_whole = True
         self._writer_waits = False  # for the reader to be starved
         #: Told, from any thread, that the reader is starved, once after it was asked and was not.
         self.on_starved: Callable[[], None] = _tell_nobody
@@ -204,15 +204,15 @@ class PipelinedSubpartition:
             notify()
 
     def is_starved(self, *, tell: bool) -> bool:
-        """Whether the reader could take data and has none to look at. With `tell`, `on_starved` is called when it comes
-        to that."""
+        """Whether the consumer has nothing of this channel left: there are no data for the reader to look at, and what
+        it has sent was consumed. With `tell`, `on_starved` is called when it comes to that."""
         with self._lock:
             starved = self._is_starved()
             self._writer_waits = tell and not starved
             return starved
 
     def _is_starved(self) -> bool:
-        reads = self._listener is not None and self._has_credit and not self._blocked and not self._released
+        reads = self._listener is not None and self._is_whole and not self._blocked and not self._released
         return reads and not self._is_available()
 
     def _hunger(self) -> bool:
@@ -262,10 +262,10 @@ class PipelinedSubpartition:
         if starved:
             self.on_starved()
 
-    def credit_changed(self, has_credit: bool) -> None:
-        """The reader may send more data, or may not; one that needs no credit never says so."""
+    def credit_changed(self, is_whole: bool) -> None:
+        """The consumer has consumed all that it was sent, or has not; a reader without credit never says so."""
         with self._lock:
-            self._has_credit = has_credit
+            self._is_whole = is_whole
             starved = self._hunger()
         if starved:
             self.on_starved()

@@ -48,6 +48,11 @@ class SenderCredit:
             self.available = 0
 
     @property
+    def is_whole(self) -> bool:
+        """Floating buffers may make up for exclusive ones in use; without exclusive ones it tells nothing."""
+        return self.available >= self._initial
+
+    @property
     def needs_announcement(self) -> bool:
         return not self._initial and not self.available
 

@@ -32,6 +32,7 @@ class NoCredit:
 
     available: Final = sys.maxsize
     needs_announcement: Final = False
+    is_whole: Final = True
 
     def __init__(self, initial: int) -> None:
         self.add(initial)

@@ -83,8 +83,8 @@ class SubpartitionView(Protocol):
     #: The most that the consumer wants in one buffer, bytes; None for as much as fits.
     buffer_size: int | None
 
-    def credit_changed(self, has_credit: bool) -> None:
-        """Whether data may be sent on now."""
+    def credit_changed(self, is_whole: bool) -> None:
+        """Whether the consumer has consumed all that it was sent, see `Credit.is_whole`."""
 
     def release(self) -> None: ...
 
@@ -103,6 +103,10 @@ class Credit(Protocol):
 
     def on_resume(self) -> None:
         """The consumer goes on behind a barrier."""
+
+    @property
+    def is_whole(self) -> bool:
+        """The consumer has consumed all that it was sent, as far as credit tells: its exclusive buffers are free."""
 
     @property
     def needs_announcement(self) -> bool:
@@ -153,9 +157,9 @@ class Sender:
             case AddCredit(credit, receiver):
                 reader = self._readers.get(receiver)
                 if reader is not None:  # a cancelled channel's last credit may still be on its way
-                    had_credit = reader.credit.available > 0
+                    was_whole = reader.credit.is_whole
                     reader.credit.add(credit)
-                    if not had_credit:
+                    if reader.credit.is_whole and not was_whole:
                         reader.view.credit_changed(True)
                     self._enqueue(reader)
             case PartitionRequest():
@@ -233,10 +237,11 @@ class Sender:
             # A reader that is alone has all the turns that its credit pays for.
             turn = TURN if ready else min(MAX_RUN, max(TURN, room))
             polls = reader.view.poll(max(1, min(turn, reader.credit.available)))
+            was_whole = reader.credit.is_whole
             room -= self._frame(reader, polls, pieces)
+            if was_whole and not reader.credit.is_whole:
+                reader.view.credit_changed(False)
             buffers += [polled.buffer for polled in polls]
-            if polls and not polls[-1].is_event:
-                self._look_at_credit(reader)
             if polls and self._may_go_on(reader, polls[-1]):
                 reader.queued = True
                 ready.append(reader)
@@ -263,12 +268,6 @@ class Sender:
             self.bytes_sent += size
         self.buffers_sent += sent
         return sent
-
-    @staticmethod
-    def _look_at_credit(reader: _Reader) -> None:
-        """Tell the view when credit has run out; who has to announce a backlog to get any can always do so."""
-        if not reader.credit.available and not reader.credit.needs_announcement:
-            reader.view.credit_changed(False)
 
     @staticmethod
     def _may_go_on(reader: _Reader, last: Polled) -> bool:
