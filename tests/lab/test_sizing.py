@@ -11,7 +11,7 @@ import pytest
 from headgate.bench.exchange import end
 from headgate.lab import sizing
 from headgate.lab.delay_line import DelayLine
-from headgate.lab.sizing import FITS, SIZES
+from headgate.lab.sizing import EXCEEDS, SIZES
 
 
 def _echo(listener: socket.socket) -> None:
@@ -44,11 +44,12 @@ def test_a_line_that_nobody_takes_ends() -> None:
         assert line.port > 0
 
 
-def test_a_channel_runs_over_the_line() -> None:
+def test_the_default_buffers_do_not_fill_a_line_that_takes_twice_as_many() -> None:
+    """What a busy machine takes away makes no share larger: credit for ten buffers is half of what the line takes."""
+    few, many = SIZES.values()
     with end("producer", 0) as producer, end("consumer", 1) as consumer:
-        for size in SIZES.values():
-            share = sizing.share_of_line(producer, consumer, size, FITS, seconds=0.1)
-            assert share > 0
+        shares = [sizing.share_of_line(producer, consumer, size, EXCEEDS, seconds=0.3) for size in (few, many)]
+    assert 0.1 < shares[0] <= 0.6 and shares[0] < shares[1], shares
 
 
 @pytest.mark.parametrize(
