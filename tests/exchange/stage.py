@@ -48,7 +48,7 @@ def _begun(before: int, size: int) -> int:
     if behind <= 0:
         return (before + size) % SEGMENT
     unused = -behind % SEGMENT
-    return 0 if 3 * unused <= size else behind % SEGMENT
+    return 0 if 2 * unused <= SEGMENT and 3 * unused <= size else behind % SEGMENT
 
 
 class Stage:

@@ -112,13 +112,15 @@ class ResultPartition:
 
     def _run_length(self, subpartition: Subpartition, record: SpanningSerializer) -> int:
         """How many segments what is left of an element has to itself: those that it fills to the last byte, and one for
-        its end unless that wastes more than a third of the element's size. Such an end can be sent at once, and the
-        element is in one piece all the way; a smaller one shares its segment with what follows."""
+        its end unless that wastes more than half of it, or more than a third of the element's size. Such an end can be
+        sent at once, and the element is in one piece all the way; a smaller one shares its segment with what follows.
+        """
         size = self._segment_size
         if (subpartition.buffer_size or size) < size:
             return 0
         unused = -record.remaining % size
-        return (record.remaining + unused) // size if 3 * unused <= record.size else record.remaining // size
+        has_own_end = 2 * unused <= size and 3 * unused <= record.size
+        return (record.remaining + unused) // size if has_own_end else record.remaining // size
 
     def _write_run(self, index: int, record: SpanningSerializer, overdraft: bool) -> int:
         """Fill as many segments as the element has use for and the pool gives, in one step and as one buffer: no one
