@@ -74,7 +74,7 @@ def test_what_is_measured_is_what_the_proofs_speak_of() -> None:
         assert isolation.SHARE == 0.5 and times.settling == 1.0 and times.stalled > 0
     assert sizing.DEFAULT == 2 + 8 and sizing.FITS < sizing.DEFAULT < sizing.EXCEEDS
     many = Config(**cost.SIZES[cost.MANY])
-    assert many.buffers_per_channel + many.floating_buffers_per_gate == 64 and cost.SIZES[cost.DEFAULT] == {}
+    assert many.buffers_per_channel + many.floating_buffers_per_gate == 256 and cost.SIZES[cost.DEFAULT] == {}
     assert list(buffer_timeout.TIMEOUTS.values()) == [0.0, 0.001, 0.01, 0.1, "adaptive"]
     assert buffer_timeout.FANS == {1: (1, 1), 10: (2, 5), 100: (4, 25), 1000: (4, 250)}
     assert all(writers * gates == channels for channels, (writers, gates) in buffer_timeout.FANS.items())

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Final
 
 #: The largest share of the time to be spent on flushing, by whether the writer's task has other work.
-BUSY_SHARE: Final = 0.05
+BUSY_SHARE: Final = 0.02
 WAITING_SHARE: Final = 0.75
 #: Whatever a flush costs, the next follows in so many seconds: one that was held up does not hold up those behind it.
-MAX_INTERVAL: Final = 0.1
+MAX_INTERVAL: Final = 0.3
 
 
 class AdaptiveFlush:
