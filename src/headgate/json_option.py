@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -18,10 +19,11 @@ def add_json_option(parser: argparse.ArgumentParser, **how: Any) -> None:
 
 
 def write_json(target: str | None, report: Any) -> None:
-    """Write a report to a path, to standard output (`-`), or nowhere. Raises SinkError."""
+    """Write a report to a path, to standard output (`-`), or nowhere; what is no finite number is null there, since
+    JSON has no word for it. Raises SinkError."""
     if target is None:
         return
-    text = json.dumps(report, indent=2) + "\n"
+    text = json.dumps(_finite(report), indent=2) + "\n"
     if target == "-":
         sys.stdout.write(text)
         return
@@ -29,6 +31,14 @@ def write_json(target: str | None, report: Any) -> None:
         Path(target).write_text(text)
     except OSError as error:
         raise SinkError(f"the report is not written: {error}") from None
+
+
+def _finite(report: Any) -> Any:
+    if isinstance(report, dict):
+        return {key: _finite(value) for key, value in report.items()}
+    if isinstance(report, list | tuple):
+        return [_finite(value) for value in report]
+    return None if isinstance(report, float) and not math.isfinite(report) else report
 
 
 def _writable(text: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.exchange.flush import BUSY_SHARE
+from headgate.exchange.flush import BUSY_SHARE, IDLE_SHARE
 from headgate.exchange.selectors import Broadcast, Forward, Rebalance
 from tests.exchange.rig import Rig, rows
 
@@ -97,6 +97,21 @@ def test_a_busy_task_flushes_seldom_and_one_that_would_wait_soon(made: list[Rig]
     rig.writer.on_time(rig.now)
     rig.writer.before_wait()
     assert len(rig.read()) == 1 and rig.writer.deadline is None
+
+
+def test_a_back_pressured_task_flushes_as_seldom_as_a_busy_one(made: list[Rig]) -> None:
+    rig = adaptive(made, Rebalance(2, start=0), 2, cap=1)
+    rig.tick = 0.001
+    rig.writer.emit(rows(0, 1000))
+    assert not rig.writer.is_available, "channel 0 has no room"
+    rig.writer.emit(rows(1000, 1))
+    rig.writer.before_wait()
+    deadline = rig.writer.deadline
+    assert rig.read(1) == () and deadline is not None and deadline > rig.now + 0.01 / IDLE_SHARE
+    rig.now = deadline
+    rig.writer.on_time(rig.now)
+    rig.writer.before_wait()
+    assert rig.read(1) == ((1000,),), "a starved channel does not wait for one that is stuck"
 
 
 def test_full_messages_leave_without_a_flush_and_their_rest_when_the_reader_is_starved(made: list[Rig]) -> None:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.exchange.flush import BUSY_SHARE, MAX_INTERVAL, WAITING_SHARE, AdaptiveFlush
+from headgate.exchange.flush import BUSY_SHARE, IDLE_SHARE, MAX_INTERVAL, AdaptiveFlush
 
 
 def test_the_first_flush_is_at_once() -> None:
-    assert AdaptiveFlush().earliest(waiting=False) == float("-inf")
+    assert AdaptiveFlush().earliest(is_idle=False) == float("-inf")
 
 
-@pytest.mark.parametrize(("waiting", "share"), [(False, BUSY_SHARE), (True, WAITING_SHARE)])
+@pytest.mark.parametrize(("is_idle", "share"), [(False, BUSY_SHARE), (True, IDLE_SHARE)])
 @pytest.mark.parametrize("cost", [1e-5, 1e-3, 4e-3])
-def test_flushing_takes_its_share_of_the_time_whatever_it_costs(waiting: bool, share: float, cost: float) -> None:
+def test_flushing_takes_its_share_of_the_time_whatever_it_costs(is_idle: bool, share: float, cost: float) -> None:
     flush, now, flushes = AdaptiveFlush(), 100.0, 50
     for _ in range(flushes):
-        now = max(now, flush.earliest(waiting=waiting))
+        now = max(now, flush.earliest(is_idle=is_idle))
         flush.flushed(now, now + cost)
         now += cost
-    assert flushes * cost / (flush.earliest(waiting=waiting) - 100.0) == pytest.approx(share)
+    assert flushes * cost / (flush.earliest(is_idle=is_idle) - 100.0) == pytest.approx(share)
 
 
-def test_a_task_that_would_wait_anyway_flushes_sooner_than_a_busy_one() -> None:
+def test_an_idle_task_flushes_sooner_than_a_busy_one() -> None:
     flush = AdaptiveFlush()
     flush.flushed(10.0, 10.001)
-    assert flush.earliest(waiting=True) < 10.002 < 10.019 < flush.earliest(waiting=False)
+    assert flush.earliest(is_idle=True) < 10.002 < 10.019 < flush.earliest(is_idle=False)
 
 
 def test_a_flush_that_was_held_up_does_not_hold_up_the_next_for_long() -> None:
     flush = AdaptiveFlush()
     flush.flushed(10.0, 12.0)
-    assert flush.earliest(waiting=False) == 12.0 + MAX_INTERVAL
+    assert flush.earliest(is_idle=False) == 12.0 + MAX_INTERVAL

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.lab import buffer_timeout
-from headgate.lab.buffer_timeout import ADAPTIVE, TIMEOUTS, Fan, Outcome
+from headgate.lab.buffer_timeout import ADAPTIVE, TIMEOUTS, Fan, Outcome, one_round
+from headgate.lab.fan_pair import BATCH_ROWS
 
 
 def test_rows_of_every_timeout_arrive_and_are_counted() -> None:
@@ -13,6 +14,26 @@ def test_rows_of_every_timeout_arrive_and_are_counted() -> None:
         runs = [fan.run(10, timeout, 20_000.0, seconds=0.5, warm_up=0) for timeout in TIMEOUTS.values()]
     assert all(sum(took["late"]) == took["rows"] for took in runs)
     assert sum(took["rows"] for took in runs) > 0 and sum(took["buffers"] for took in runs) >= 10
+
+
+def test_a_load_of_more_than_a_batch_in_a_millisecond_is_offered() -> None:
+    with Fan() as fan:
+        assert fan.run(1, 0.0, 2_000.0 * BATCH_ROWS, seconds=0.5, warm_up=0)["rows"] > 0
+
+
+def test_each_round_begins_with_another_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[object] = []
+
+    def run(fan: Fan, channels: int, timeout: object, rate: float | None, seconds: float) -> dict[str, object]:
+        order.append(timeout)
+        return {"rows": 1.0, "seconds": 1.0, "cells": [], "late": [], "buffers": 1}
+
+    monkeypatch.setattr(Fan, "run", run)
+    with Fan() as fan:
+        for number in range(2):
+            one_round(fan, 1, 1.0, {}, first=number)
+    timeouts = list(TIMEOUTS.values())
+    assert order == 2 * timeouts + 2 * [*timeouts[1:], timeouts[0]]
 
 
 def test_a_thousand_channels_at_full_speed() -> None:

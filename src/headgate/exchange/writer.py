@@ -282,7 +282,7 @@ class RecordWriter:
         """Flush the channels whose readers have nothing left; when `waiting`, the others wake the task as they come to
         that."""
         began = self._clock()
-        if began < (earliest := adaptive.earliest(waiting=waiting)):
+        if began < (earliest := adaptive.earliest(is_idle=waiting and self.is_available)):
             if waiting:
                 self._flush_at = earliest
             return

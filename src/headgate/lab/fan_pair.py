@@ -73,7 +73,7 @@ class _PacedHead:
             self._emit(np.full(BATCH_ROWS, round(now * _US)))
             return MORE
         n = min(BATCH_ROWS, int((now - self._start) * self._rate) - self._row)
-        step = max(1, int(self._rate / 1000))  # a batch is a millisecond's rows, or one that is due later
+        step = min(BATCH_ROWS, max(1, int(self._rate / 1000)))  # a millisecond's rows, or one that is due later
         if n < step:
             return max(1e-6, self._start + (self._row + step) / self._rate - now)
         due = round(self._start * _US) + (np.arange(self._row, self._row + n) * (_US / self._rate)).astype(np.int64)
