@@ -246,7 +246,7 @@ def test_a_reader_that_is_alone_has_all_turns_up_to_its_credit(producer: Produce
 
 
 def test_a_write_ends_with_the_turn_that_takes_up_its_room(producer: Producer) -> None:
-    producer.request(0, 100)
+    producer.request(0, 200)
     producer.put(0, *[b"x"] * 4, run(LETTERS[:MAX_RUN]))
     assert producer.send(3) == [*[(0, b"x")] * 4, (0, run(LETTERS[:4]))], "a turn of eight is not cut short for it"
     assert producer.send(MAX_RUN) == [(0, run(LETTERS[4:MAX_RUN]))] and producer.send(3) == []
@@ -279,7 +279,7 @@ def test_an_empty_buffer_is_a_frame_of_its_own_also_behind_a_full_one(producer: 
 
 
 def test_a_frame_is_no_longer_than_a_consumer_takes(producer: Producer) -> None:
-    producer.request(0, 200)
+    producer.request(0, 400)
     content = LETTERS[: MAX_RUN // 2] + LETTERS[:MAX_RUN] + LETTERS[: MAX_RUN // 2 + 1]
     producer.put(0, run(content[:20]), run(content[20:90]), run(content[90:]))
     contents = [frame.content for frame in producer.frames(200)]
@@ -287,8 +287,16 @@ def test_a_frame_is_no_longer_than_a_consumer_takes(producer: Producer) -> None:
     assert [len(content) // SEGMENT for content in contents] == [MAX_RUN, MAX_RUN, 1]
 
 
+def test_a_frame_takes_half_of_the_credit_so_that_some_comes_back_while_the_rest_is_under_way(
+    producer: Producer,
+) -> None:
+    producer.request(0, 50)
+    producer.put(0, run(LETTERS[:60]))
+    assert [len(frame.content) // SEGMENT for frame in producer.frames()] == [25, 12, 8, 5]
+
+
 def test_one_write_is_one_run_unless_more_is_asked_for(producer: Producer) -> None:
-    producer.request(0, 100)
+    producer.request(0, 2 * MAX_RUN)
     producer.put(0, run(LETTERS))
     pieces, buffers = producer.sender.next_frames()
     assert len(pieces) == 1 + MAX_RUN and sum(len(buffer.segments) for buffer in buffers) == MAX_RUN

@@ -1,8 +1,9 @@
 """`cost`: what credit costs. One channel at full speed over loopback, under credit and under plain TCP.
 
-Two processes, the runtime's own parts at both ends, and as many buffers in both modes: 256, so that there is credit for
-the round trip, which is long where two threads share a core; and the default. The rounds take the modes in turn, first
-the one, then the other.
+Two processes, the runtime's own parts at both ends, and as many buffers in both modes. How many the round trip asks for
+depends on the machine, since two threads share a core at either end: too few leave credit short, and too many are more
+memory than the cache holds. So several numbers run, and the one with which credit carries most counts; beside them
+stands the default. The rounds take the modes in turn, first the one, then the other.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ from headgate.lab.report import Experiment, Plot, Series
 #: Credit carries at least this share of what plain TCP does, with buffers enough.
 TARGET = 0.95
 CREDIT, TCP = "credit", "tcp"
-MANY = "256 buffers"
 DEFAULT = f"{Config().buffers_per_channel} + {Config().floating_buffers_per_gate} buffers"
-MANY_BUFFERS = {"buffers_per_channel": 2, "floating_buffers_per_gate": 254, "max_buffers_per_channel": 256}
-SIZES: dict[str, Mapping[str, int]] = {MANY: MANY_BUFFERS, DEFAULT: DEFAULT_BUFFERS}
+
+
+def _buffers(count: int) -> Mapping[str, int]:
+    return {"buffers_per_channel": 2, "floating_buffers_per_gate": count - 2, "max_buffers_per_channel": count}
+
+
+ENOUGH: dict[str, Mapping[str, int]] = {f"{count} buffers": _buffers(count) for count in (64, 128, 256)}
+SIZES: dict[str, Mapping[str, int]] = {**ENOUGH, DEFAULT: DEFAULT_BUFFERS}
 
 Rates = dict[tuple[str, str], list[float]]
 
 
 def run(options: Options) -> Experiment:
-    """Both sizes in both modes, round by round."""
-    volume, rounds = ((64 << 20), 2) if options.quick else ((1 << 30), 10)
+    """All sizes in both modes, round by round."""
+    volume, rounds = ((64 << 20), 2) if options.quick else ((2 << 30), 10)
     rates: Rates = {}
     with end("producer", 0) as producer, end("consumer", 1) as consumer:
         for number in range(rounds):
@@ -42,17 +48,18 @@ def run(options: Options) -> Experiment:
 
 def report(rates: Rates, volume: int) -> Experiment:
     """Figures and verdict."""
-    figures = [Figure(f"{mode}, {size}", "B/s", tuple(rates[size, mode])) for size in SIZES for mode in (CREDIT, TCP)]
+    figures = {(size, mode): Figure(f"{mode}, {size}", "B/s", tuple(rates[size, mode])) for size, mode in rates}
     shares = {
         size: Figure(f"credit / tcp, {size}", "", ratios(rates[size, CREDIT], rates[size, TCP])) for size in SIZES
     }
-    numbers = tuple(float(number + 1) for number in range(len(rates[MANY, CREDIT])))
+    best = max(ENOUGH, key=lambda size: figures[size, CREDIT].median)
+    numbers = tuple(float(number + 1) for number in range(len(rates[best, CREDIT])))
     curves = tuple(Series(f"{mode}, {size}", numbers, tuple(values)) for (size, mode), values in rates.items())
     return Experiment(
         "cost",
-        f"with {MANY} credit carries {TARGET:.0%} of what plain TCP does",
-        shares[MANY].median >= TARGET,
-        (*figures, *shares.values()),
-        {"volume": volume},
+        f"with the buffers with which credit carries most, it carries {TARGET:.0%} of what plain TCP does with as many",
+        shares[best].median >= TARGET,
+        (*figures.values(), *shares.values()),
+        {"volume": volume, "credit carries most with": best},
         plots=(Plot("One channel over loopback", "round", "payload, B/s", curves),),
     )
