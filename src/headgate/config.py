@@ -144,6 +144,7 @@ class Config:
                         "into all of network_memory: leave it out"
                     )
         self._check_checkpoints()
+        self._check_debloating()
         if self.is_batch and self.debloat:
             raise ConfigError(
                 "debloat=True has no effect with execution_mode='batch', where nothing waits in buffers between "
@@ -153,6 +154,17 @@ class Config:
             raise ConfigError(
                 f"checkpoint_timeout={self.checkpoint_timeout} has no effect with execution_mode='batch', in which "
                 "there are no checkpoints and savepoints: leave it out"
+            )
+
+    def _check_debloating(self) -> None:
+        defaults = _defaults()
+        for name in () if self.debloat else _OF_DEBLOATING:
+            if getattr(self, name) != defaults[name]:
+                raise ConfigError(f"{name} has no effect without debloat=True: give that, or leave it out")
+        if self.debloat and self.min_segment_size > self.segment_size:
+            raise ConfigError(
+                f"min_segment_size={self.min_segment_size} is above segment_size={self.segment_size}: no buffer could "
+                "be made smaller"
             )
 
     def _check_checkpoints(self) -> None:
@@ -206,6 +218,11 @@ _OF_CHECKPOINTS = (
 )  # fmt: skip
 
 
+_OF_DEBLOATING = (
+    "debloat_target", "debloat_period", "debloat_samples", "debloat_threshold_percentages", "min_segment_size",
+)  # fmt: skip
+
+
 def _defaults() -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(Config)}
 
@@ -221,7 +238,10 @@ def _whole(value: object) -> int:
 
 
 def _timeout(value: object) -> float | str:
-    return "adaptive" if value == "adaptive" else seconds(value)
+    try:
+        return "adaptive" if value == "adaptive" else seconds(value)
+    except ConfigError as error:
+        raise ConfigError(f'{error.message}; or "adaptive", 0 (after every batch) or -1 (only when full)') from None
 
 
 def _optional_whole(value: object) -> int | None:
@@ -265,7 +285,7 @@ def _ports(value: object) -> tuple[int, int] | None:
     if value is None:
         return None
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ConfigError(f"port_range={value!r} must be (first, last)")
+        raise ConfigError(f"{value!r} must be (first, last)")
     return _whole(value[0]), _whole(value[1])
 
 

@@ -60,3 +60,22 @@ def test_an_option_that_would_do_nothing_is_refused(mode: dict[str, str], option
     assert getattr(Config(**option), name) == value and Config(**mode)
     with pytest.raises(ConfigError, match=f"^{name}={value} has no effect with .*: leave it out"):
         Config(**mode, **option)
+
+
+@pytest.mark.parametrize(
+    "option", [{"debloat_target": 2.0}, {"debloat_samples": 3}, {"min_segment_size": 1024}], ids=str
+)
+def test_options_of_debloating_need_it(option: dict[str, object]) -> None:
+    assert Config(debloat=True, **option)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"^{next(iter(option))} has no effect without debloat=True"):
+        Config(**option)  # type: ignore[arg-type]
+
+
+def test_debloating_that_could_make_no_buffer_smaller_is_refused() -> None:
+    with pytest.raises(ConfigError, match="min_segment_size=65536 is above segment_size=32768"):
+        Config(debloat=True, min_segment_size="64 kb")
+
+
+def test_a_buffer_timeout_that_is_none_says_what_may_be() -> None:
+    with pytest.raises(ConfigError, match="buffer_timeout: 'adaptiv' is not a duration.* or \"adaptive\", 0 .* or -1"):
+        Config(buffer_timeout="adaptiv")

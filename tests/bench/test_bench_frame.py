@@ -189,3 +189,10 @@ def test_exchange_runs_and_counts_every_byte() -> None:
             producer.ask({"do": "result"}, 60)
             assert took["bytes"] < batches * exchange.prebuilt_batch().nbytes <= took["buffers"] * (32 << 10)
             assert took["seconds"] > 0
+
+
+def test_help_says_what_each_case_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.main(["--help"])
+    told = capsys.readouterr().out
+    assert main.ABOUT.keys() == main.CASES.keys() and all(text in told for text in main.ABOUT.values())

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.exchange.flush import BUSY_SHARE, IDLE_SHARE
+from headgate.exchange.flush import BUSY_SHARE, IDLE_SHARE, MAX_INTERVAL
 from headgate.exchange.selectors import Broadcast, Forward, Rebalance
+from headgate.records.elements import Watermark
 from tests.exchange.rig import Rig, rows
 
 
@@ -112,6 +113,37 @@ def test_a_back_pressured_task_flushes_as_seldom_as_a_busy_one(made: list[Rig]) 
     rig.writer.on_time(rig.now)
     rig.writer.before_wait()
     assert rig.read(1) == ((1000,),), "a starved channel does not wait for one that is stuck"
+
+
+def busy(rig: Rig, seconds: float) -> None:
+    """A task that neither emits nor waits all that time: it looks at the clock between two inputs."""
+    end = rig.now + seconds
+    while rig.now < end:
+        rig.now += 0.01
+        if rig.writer.deadline is not None and rig.now >= rig.writer.deadline:
+            rig.writer.on_time(rig.now)
+
+
+def test_rows_leave_in_time_though_the_task_neither_emits_nor_waits_any_more(made: list[Rig]) -> None:
+    rig = adaptive(made, Forward())
+    rig.tick = 0.0001
+    rig.writer.emit(rows(0, 1))
+    rig.writer.emit(rows(1, 1))
+    assert rig.read() == ((0,),)
+    rig.writer.emit_watermark(7)
+    busy(rig, MAX_INTERVAL)
+    assert rig.read() == ((1,), Watermark(7)) and rig.writer.deadline is None
+
+
+def test_rows_leave_in_time_though_the_task_is_busy_again_when_it_is_woken(made: list[Rig]) -> None:
+    rig = adaptive(made, Forward())
+    rig.writer.emit(rows(0, 1))
+    rig.writer.emit(rows(1, 1))
+    rig.writer.before_wait()
+    busy(rig, 2 * MAX_INTERVAL)
+    assert rig.read() == ((0,),), "it was not starved"
+    busy(rig, 2 * MAX_INTERVAL)
+    assert rig.read() == ((1,),)
 
 
 def test_full_messages_leave_without_a_flush_and_their_rest_when_the_reader_is_starved(made: list[Rig]) -> None:

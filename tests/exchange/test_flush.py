@@ -28,6 +28,12 @@ def test_an_idle_task_flushes_sooner_than_a_busy_one() -> None:
     assert flush.earliest(is_idle=True) < 10.002 < 10.019 < flush.earliest(is_idle=False)
 
 
+def test_channels_that_were_not_starved_are_looked_at_again() -> None:
+    flush = AdaptiveFlush()
+    flush.flushed(10.0, 10.001)
+    assert flush.earliest(is_idle=False) < flush.latest == 10.001 + MAX_INTERVAL
+
+
 def test_a_flush_that_was_held_up_does_not_hold_up_the_next_for_long() -> None:
     flush = AdaptiveFlush()
     flush.flushed(10.0, 12.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -598,6 +599,23 @@ def test_a_barrier_that_waits_behind_due_messages_overtakes_them_when_told_to(ma
     assert rig.writer.prioritise(1) is None
     assert rig.read(buffers=1) == (TIMED.as_priority(),)
     rig.writer.close()
+
+
+@pytest.mark.parametrize("buffer_timeout", [0.1, "adaptive"])
+@pytest.mark.parametrize("count", [30, 100, 200, 201])
+def test_what_a_due_barrier_overtakes_needs_no_other_flush(
+    make: MakeRig, count: int, buffer_timeout: float | Literal["adaptive"]
+) -> None:
+    """In its place it would have ended the message before it, in whatever segment that ends."""
+    rig = make(Forward(), segment=192, cap=2, message_size=1 << 20, buffer_timeout=buffer_timeout)
+    rig.partition.subpartitions[0].credit_changed(False)
+    rig.writer.emit(rows(0, count))
+    rig.writer.write_barrier(TIMED)
+    assert rig.writer.prioritise(1) is not None
+    seen = [*rig.read()]
+    while not rig.writer.drain():
+        seen += rig.read()
+    assert [*seen, *rig.read()] == [TIMED.as_priority(), tuple(range(count))]
 
 
 def test_a_queued_barrier_overtakes_on_the_channels_where_it_still_is(make: MakeRig) -> None:

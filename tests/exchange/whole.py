@@ -248,6 +248,7 @@ class Producer:
         self.number = number
         self.host = host
         self.woken = True
+        self.is_busy = number % 2 > 0  # with more than its input, so that it never waits
         self.pool = host.memory.create_local_pool(
             f"writer {number}",
             channels + 1,
@@ -319,7 +320,7 @@ class Producer:
             if self.writer.drain() and self.writer.is_finished and not self.ended and self.partition.is_settled:
                 self.writer.write_event(EndOfPartition())
                 self.ended = True
-        if self.writer.is_available:
+        if self.writer.is_available and not self.is_busy:
             self.writer.before_wait()
         return before != (self.writer.pending_bytes, len(self.writer._due_channels), self.ended)
 

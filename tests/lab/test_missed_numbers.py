@@ -11,7 +11,7 @@ import pytest
 
 from headgate.config import Config
 from headgate.lab import barrier, buffer_timeout, checkpoint, cost, isolation, reach, sizing
-from headgate.lab.main import EXPERIMENTS, main
+from headgate.lab.main import ABOUT, EXPERIMENTS, main
 from headgate.lab.report import Experiment
 from tests.lab.test_buffer_timeout import outcomes
 from tests.lab.test_isolation import rounds_of_b3
@@ -94,3 +94,10 @@ def test_exit_code_and_json(name: str, met: bool, tmp_path: Path, monkeypatch: p
     assert main([name, "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]) == (0 if met else 1)
     assert json.loads((tmp_path / f"{name}.json").read_text())["met"] is met
     assert json.loads((tmp_path / "all.json").read_text())["experiments"][0]["met"] is met
+
+
+def test_help_says_what_each_experiment_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert ABOUT.keys() == EXPERIMENTS.keys() and all(text in told for text in ABOUT.values())

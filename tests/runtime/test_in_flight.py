@@ -12,6 +12,7 @@ import pytest
 import headgate as hg
 from headgate.exchange.pending import PendingBudget
 from headgate.runtime import taskmanager
+from tests.ending import within
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually
 
 
@@ -71,6 +72,26 @@ def test_one_input_that_makes_too_much_waits_hard(gate: Gate, monkeypatch: pytes
     eventually(lambda: any(task["hard_backpressured_s"] > 0.3 for task in job.metrics()["tasks"].values()))
     gate.opens.set()
     job.cancel()
+
+
+def test_a_hard_wait_for_one_channel_holds_up_no_other(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taskmanager, "PendingBudget", lambda: PendingBudget(1 << 14))
+
+    def one_and_many(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        return [batch.slice(1, 1)] + [batch.slice(0, 1)] * 20_000
+
+    def sink(batch: pa.RecordBatch, info: object) -> None:
+        if batch.column("n")[0].as_py():
+            gate.opens.set()
+        else:
+            gate(batch, info)
+
+    env = environment(segment_size=512, message_size=512)
+    made = counted(env, rows=2).map_batches(one_and_many, schema=NUMBERS)
+    made.partition_by(lambda batch, subtasks: batch.column("n").to_numpy()).sink_to(hg.sinks.for_each_batch(sink))
+    job = env.execute_async()
+    with within(30):
+        job.wait(60)
 
 
 def test_what_was_read_is_not_in_flight_any_more() -> None:

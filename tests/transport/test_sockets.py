@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from headgate.errors import ExchangeError
+from headgate.errors import ConfigError
 from headgate.protocol.handshake import ANSWER_BYTES, CONTROL_LINK, DATA_LINK, HELLO_BYTES, Credentials, Dialler
 from headgate.transport import sockets
 from headgate.transport.network_thread import NetworkThread
@@ -54,7 +54,7 @@ def dial(
 def test_listen_takes_the_first_free_port_of_a_range() -> None:
     with listen("127.0.0.1", None) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ExchangeError, match=r"cannot listen on 127.0.0.1: .*; check bind_host and port_range"):
+        with pytest.raises(ConfigError, match=r"cannot listen on 127.0.0.1: .*; port_range=.* has no free port left"):
             listen("127.0.0.1", (port, port))
         assert not taken.getblocking()
     with listen("127.0.0.1", (port, port)) as again:
@@ -62,7 +62,7 @@ def test_listen_takes_the_first_free_port_of_a_range() -> None:
 
 
 def test_listen_on_a_host_that_is_not_ours_names_the_option() -> None:
-    with pytest.raises(ExchangeError, match=r"cannot listen on 192.0.2.1: .*check bind_host"):
+    with pytest.raises(ConfigError, match=r"cannot listen on 192.0.2.1: .*check bind_host"):
         listen("192.0.2.1", None)
 
 

@@ -272,7 +272,8 @@ class DataStream(_LastOperator):
 
     def rebalance(self, *, load_aware: bool = False) -> DataStream:
         """Deal batches in turn to all subtasks of the next operator; with `load_aware` each to the least loaded of the
-        next four, so that a slow subtask gets less."""
+        next four, so that a slow subtask gets less. Load is what waits in the channel's buffers, so it tells only once
+        these fill: of rows that fit into them a slow subtask gets as many as the others, and in batch mode always."""
         if not isinstance(load_aware, bool):
             raise PlanError(f"rebalance: load_aware={load_aware!r} must be True or False")
         return self._with_partitioning(LOAD_AWARE if load_aware else REBALANCE)

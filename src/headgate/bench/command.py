@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from rich.console import Console
@@ -23,10 +23,15 @@ _EXTRA = {"hdrh", "psutil"}
 Result = TypeVar("Result", bound=CaseResult)
 
 
-def parser(prog: str, description: str, what: str, names: Iterable[str]) -> argparse.ArgumentParser:
-    """Arguments of a command that runs some `what`, all of `names` if none is named."""
-    parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("names", nargs="*", metavar=what.upper(), help=f"one of {', '.join(names)}; none: all of them")
+def parser(prog: str, description: str, what: str, about: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Arguments of a command that runs some `what`, all of them if none is named; `about` says of each what it does."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog="\n".join([f"{what}s:", *(f"  {name:18}{text}" for name, text in about.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar=what.upper(), help=f"which {what}s, see below; none: all of them")
     add_json_option(parser)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; no figures to keep")
     return parser

@@ -24,11 +24,21 @@ CASES = {
     "latency-adaptive": "headgate.bench.latency_adaptive",
     "slow-sink": "headgate.bench.slow_sink",
 }
+ABOUT = {
+    "checkpoint": "what checkpoints cost, the gap that one makes, and how soon a killed job is back",
+    "exchange": "bytes/s between two processes, beside bare loopback TCP",
+    "keyed-sum": "sums per key and second, beside Flink SQL (installed on first use) and Spark",
+    "keys": "the same with 1,000 and with 1,000,000 keys, and the memory that each takes",
+    "latency": "from when a row is due to the keyed operator, at 10 % and 50 % of full speed",
+    "latency-adaptive": 'the same at 50 % with buffer_timeout="adaptive"',
+    "slow-sink": "the memory of a job whose sinks are slow, for five minutes",
+}
+_DESCRIPTION = "Measure Headgate, beside its peers. All of it takes half an hour; docs/benchmarks.md says more."
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code: 0 all targets met, 1 not so, 2 wrong usage (argparse exits)."""
-    arguments_of = parser("headgate bench", "Measure Headgate, beside its peers.", "case", CASES)
+    arguments_of = parser("headgate bench", _DESCRIPTION, "case", ABOUT)
     arguments = arguments_of.parse_args(argv)
     names = chosen(arguments_of, "case", arguments.names, CASES)
     console = Console(stderr=arguments.json == "-")

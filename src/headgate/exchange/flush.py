@@ -33,6 +33,11 @@ class AdaptiveFlush:
         share = IDLE_SHARE if is_idle else BUSY_SHARE
         return self._ended + min(MAX_INTERVAL, self._cost * (1 / share - 1))
 
+    @property
+    def latest(self) -> float:
+        """When to look again at the channels that were not starved, whatever else there is to do."""
+        return self._ended + MAX_INTERVAL
+
     def flushed(self, began: float, ended: float) -> None:
         """A look at the channels, and the flush of those that were starved, has been made."""
         self._cost = ended - began

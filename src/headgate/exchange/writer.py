@@ -169,6 +169,7 @@ class RecordWriter:
             if isinstance(item, CheckpointBarrier) and _is_timed(item, checkpoint):
                 before = _bytes_of(islice(due, position))
                 del due[position]
+                self._flush_when_drained.add(channel)  # what is before it would have left with it
                 overtaken = [*self.partition.overtake(channel, item.as_priority()), *before]
                 self._write_due(channel)
                 return overtaken
@@ -196,7 +197,7 @@ class RecordWriter:
 
     def before_wait(self) -> None:
         """The task is about to wait: send what starved readers could use meanwhile."""
-        if self._adaptive is not None and (self._unflushed or self._undealt):
+        if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=True)
 
     def on_time(self, now: float) -> None:
@@ -205,7 +206,7 @@ class RecordWriter:
             if self._adaptive is None:
                 self.flush()
             else:
-                self._flush_at = None  # `before_wait` follows, or the next batch
+                self._flush_starved(self._adaptive, waiting=False)
         if self._watermark_at is not None and now >= self._watermark_at:
             self._watermark_at = None
             for pending in self._pending:
@@ -280,19 +281,22 @@ class RecordWriter:
 
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
         """Flush the channels whose readers have nothing left; when `waiting`, the others wake the task as they come to
-        that."""
+        that. There is a deadline as long as anything is left, since a task that is busy may neither emit nor wait."""
+        if not self._unflushed and not self._undealt:
+            self._flush_at = None
+            return
         began = self._clock()
         if began < (earliest := adaptive.earliest(is_idle=waiting and self.is_available)):
-            if waiting:
-                self._flush_at = earliest
+            self._flush_at = earliest
             return
-        self._flush_at = None
         self._deal()
         for channel in tuple(self._unflushed):
             if self.partition.subpartitions[channel].is_starved(tell=waiting):
                 self._cut(self._pending[0 if self._is_broadcast else channel])
                 self._flush_channel(channel)
         adaptive.flushed(began, self._clock())
+        again = adaptive.latest if waiting else adaptive.earliest(is_idle=False)
+        self._flush_at = again if self._unflushed else None
 
     def _flush_channel(self, channel: int) -> None:
         self._unflushed.discard(channel)

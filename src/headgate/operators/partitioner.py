@@ -39,18 +39,18 @@ class UserPartitioner:
         name = f"partition_by: {function_name(self._function)}"
         if isinstance(result, (pa.Array, pa.ChunkedArray)) and pa.types.is_integer(result.type):
             if result.null_count:
-                raise UserFunctionError(f"{name} returned {result.null_count} nulls; every row needs a channel")
+                raise UserFunctionError(f"{name} returned {result.null_count} nulls; every row needs a subtask")
             result = result.to_numpy()
         if not isinstance(result, np.ndarray) or result.ndim != 1 or not np.issubdtype(result.dtype, np.integer):
             got = f"an array of {result.dtype}" if isinstance(result, np.ndarray) else type(result).__name__
-            must = "a NumPy or pyarrow array of integers, each row's channel"
+            must = "a NumPy or pyarrow array of integers, each row's subtask"
             raise UserFunctionError(f"{name} must return {must}, and returned {got}")
         if len(result) != rows:
-            raise UserFunctionError(f"{name} returned {len(result)} channels for a batch of {rows} rows; one per row")
+            raise UserFunctionError(f"{name} returned {len(result)} numbers for a batch of {rows} rows; one per row")
         least, greatest = int(result.min()), int(result.max())
         if least < 0 or greatest >= self._channels:
             wrong = least if least < 0 else greatest
             raise UserFunctionError(
-                f"{name} returned channel {wrong}, and there are {self._channels}, from 0 on; use `% channels`"
+                f"{name} returned subtask {wrong}, and there are {self._channels}, from 0 on; use `% subtasks`"
             )
         return result.astype(self._small)

@@ -96,8 +96,11 @@ def check_network_memory(plan: ExecutionPlan, config: Config) -> None:
     size = config.segment_size
     there = config.network_memory // size
     if need.total > there:
+        lower = [f"segment_size (now {size})", "the parallelism"]
+        if need.exclusive:
+            lower.insert(0, f"buffers_per_channel (now {config.buffers_per_channel})")
         raise InsufficientBuffers(
             f"TaskManager {worst} needs {need.total} network buffers of {size} bytes in all ({need}), but "
             f"network_memory={config.network_memory} holds {there}: raise network_memory to {need.total * size}, "
-            f"or lower buffers_per_channel (now {config.buffers_per_channel}) or segment_size"
+            f"or lower {' or '.join(lower)}"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -345,23 +345,15 @@ class Task:
         """Between two inputs: wait until woken, or until there is something to do by the clock."""
         for writer in self.writers:
             writer.before_wait()
-        deadline = self._next_deadline()
+        deadline = _earliest(self._timed)
         self._wait(until if deadline is None else min(until, deadline), why)
 
     def _on_time(self) -> None:
         """Have done what is due by the clock."""
-        deadline = self._next_deadline()
+        deadline = _earliest(self._timed)
         if deadline is not None and (now := time.monotonic()) >= deadline:
             for timed in self._timed:
                 timed.on_time(now)
-
-    def _next_deadline(self) -> float | None:
-        earliest: float | None = None
-        for timed in self._timed:
-            deadline = timed.deadline
-            if deadline is not None and (earliest is None or deadline < earliest):
-                earliest = deadline
-        return earliest
 
     def _writers_available(self) -> bool:
         available = True
@@ -379,14 +371,18 @@ class Task:
         self._mailbox.run()
 
     def wait_hard(self, writer: RecordWriter) -> None:
-        """Within one input: wait until what is due fits into segments. Mail still runs, so a cancel still ends it."""
-        while not writer.drain():
-            self._wait(None, Wait.HARD)
+        """Within one input: wait until what is due fits into segments."""
+        self.wait_until(writer.drain)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Within one input: wait for something outside (the driver, for delivered batches)."""
+        """Within one input: wait for something outside (readers, or the driver for delivered batches). Mail still runs,
+        so a cancel still ends it, and what other channels have waits no longer than the buffer timeout."""
         while not condition():
-            self._wait(None, Wait.HARD)
+            for writer in self.writers:
+                writer.before_wait()
+            self._wait(_earliest(self.writers), Wait.HARD)
+            for writer in self.writers:
+                writer.on_time(time.monotonic())
 
     def _close(self) -> HeadgateError | None:
         """Close head and operators; returns the first error of theirs."""
@@ -397,3 +393,13 @@ class Task:
             except HeadgateError as error:
                 first = first or error
         return first
+
+
+def _earliest(timed: Iterable[Timed]) -> float | None:
+    """The first of their deadlines, if there is any."""
+    earliest: float | None = None
+    for each in timed:
+        deadline = each.deadline
+        if deadline is not None and (earliest is None or deadline < earliest):
+            earliest = deadline
+    return earliest

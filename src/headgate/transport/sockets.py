@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from headgate.errors import ExchangeError
+from headgate.errors import ConfigError, ExchangeError
 from headgate.protocol import handshake
 from headgate.protocol.handshake import Credentials
 from headgate.transport.network_thread import NetworkThread
@@ -29,7 +29,7 @@ ACCEPT_PAUSE = 0.1
 
 
 def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
-    """A listening socket on any free port, or on the first free one of a range. Raises ExchangeError."""
+    """A listening socket on any free port, or on the first free one of a range. Raises ConfigError."""
     last: OSError | None = None
     for port in [0] if ports is None else range(ports[0], ports[1] + 1):
         try:
@@ -39,7 +39,10 @@ def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
             continue
         sock.setblocking(False)
         return sock
-    raise ExchangeError(f"cannot listen on {host}: {last}; check bind_host and port_range")
+    hint = "check bind_host"
+    if ports is not None and last is not None and last.errno == errno.EADDRINUSE:
+        hint = f"port_range={ports} has no free port left; the driver takes one, and each TaskManager of its machine"
+    raise ConfigError(f"cannot listen on {host}: {last}; {hint}")
 
 
 def reached_at(bind_host: str | None, host: str) -> str:
