@@ -19,7 +19,8 @@ from tests.lab.test_isolation import rounds_of_b3
 
 def _cost(met: bool) -> Experiment:
     rates = {(size, mode): [1e9] for size in cost.SIZES for mode in (cost.CREDIT, cost.TCP)}
-    return cost.report(rates | {(cost.MANY, cost.CREDIT): [1e9 if met else 0.9e9]}, 1)
+    carried = {(size, cost.CREDIT): [1e9 if met else 0.9e9] for size in cost.ENOUGH}
+    return cost.report(rates | carried, 1)
 
 
 def _isolation(met: bool) -> Experiment:
@@ -73,8 +74,9 @@ def test_what_is_measured_is_what_the_proofs_speak_of() -> None:
     for times in (isolation.FULL, isolation.QUICK):
         assert isolation.SHARE == 0.5 and times.settling == 1.0 and times.stalled > 0
     assert sizing.DEFAULT == 2 + 8 and sizing.FITS < sizing.DEFAULT < sizing.EXCEEDS
-    many = Config(**cost.SIZES[cost.MANY])
-    assert many.buffers_per_channel + many.floating_buffers_per_gate == 256 and cost.SIZES[cost.DEFAULT] == {}
+    enough = [Config(**size) for size in cost.ENOUGH.values()]
+    assert [each.buffers_per_channel + each.floating_buffers_per_gate for each in enough] == [64, 128, 256]
+    assert cost.SIZES == {**cost.ENOUGH, cost.DEFAULT: {}}
     assert list(buffer_timeout.TIMEOUTS.values()) == [0.0, 0.001, 0.01, 0.1, "adaptive"]
     assert buffer_timeout.FANS == {1: (1, 1), 10: (2, 5), 100: (4, 25), 1000: (4, 250)}
     assert all(writers * gates == channels for channels, (writers, gates) in buffer_timeout.FANS.items())
