@@ -12,7 +12,7 @@ def test_the_first_flush_is_at_once() -> None:
 
 
 @pytest.mark.parametrize(("is_idle", "share"), [(False, BUSY_SHARE), (True, IDLE_SHARE)])
-@pytest.mark.parametrize("cost", [1e-5, 1e-3, 4e-3])
+@pytest.mark.parametrize("cost", [1e-5, 1e-4, 1e-3])
 def test_flushing_takes_its_share_of_the_time_whatever_it_costs(is_idle: bool, share: float, cost: float) -> None:
     flush, now, flushes = AdaptiveFlush(), 100.0, 50
     for _ in range(flushes):

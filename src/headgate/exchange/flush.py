@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 #: The largest share of the time to be spent on flushing, by whether the writer's task waits for nothing but input.
-BUSY_SHARE: Final = 0.02
+BUSY_SHARE: Final = 0.005
 IDLE_SHARE: Final = 0.75
 #: Whatever a flush costs, the next follows in so many seconds: one that was held up does not hold up those behind it.
 MAX_INTERVAL: Final = 0.3
