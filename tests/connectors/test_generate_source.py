@@ -157,6 +157,10 @@ def test_without_a_rate_the_time_is_when_the_batch_was_made() -> None:
     [
         (lambda start, n: squares(start, n + (n > 0)), r"fn\(0, 5\) returned 6 rows, not 5"),
         (lambda start, n: squares(start, n).select(["i", "square"][: 1 if n else 2]), r"returned columns \(i int64\)"),
+        (
+            lambda start, n: pa.record_batch({"i": [7] * n}),
+            r"not \(i null\), the types that fn\(0, 0\) .* give schema=",
+        ),
         (lambda start, n: squares(start, n) if not n else None, r"fn\(0, 5\) returned a NoneType, not a RecordBatch"),
         (lambda start, n: squares(start, n) if not n else 1 / 0, "raised ZeroDivisionError: division by zero"),
     ],

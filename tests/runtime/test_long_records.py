@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from tests.exchange.test_gathering import file_size_limit
 from tests.runtime.jobs import environment, error_of, files_below
 
 MB = 1 << 20
@@ -60,8 +61,18 @@ def test_they_are_counted_as_gathered_in_files(tmp_path: Path) -> None:
 
 
 def test_no_room_for_them_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    env = environment(spill_dir=str(tmp_path / "nowhere"))
+    env = environment(spill_dir=str(tmp_path))
     long_rows(env, 6 * MB).rebalance().map_batches(measured, schema=MEASURED).sink_to(hg.sinks.null())
-    error = error_of(env.execute_async("long"))
+    with file_size_limit(MB):
+        error = error_of(env.execute_async("long"))
     assert type(error) is hg.SpillError and "set the option spill_dir" in error.message
     assert error.job == "long" and files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_folder_for_them_that_is_not_there_ends_the_job_before_it_begins(processes: bool, tmp_path: Path) -> None:
+    """Also where no record is long: the first that is may come after days."""
+    env = environment(processes=processes, spill_dir=str(tmp_path / "nowhere"))
+    long_rows(env, 1).rebalance().map_batches(measured, schema=MEASURED).sink_to(hg.sinks.null())
+    error = error_of(env.execute_async())
+    assert type(error) is hg.SpillError and "nowhere cannot be used: No such file or directory" in error.message

@@ -54,6 +54,7 @@ class GenerateSource(Source):
         self.bounded = rows is not None
         self.block_rows = batch_rows if rate is None else min(batch_rows, max(1, int(rate * batch_us / _US)))
         self.made = (_called(fn, 0, 0).schema if schema is None else schema).remove_metadata()
+        self._inferred = schema is None
         if time is not None and time in self.made.names:
             raise ConfigError(f"time={time!r}: the function's rows have a column of that name; choose another")
         self.time_field = None if time is None else pa.field(time, _TIME_TYPE)
@@ -67,8 +68,10 @@ class GenerateSource(Source):
         """Rows `start` to `start + n`, without the time column. Raises UserFunctionError."""
         batch = _called(self.fn, start, n)
         if not batch.schema.equals(self.made):
+            is_of_no_rows = self._inferred and batch.schema.names == self.made.names
+            advice = ", the types that fn(0, 0) returned; give schema= if no rows cannot tell" if is_of_no_rows else ""
             raise UserFunctionError(
-                f"generate: fn({start}, {n}) returned columns ({shown(batch.schema)}), not ({shown(self.made)})"
+                f"generate: fn({start}, {n}) returned columns ({shown(batch.schema)}), not ({shown(self.made)}){advice}"
             )
         if batch.num_rows != n:
             raise UserFunctionError(f"generate: fn({start}, {n}) returned {batch.num_rows} rows, not {n}")

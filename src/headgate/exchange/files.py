@@ -20,6 +20,13 @@ def local_folder(spill_dir: str | None) -> str:
     return tempfile.gettempdir() if spill_dir is None or "://" in spill_dir else spill_dir
 
 
+def check_folder(spill_dir: str | None) -> None:
+    """Raises SpillError when a chosen folder takes no files: a job is to end before it begins, and not with the first
+    long record."""
+    if spill_dir is not None:
+        os.close(nameless_file(local_folder(spill_dir)))
+
+
 def nameless_file(folder: str) -> int:
     """A descriptor of a new file, to read and write; the file is gone when the last descriptor and mapping are. Raises
     SpillError."""

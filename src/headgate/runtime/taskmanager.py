@@ -18,6 +18,7 @@ from typing import Any
 
 from headgate.config import Config
 from headgate.errors import ConfigError, ExchangeError, HeadgateError, TaskManagerLost
+from headgate.exchange.files import check_folder
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
@@ -128,6 +129,7 @@ class TaskManager:
         if self._console is not None:
             self._console.connect(self._driver.send)
         plan = self._spec.plan.load()
+        check_folder(config.spill_dir)
         self._pool = _network_memory(config)
         self._builder = TaskBuilder(
             Surroundings(
