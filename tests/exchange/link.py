@@ -89,8 +89,12 @@ class WatchedChannel(RemoteInputChannel):
 
     taken = 0
     backlog = 0
+    #: What it wants of the floating buffers without a backlog, while data may come.
+    share = 0
+    expects_data = False
+    has_ended = False
     released = False
-    #: Credit of a channel without buffers of its own ends with a barrier that blocks it.
+    #: Credit ends with the partition; that of a channel without buffers of its own also with a barrier that blocks it.
     forget_credit: Callable[[], None]
 
     @property
@@ -114,22 +118,26 @@ class WatchedChannel(RemoteInputChannel):
         self._heed(backlog, lambda: super(WatchedChannel, self).on_backlog(backlog))
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
-        self._heed(response.backlog, lambda: super(WatchedChannel, self).on_event(response, body))
-        if blocks(decode_event(body)) and not self.credits.initial_credit:
-            assert not self.credits.free, "a blocked channel holds buffers that others could use"
+        event = decode_event(body)
+        is_blocked, self.has_ended = blocks(event), isinstance(event, EndOfPartition)
+        self._heed(response.backlog, lambda: super(WatchedChannel, self).on_event(response, body), is_blocked)
+        if self.has_ended or (is_blocked and not self.credits.initial_credit):
+            assert not self.credits.free, "a channel that gets nothing holds buffers that others could use"
             self.forget_credit()
 
-    def _heed(self, backlog: int, heed: Callable[[], None]) -> None:
+    def _heed(self, backlog: int, heed: Callable[[], None], is_blocked: bool = False) -> None:
         before = self.floating
         heed()
-        self.backlog = backlog
+        self.backlog, self.expects_data = backlog, not is_blocked
         if self.floating > before:
             self.assert_not_greedy()
         assert self.released or not self.is_missing_what_is_free, "2.5: a floating buffer is free, and is not taken"
 
     @property
     def wanted(self) -> int:
-        return self.backlog + self.credits.initial_credit
+        if self.has_ended:
+            return 0
+        return max(self.backlog, self.share if self.expects_data else 0) + self.credits.initial_credit
 
     @property
     def is_missing_what_is_free(self) -> bool:
@@ -201,12 +209,13 @@ class Link:
         channel = WatchedChannel(
             index,
             (0, 0, index),
-            partial(BufferManager, self.exclusive, exclusive, self.floating, lock_factory=one),
+            partial(BufferManager, self.exclusive, exclusive, self.floating, self.count, lock_factory=one),
             self.gate.notify,
             self.gate.notify_priority,
             self,
         )
         channel.forget_credit = lambda: self._forget_credit(index)
+        channel.share = self.floating.size if self.count == 1 else self.floating.size // (2 * self.count)
         return channel
 
     def _forget_credit(self, index: int) -> None:
@@ -506,7 +515,7 @@ class Link:
                 "stuck: events need no credit"
             )
         assert not channel.is_missing_what_is_free, (
-            "2.5: a floating buffer is free, and a channel with backlog lacks it"
+            "2.5: a floating buffer is free, and a channel lacks it for its backlog or its share"
         )
         while (urgent := self.gate.poll_priority()) is not None:
             self.overtook[urgent[0]] += 1

@@ -92,7 +92,9 @@ class SharedLink:
         buffers_of: BuffersOf = partial(SharedBuffers, self.gate_pools[gate], lock_factory=one)
         if flow_control is FlowControl.CREDIT:
             exclusive = ExclusiveBuffers(self.consumer_memory, f"channel {number}")
-            buffers_of = partial(BufferManager, exclusive, 1, self.gate_pools[gate], lock_factory=one)
+            buffers_of = partial(
+                BufferManager, exclusive, 1, self.gate_pools[gate], self.gate_of.count(gate), lock_factory=one
+            )
         within = number - self.gate_of.index(gate)
         channel = RemoteInputChannel(
             within, (0, 0, number), buffers_of, self.gates[gate].notify, self.gates[gate].notify_priority, self

@@ -134,7 +134,9 @@ class Stage:
             self.unstarted.add(channel)
             return local_channel(self.shape.mode, channel, self.partition.subpartition(channel), self.gate)
         address = 0, 0, channel
-        return self.wire.channel(channel, address, self.gate, self.read_pool, self.read_memory, self.shape.exclusive)
+        return self.wire.channel(
+            channel, address, self.gate, self.read_pool, self.read_memory, self.shape.exclusive, self.channels
+        )
 
     # ---- the consumers
 

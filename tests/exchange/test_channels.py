@@ -134,7 +134,7 @@ def test_a_local_channel_that_leaves_frees_the_producer(local: Local) -> None:
 class Remote:
     """One remote channel with 2 exclusive and up to 3 floating buffers, fed by hand with a producer's bytes."""
 
-    def __init__(self, exclusive: int = 2) -> None:
+    def __init__(self, exclusive: int = 2, channels: int = 2) -> None:
         self.network = NetworkBufferPool(exclusive + 4, SIZE, CheckedLocks())
         self.floating = self.network.create_local_pool("floating", 1, 3)
         self.exclusive = ExclusiveBuffers(self.network, "exclusive")
@@ -145,7 +145,7 @@ class Remote:
         self.channel = RemoteInputChannel(
             0,
             (4, 5, 6),
-            partial(BufferManager, self.exclusive, exclusive, self.floating, lock_factory=OneAtATime()),
+            partial(BufferManager, self.exclusive, exclusive, self.floating, channels, lock_factory=OneAtATime()),
             self.gate.notify,
             self.gate.notify_priority,
             self,
@@ -515,7 +515,7 @@ def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segmen
 
 def test_a_channel_released_before_it_was_requested_cancels_nothing(remote: Remote) -> None:
     floating = remote.network.create_local_pool("other", 1, 1)
-    buffers_of = partial(BufferManager, remote.exclusive, 0, floating, lock_factory=OneAtATime())
+    buffers_of = partial(BufferManager, remote.exclusive, 0, floating, 2, lock_factory=OneAtATime())
     other = RemoteInputChannel(1, (0, 0, 0), buffers_of, remote.gate.notify, remote.gate.notify_priority, remote)
     other.release()
     floating.destroy()

@@ -150,15 +150,16 @@ class Wire:
         pool: LocalBufferPool,
         memory: NetworkBufferPool,
         exclusive: int,
+        sharing: int,
     ) -> InputChannel:
-        """Number `index` of a gate, which has `pool`, asks for what is at an address."""
+        """Number `index` of a gate, of which `sharing` channels have `pool`, asks for what is at an address."""
         told = gate.notify, gate.notify_priority
         buffers_of: BuffersOf = partial(SharedBuffers, pool, lock_factory=OneAtATime())
         if self.mode is not FlowControl.CREDIT:
             channel: RemoteInputChannel = PlainInputChannel(index, address, buffers_of, *told, self, None)
         else:
             own = ExclusiveBuffers(memory, f"channel {address}")
-            buffers_of = partial(BufferManager, own, exclusive, pool, lock_factory=OneAtATime())
+            buffers_of = partial(BufferManager, own, exclusive, pool, sharing, lock_factory=OneAtATime())
             channel = RemoteInputChannel(index, address, buffers_of, *told, self)
         self.receiver.request(channel)
         return channel
@@ -495,7 +496,9 @@ class Exchange:
             return local_channel(self.shape.mode, index, subpartition, reader.gates[edge])
         wire = self.wires[0 if self.shape.mode is FlowControl.CREDIT else edge, source, place]
         address, gate, pool = (edge, producer.number, reader.number), reader.gates[edge], reader.pools[edge]
-        return wire.channel(index, address, gate, pool, reader.host.memory, self.shape.exclusive)
+        return wire.channel(
+            index, address, gate, pool, reader.host.memory, self.shape.exclusive, len(self.shape.inputs[edge])
+        )
 
     # ---- what the producers' tasks do
 

@@ -60,9 +60,10 @@ def test_more_credit_than_there_can_be_buffers_is_refused(grants: list[int]) -> 
 
 
 class Side:
-    """Two channels over one pool of floating buffers."""
+    """Two channels over one pool of floating buffers, of which each may keep a share."""
 
-    def __init__(self, exclusive: int = 2, floating: int = 3) -> None:
+    def __init__(self, exclusive: int = 2, floating: int = 3, sharing: int = 2) -> None:
+        self.sharing = sharing
         self.network = NetworkBufferPool(2 * exclusive + floating, 8, CheckedLocks())
         self.pool = self.network.create_local_pool("floating", 1, floating)
         self.exclusive = ExclusiveBuffers(self.network, "exclusive")
@@ -75,7 +76,7 @@ class Side:
         def word() -> None:
             self.words[index] += 1
 
-        return BufferManager(self.exclusive, exclusive, self.pool, word, NoLock())
+        return BufferManager(self.exclusive, exclusive, self.pool, self.sharing, word, NoLock())
 
     def receive(self, channel: BufferManager, backlog: int = 0) -> MemorySegment:
         (segment,) = self.receive_run(channel, 1, backlog)
@@ -129,6 +130,21 @@ def test_receiving_brings_no_credit_but_for_floating_buffers(side: Side) -> None
     for segment in others:
         assert segment is not None
         side.pool.recycle(segment)
+
+
+@pytest.mark.parametrize(("sharing", "share"), [(1, 8), (2, 2), (3, 1), (5, 0)])
+def test_a_channel_keeps_its_share_of_the_floating_buffers_without_a_backlog(sharing: int, share: int) -> None:
+    """All of them if it is the only one, else half of them are left to those with a backlog."""
+    side = Side(floating=8, sharing=sharing)
+    assert side.pool.in_use == 0, "nothing has come yet"
+    side.receive(side.one, backlog=100)
+    assert side.pool.in_use == 8
+    side.consume()
+    for _ in range(20):
+        side.receive(side.one)
+        side.consume()
+    assert (side.one.free, side.pool.in_use) == (2 + share, share)
+    side.close()
 
 
 def test_a_backlog_is_met_with_floating_buffers_as_far_as_there_are_any(side: Side) -> None:

@@ -93,7 +93,7 @@ class Segments:
 
     def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | Later | None:
         assert not response.is_event and not self.filling, "asked for memory before the last was full"
-        assert count == max(1, -(-response.size // SEGMENT)), f"{count} segments for {response.size} bytes"
+        assert count == max(1, min(8, -(-response.size // SEGMENT))), f"{count} segments for {response.size} bytes"
         if response.receiver == self.without:
             return None
         given = min(count, next(self.gives))
@@ -198,7 +198,8 @@ def test_responses_survive_every_cut(
             assert not isinstance(item, ToConsumer)
             response, part = item
             size = response.size
-            assert response == BufferResponse(receiver, sequence, number + 1, is_event, size)
+            rest = 0 if is_event else -(-(len(payload) - size) // SEGMENT)
+            assert response == BufferResponse(receiver, sequence, number + 1 + rest, is_event, size)
             if is_event or receiver != without:
                 assert part == payload[:size]
             payload = payload[size:]
@@ -220,7 +221,20 @@ def test_a_run_cut_at_every_byte_comes_whole(gives: list[int]) -> None:
         assert b"".join(part for _, part in parts) == payload
         numbers = [response.sequence for response, _ in parts]
         assert numbers == [7] if gives == [MAX_RUN] else numbers[:2] == [7, 7 + gives[0]]
-        assert {response.backlog for response, _ in parts} == {5}
+        behind = [
+            4 - (number - 7) - -(-response.size // SEGMENT)
+            for number, (response, _) in zip(numbers, parts, strict=True)
+        ]
+        assert [response.backlog for response, _ in parts] == [5 + segments for segments in behind]
+
+
+def test_a_run_comes_in_parts_that_the_task_can_begin_with() -> None:
+    payload = bytes(range(20)) * SEGMENT
+    data = encode_buffer_response(1, 7, 5, DATA_BUFFER, len(payload)) + payload
+    items = read(ResponseDecoder(Segments(), SEGMENT), data, [len(data)])
+    parts = [item for item in items if not isinstance(item, ToConsumer)]
+    assert [(response.sequence, len(part) // SEGMENT) for response, part in parts] == [(7, 8), (15, 8), (23, 4)]
+    assert [response.backlog for response, _ in parts] == [5 + 12, 5 + 4, 5], "what is behind each of them"
 
 
 def test_the_numbers_of_the_parts_of_a_run_begin_anew_at_the_end_of_the_numbers() -> None:

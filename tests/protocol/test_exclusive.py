@@ -25,7 +25,7 @@ def memory() -> Iterator[NetworkBufferPool]:
 
 def test_the_segment_that_came_back_last_is_filled_next_whoever_asks(memory: NetworkBufferPool) -> None:
     exclusive, floating = ExclusiveBuffers(memory, "gate"), memory.create_local_pool("floating", 1, 1)
-    one, other = (BufferManager(exclusive, 2, floating, lambda: None, NoLock()) for _ in range(2))
+    one, other = (BufferManager(exclusive, 2, floating, 2, lambda: None, NoLock()) for _ in range(2))
     [first] = one.take(1) or []
     [second] = one.take(1) or []
     one.recycle(second)

@@ -287,12 +287,10 @@ def test_a_frame_is_no_longer_than_a_consumer_takes(producer: Producer) -> None:
     assert [len(content) // SEGMENT for content in contents] == [MAX_RUN, MAX_RUN, 1]
 
 
-def test_a_frame_takes_half_of_the_credit_so_that_some_comes_back_while_the_rest_is_under_way(
-    producer: Producer,
-) -> None:
+def test_a_reader_that_is_alone_sends_in_one_frame_what_its_credit_pays_for(producer: Producer) -> None:
     producer.request(0, 50)
     producer.put(0, run(LETTERS[:60]))
-    assert [len(frame.content) // SEGMENT for frame in producer.frames()] == [25, 12, 8, 5]
+    assert [len(frame.content) // SEGMENT for frame in producer.frames()] == [50]
 
 
 def test_one_write_is_one_run_unless_more_is_asked_for(producer: Producer) -> None:

@@ -92,7 +92,7 @@ class Input:
         gate = InputGate(self.mailbox.wake)
         self.end = ConsumerEnd(network, 0, SEGMENT, self._on_lost)
         exclusive = ExclusiveBuffers(memory, "channel")
-        buffers_of = partial(BufferManager, exclusive, 2, self.pool, lock_factory=threading.Lock)
+        buffers_of = partial(BufferManager, exclusive, 2, self.pool, 1, lock_factory=threading.Lock)
         self.channel = RemoteInputChannel(0, (edge, 0, 0), buffers_of, gate.notify, gate.notify_priority, self.end)
         gate.channels = [self.channel]
         self.end.request(self.channel)

@@ -145,6 +145,7 @@ class Consumer:
         self.lost_once = threading.Event()
         self.end = ConsumerEnd(network, 0, segment, self._on_lost, flow_control)
         self.gate = InputGate(wake)
+        self.sharing = len(channels)
         self.channels = [self._channel(number, subpartition, exclusive) for number, subpartition in enumerate(channels)]
         self.gate.channels = self.channels
         barriers = TaskBarriers("consumer", [self.gate], [], lambda part: None)
@@ -154,7 +155,9 @@ class Consumer:
         buffers_of: BuffersOf = partial(SharedBuffers, self.floating, lock_factory=threading.Lock)
         if self.flow_control is FlowControl.CREDIT:
             own = ExclusiveBuffers(self.memory, f"channel {number}")
-            buffers_of = partial(BufferManager, own, exclusive, self.floating, lock_factory=threading.Lock)
+            buffers_of = partial(
+                BufferManager, own, exclusive, self.floating, self.sharing, lock_factory=threading.Lock
+            )
         channel = RemoteInputChannel(
             number,
             (0, 0, subpartition),

@@ -183,7 +183,8 @@ def _buffers_of_channels(pool: NetworkBufferPool, config: Config, channels: int)
         return [partial(SharedBuffers, shared, lock_factory=threading.Lock) for _ in range(channels)]
     floating = pool.create_local_pool("floating", 1, config.floating_buffers_per_gate)
     exclusive = ExclusiveBuffers(pool, "exclusive")
-    buffers_of = partial(BufferManager, exclusive, config.buffers_per_channel, floating, lock_factory=threading.Lock)
+    count = config.buffers_per_channel
+    buffers_of = partial(BufferManager, exclusive, count, floating, channels, lock_factory=threading.Lock)
     return [buffers_of] * channels
 
 

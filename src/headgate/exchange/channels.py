@@ -27,7 +27,15 @@ from headgate.protocol.messages import (
     ResumeConsumption,
     TaskEventRequest,
 )
-from headgate.records.events import Announcement, CheckpointBarrier, Event, blocks, decode_event, is_priority
+from headgate.records.events import (
+    Announcement,
+    CheckpointBarrier,
+    EndOfPartition,
+    Event,
+    blocks,
+    decode_event,
+    is_priority,
+)
 from headgate.records.task_event import TaskEvent
 
 #: Events that wait for the task. Buffers are bounded by their memory, but events need no credit: more than this come
@@ -299,6 +307,8 @@ class RemoteInputChannel(InputChannel):
             self._notify(self.index)
         if blocks(event):
             self._buffers.block()
+        elif isinstance(event, EndOfPartition):  # nothing more comes
+            self._buffers.release()
         else:
             self._buffers.on_backlog(response.backlog)
 

@@ -262,7 +262,8 @@ def _gate(
     owner = f"gate {number}"
     floating = memory.create_local_pool(owner, required=1, maximum=config.floating_buffers_per_gate)
     exclusive = ExclusiveBuffers(memory, owner)
-    buffers_of = partial(BufferManager, exclusive, config.buffers_per_channel, floating, lock_factory=threading.Lock)
+    count = config.buffers_per_channel
+    buffers_of = partial(BufferManager, exclusive, count, floating, writers, lock_factory=threading.Lock)
     channels = []
     for writer in range(writers):
         address = (0, writer, number)

@@ -3,7 +3,10 @@
 1. The consumer reserves exclusive buffers and announces them with its request: the initial credit.
 2. The producer spends one credit per data buffer and sends none at 0. Events are free.
 3. Each frame carries the backlog, the data buffers still queued behind it. The consumer then wants `backlog + initial`
-buffers and takes floating ones from its gate's pool, as far as there are any; each is a new credit.
+buffers and takes floating ones from its gate's pool, as far as there are any; each is a new credit. It wants no fewer
+than its share of the pool: all for the only channel of a gate, and half of it for several together. Flink wants none
+without a backlog; but the backlog of a producer that is slower than its consumer is next to nothing most of the time,
+and each of its bursts would wait for a round trip.
 4. Credit comes back when the task has *consumed* a buffer and recycled it, never when it was received.
 5. New credit gathers until the connection can write, and goes out as one AddCredit.
 6. A channel without exclusive buffers begins at credit 0; its producer announces a backlog that no buffer can tell of.
@@ -70,8 +73,8 @@ class BufferManager:
     """
 
     __slots__ = (
-        "_exclusive", "_floating", "_free_exclusive", "_lock", "_on_credit", "_pool", "_released", "_required",
-        "_waiting", "initial_credit", "unannounced",
+        "_channels", "_exclusive", "_floating", "_free_exclusive", "_lock", "_on_credit", "_pool", "_released",
+        "_required", "_waiting", "initial_credit", "unannounced",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +82,7 @@ class BufferManager:
         exclusive: ExclusiveBuffers,
         initial_credit: int,
         floating_pool: LocalBufferPool,
+        channels: int,
         on_credit: Callable[[], None],
         lock_factory: LockFactory,
     ) -> None:
@@ -87,6 +91,7 @@ class BufferManager:
         self._free_exclusive = initial_credit
         self._floating: deque[MemorySegment] = deque()
         self._pool = floating_pool
+        self._channels = channels
         self._on_credit = on_credit
         self._lock = lock_factory()
         self.initial_credit = initial_credit
@@ -130,7 +135,7 @@ class BufferManager:
             if count > self.free:
                 raise ExchangeError("the producer sent a buffer without credit")
             floating = self._floating
-            taken = [floating.popleft() for _ in range(min(count, len(floating)))]
+            taken = [floating.pop() for _ in range(min(count, len(floating)))]
             if own := count - len(taken):
                 self._free_exclusive -= own
                 taken += self._exclusive.take(own)
@@ -174,19 +179,25 @@ class BufferManager:
         with self._lock:
             if self._released:
                 return
-            self._required = backlog
+            self._required = max(backlog, self._share)
             first = self._request_floating()
         if first:
             self._on_credit()
 
+    @property
+    def _share(self) -> int:
+        """How many floating buffers it may hold without a backlog, so that others find some that have one."""
+        size = self._pool.size
+        return size if self._channels == 1 else size // (2 * self._channels)
+
     def block(self) -> None:
         """Nothing comes until the consumer asks for it. A channel without buffers of its own holds none meanwhile: the
         producer forgets the credit that stood for them when it goes on."""
-        if self.initial_credit:
-            self.on_backlog(0)
-            return
         with self._lock:
-            self._required = self.unannounced = 0
+            self._required = 0
+            if self.initial_credit:
+                return
+            self.unannounced = 0
             floating, self._floating = self._floating, deque()
         for segment in floating:
             self._pool.recycle(segment)

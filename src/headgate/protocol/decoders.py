@@ -63,6 +63,10 @@ class Later(enum.Enum):
 
 LATER: Final = Later.LATER
 
+#: A run is received in parts of so many segments: each goes to the task while the next is still coming, and without
+#: credit no more than these stand idle until the peer has sent their bytes.
+_AT_ONCE: Final = 8
+
 
 class Memory(Protocol):
     """Where the payloads of data buffers go."""
@@ -189,7 +193,7 @@ class ResponseDecoder:
             self._event = memoryview(bytearray(size))
             self._places = [self._event]
             return
-        count = max(1, -(-size // self._segment_size))
+        count = max(1, min(_AT_ONCE, -(-size // self._segment_size)))
         places = self._memory.allocate(response, count)
         self.is_waiting = places is LATER
         if places is LATER:
@@ -200,6 +204,7 @@ class ResponseDecoder:
         if room < size:
             sequence = (response.sequence + room // self._segment_size) & 0xFFFFFFFF
             self._rest = replace(response, sequence=sequence, size=size - room)
+            response.backlog += -(-(size - room) // self._segment_size)
             response.size = self._left = room
         elif room > size:
             places[-1] = places[-1][: size - room]

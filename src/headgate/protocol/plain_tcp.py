@@ -23,9 +23,6 @@ from headgate.memory.segment import MemorySegment
 from headgate.protocol.decoders import LATER, Later
 from headgate.protocol.receiver import Receiver
 
-#: Buffers that a frame takes before any of its bytes have come: they stand idle until the peer has sent them.
-_MOST_AT_ONCE: Final = 8
-
 
 class NoCredit:
     """What a sender spends where nothing limits it but the socket."""
@@ -84,7 +81,7 @@ class SharedBuffers:
                 return None
             segments, self._offered = self._offered, []
             while not segments and not self._waiting:
-                segments = self._pool.request_many(min(count, _MOST_AT_ONCE))
+                segments = self._pool.request_many(count)
                 if not segments:  # and if one comes back before the next line, ask again
                     self._waiting = self._pool.add_listener(self._offer)
             return segments or LATER

@@ -234,9 +234,8 @@ class Sender:
             reader.queued = False
             if self._readers.get(reader.receiver) is not reader:
                 continue
-            # A reader that is alone has all the turns that its credit pays for, but no more than half of it in one
-            # frame: that is consumed, and its credit comes back, while the next is still on its way.
-            turn = TURN if ready else max(TURN, min(MAX_RUN, room, reader.credit.available // 2))
+            # A reader that is alone has all the turns that its credit pays for.
+            turn = TURN if ready else max(TURN, min(MAX_RUN, room))
             polls = reader.view.poll(max(1, min(turn, reader.credit.available)))
             was_whole = reader.credit.is_whole
             room -= self._frame(reader, polls, pieces)

@@ -462,7 +462,9 @@ class _TaskAssembly:
         if config.flow_control is not FlowControl.CREDIT:
             return partial(SharedBuffers, gate_pool, lock_factory=threading.Lock)
         exclusive = ExclusiveBuffers(pool, f"{name}, exclusive")
-        return partial(BufferManager, exclusive, config.buffers_per_channel, gate_pool, lock_factory=threading.Lock)
+        return partial(
+            BufferManager, exclusive, config.buffers_per_channel, gate_pool, channels, lock_factory=threading.Lock
+        )
 
     def _remote_channel(
         self, number: int, edge: JobEdge, channel: Channel, buffers_of: BuffersOf, gate: InputGate
