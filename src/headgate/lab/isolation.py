@@ -1,7 +1,9 @@
 """`isolation`: two independent streams share one connection; one stalls, the other must not notice.
 
 A.1 -> B.3 and A.2 -> B.4, both A in one TaskManager and both B in the other. Both flows run at half of what they carry
-together at full speed; then B.4 takes nothing for some seconds. What counts begins a second after that.
+together at full speed; then B.4 takes nothing for some seconds. What counts begins a second after that. The cores are
+kept awake, see `bench/host.py`: with one flow alone they are idle more often, and what p99 would show is how long the
+host takes to give them back.
 
 Beside that, what no flow control can promise is measured: a stall of B.4 that burns Python takes from B.3 the
 interpreter which both share; and in an all-to-all exchange every writer must stand in the end (`all_to_all.py`).
@@ -14,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 
+from headgate.bench.host import cores_awake
 from headgate.bench.options import Options
 from headgate.bench.report import Figure, Skipped, ratios
 from headgate.errors import ConfigError, HeadgateError
@@ -106,6 +109,7 @@ def run(options: Options) -> Experiment:
     shared: dict[str, list[all_to_all.Standing]] = {mode: [] for mode in MODES}
     skipped: list[Skipped] = []
     with ExitStack() as stack:
+        stack.enter_context(cores_awake())
         places: dict[str, Place] = {"processes": processes}
         if not options.quick:
             try:
