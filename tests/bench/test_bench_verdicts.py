@@ -41,7 +41,7 @@ def test_exchange(
     small: float, large: float, hundred: float, middle: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The better size of buffers counts, over one channel and over a hundred."""
-    of_size = {1 << 20: (large, None), 208 << 10: (None, middle)}
+    of_size = {1 << 20: (large, None), 64 << 10: (None, middle)}
 
     def rate(producer: Any, consumer: Any, volume: int, config: Any, channels: int = 1, **shape: Any) -> float:
         of_32_kib = (small, hundred) if "max_buffers_per_channel" in config else (0.01, 0.01)
@@ -55,7 +55,7 @@ def test_exchange(
     result = exchange.run(TOLD)
     assert result.met is met
     assert median(result, "64 buffers / raw") == small
-    assert median(result, "100 channels, buffers of 208 KiB / raw") == middle
+    assert median(result, "100 channels, buffers of 64 KiB / raw") == middle
 
 
 def rates(monkeypatch: pytest.MonkeyPatch, ours: float, flink: Callable[..., Any]) -> None:
