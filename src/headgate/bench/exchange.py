@@ -25,8 +25,7 @@ LARGE_BUFFERS = {
     "floating_buffers_per_gate": 2,
     "max_buffers_per_channel": 4,
 }
-#: For many channels: two batches of the case are a message, and all buffers that an end has for a hundred channels, 8.5
-#: MB, stay in the cache.
+#: For many channels: two batches of the case are a message. An end has 8.5 MB of them for a hundred channels.
 MIDDLE_BUFFERS = {
     "segment_size": 64 << 10,
     "message_size": 384 << 10,
