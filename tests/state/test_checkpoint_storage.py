@@ -10,7 +10,8 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from headgate.state.checkpoint_files import read_state
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from headgate.state.checkpoint_storage import (
     CheckpointStorage,
+    SavepointStorage,
     find_checkpoints,
     load_checkpoint,
     verify_checkpoint,
@@ -48,6 +50,50 @@ def test_what_is_written_is_read(tmp_path: Path, scheme: str) -> None:
     assert (storage.completed(), storage.next_id()) == ([1], 2)
     names = sorted(os.listdir(tmp_path / "a b" / "delays" / "chk-1"))
     assert len(names) == 2 and names[1] == "_metadata" and re.fullmatch(r"0-read-write-0-\w{12}\.state", names[0])
+
+
+def modes(root: Path) -> dict[str, int]:
+    return {str(path.relative_to(root)): stat.S_IMODE(path.stat().st_mode) for path in [root, *root.rglob("*")]}
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_nobody_else_reads_or_writes_what_is_made(tmp_path: Path, open_umask: None) -> None:
+    above = tmp_path / "above"
+    make_checkpoint(CheckpointStorage(above / "checkpoints", "delays"), 1)
+    SavepointStorage.below(f"file://{above}/savepoints", "delays", 2, "ab").check()
+    made = modes(above)
+    files = {name: mode for name, mode in made.items() if (above / name).is_file()}
+    assert len(files) == 2 and set(files.values()) == {0o600}
+    assert {mode for name, mode in made.items() if name not in files} == {0o700}
+    assert {"checkpoints/delays/chk-1", "savepoints/delays/sp-2-ab"} < made.keys() - files
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path, open_umask: None) -> None:
+    (tmp_path / "shared").mkdir(mode=0o775)
+    storage = CheckpointStorage(tmp_path / "shared", "delays")
+    storage.check()
+    make_checkpoint(storage, 1)
+    found = modes(tmp_path / "shared")
+    assert (found["."], found["delays"]) == (0o775, 0o700)
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_in_place_of_a_file_is_refused(storage: CheckpointStorage) -> None:
+    metadata = make_checkpoint(storage, 1)
+    [file] = metadata.files
+    os.unlink(file.path)
+    os.mkfifo(file.path)
+    with pytest.raises(CheckpointError, match=f"{re.escape(file.path)}: cannot be read, it is no regular file"):
+        verify_checkpoint(metadata)
+    os.unlink(f"{storage.folder_of(1)}/_metadata")
+    os.mkfifo(f"{storage.folder_of(1)}/_metadata")
+    assert storage.completed() == []
 
 
 def test_what_counts_is_on_the_disk_first(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,8 +58,9 @@ def write_file(path: str, payload: Payload) -> StateFile:
     checksum, size = xxhash.xxh3_64(), 0
     with touching(path, "written"):
         filesystem, inside = locate(path)
-        filesystem.create_dir(inside.rpartition("/")[0], recursive=True)
+        _make_private(filesystem, inside.rpartition("/")[0])
         try:
+            _create_private(filesystem, inside)
             with filesystem.open_output_stream(inside, compression=None) as stream:
                 for buffer in payload:
                     stream.write(buffer)
@@ -88,6 +90,30 @@ def write_at_once(path: str, content: bytes) -> None:
     with suppress(OSError):  # not every filesystem can do that to a folder, and a lost entry is a lost checkpoint only
         _sync(filesystem, inside_folder)
         _sync(filesystem, inside_folder.rpartition("/")[0])
+
+
+def _make_private(filesystem: fs.FileSystem, folder: str) -> None:
+    """Make a folder and those above it. On a local disk its owner alone may use what is made; a folder that exists
+    keeps its mode."""
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        filesystem.create_dir(folder, recursive=True)
+        return
+    missing: list[str] = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(each):  # else another task was quicker
+                raise
+
+
+def _create_private(filesystem: fs.FileSystem, path: str) -> None:
+    """An empty file that its owner alone may use: Arrow keeps the mode of a file that it writes over."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def _sync(filesystem: fs.FileSystem, path: str) -> None:
@@ -126,6 +152,8 @@ def verify_state(file: WrittenFile) -> None:
 
 def _opened(path: str) -> pa.NativeFile:
     filesystem, inside = locate(path)
+    if isinstance(filesystem, fs.LocalFileSystem) and not stat.S_ISREG(os.stat(inside).st_mode):
+        raise CheckpointError(f"{path}: cannot be read, it is no regular file; {OTHER}")  # a pipe would never end
     return filesystem.open_input_file(inside)
 
 
@@ -166,7 +194,7 @@ def make_folder(path: str) -> None:
         if isinstance(filesystem, fs.LocalFileSystem):
             while not os.path.exists(above[-1]):
                 above.append(os.path.dirname(above[-1]))
-        filesystem.create_dir(inside, recursive=True)
+        _make_private(filesystem, inside)
     for folder in above:
         with suppress(OSError):  # see `write_at_once`
             _sync(filesystem, folder)
