@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -199,11 +200,14 @@ class FullAtRestart(hg.LocalDeployment):
         self.waits = threading.Event()
         self._began = False
 
-    def check(self, taskmanagers: int, config: hg.Config, slots: int, cancelled: threading.Event) -> None:
+    def reserve(
+        self, taskmanagers: int, config: hg.Config, slots: int, cancelled: threading.Event
+    ) -> AbstractContextManager[None]:
         if self._began:
             self.waits.set()
             assert cancelled.wait(60)
         self._began = True
+        return nullcontext()
 
 
 def test_while_it_waits_for_slots_to_start_again(tmp_path: Path) -> None:

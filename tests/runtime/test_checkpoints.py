@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,10 @@ class Crowded(hg.LocalDeployment):
         super().__init__(1)
         self._short, self._asked = short, itertools.count()
 
-    def check(self, *_: Any) -> None:
+    def reserve(self, *_: Any) -> AbstractContextManager[None]:
         if next(self._asked) in self._short:
             raise hg.NotEnoughSlots("the job needs 1 slot, and there is none")
+        return nullcontext()
 
 
 def test_restarts_that_find_too_few_slots_are_counted_for_themselves(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.spark.gang import SparkGang, barrier_tasks
-from headgate.spark.slots import wait_for_slots
+from headgate.spark.slots import reserve_slots
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -104,7 +104,8 @@ def test_a_killed_executor_ends_the_gang_and_is_replaced(start: Callable[..., An
     assert started.gang.join(OVER_WITHIN)
     assert time.monotonic() - began < OVER_WITHIN
 
-    wait_for_slots(spark.sparkContext, 2, timeout=150)
+    with reserve_slots(spark.sparkContext, 2, timeout=150):
+        pass
     again = start(2)
     for task in again.tasks:
         task.order("end")

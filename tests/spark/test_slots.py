@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,19 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 from headgate.config import Config
+from headgate.connectors.iterable_source import ListSource
 from headgate.errors import ConfigError, NotEnoughSlots
 from headgate.spark.deployment import SparkDeployment
-from headgate.spark.slots import count_slots, wait_for_slots
+from headgate.spark.slots import count_slots, reserve_slots, slots_held
 from tests.runtime.jobs import eventually
 
 pytestmark = pytest.mark.timeout(300)
+
+
+def reserve(deployment: SparkDeployment, count: int, config: Config, besides: int = 0) -> None:
+    """Reserve slots, and give them back at once."""
+    with deployment.reserve(count, config, besides, threading.Event()):
+        pass
 
 
 @pytest.mark.parametrize("master", ["local[3]"], indirect=True)
@@ -26,38 +34,114 @@ def test_a_local_master_has_what_it_has(spark: SparkSession) -> None:
     deployment = SparkDeployment(spark)
     config = Config(slots_timeout="1 h")
     assert count_slots(spark.sparkContext) == 3
-    deployment.check(3, config, 0, threading.Event())
+    reserve(deployment, 3, config)
     began = time.monotonic()
-    with pytest.raises(NotEnoughSlots, match=r"needs 4 Spark task slots .* has 3; set parallelism to 3 or less"):
-        deployment.check(4, config, 0, threading.Event())
+    with (
+        pytest.raises(NotEnoughSlots, match=r"needs 4 Spark task slots .* has 3; set parallelism to 3 or less"),
+        deployment.reserve(4, config, 0, threading.Event()),
+    ):
+        pass
     assert time.monotonic() - began < 60  # and not an hour
 
 
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]"], indirect=True)
 def test_executors_on_their_way_are_awaited_but_not_for_ever(spark: SparkSession) -> None:
-    wait_for_slots(spark.sparkContext, 2, timeout=150)
+    with reserve_slots(spark.sparkContext, 2, timeout=150):
+        pass
     assert count_slots(spark.sparkContext) == 2
-    with pytest.raises(NotEnoughSlots, match=r"has 2 after waiting 0\.2 s \(slots_timeout\); set parallelism to 2"):
-        wait_for_slots(spark.sparkContext, 3, timeout=0.2)
+    with (
+        pytest.raises(NotEnoughSlots, match=r"has 2 after waiting 0\.2 s \(slots_timeout\); set parallelism to 2"),
+        reserve_slots(spark.sparkContext, 3, timeout=0.2),
+    ):
+        pass
     cancelled = threading.Event()
     cancelled.set()
-    wait_for_slots(spark.sparkContext, 3, 3600, cancelled=cancelled)  # returns
+    with reserve_slots(spark.sparkContext, 3, 3600, cancelled=cancelled):
+        pass  # returns
 
 
 @pytest.mark.parametrize("master", ["local[3]"], indirect=True)
 def test_slots_that_other_jobs_of_the_program_hold_are_awaited(start: Callable[..., Any], spark: SparkSession) -> None:
     deployment, soon, patient = SparkDeployment(spark), Config(slots_timeout="50 ms"), Config(slots_timeout="90 s")
     other = start(2)
-    deployment.check(1, soon, 0, threading.Event())
+    reserve(deployment, 1, soon)
     why = r"needs 2 Spark task slots .* has 3, of which other jobs of this program hold 2 \(1 running\) after waiting "
-    with pytest.raises(NotEnoughSlots, match=why + r".*; run fewer jobs at a time, set parallelism to 1 or less"):
-        deployment.check(2, soon, 0, threading.Event())
-    with pytest.raises(NotEnoughSlots, match=r"; run fewer jobs at a time, raise slots_per_task, or .* local\[5\]"):
-        deployment.check(2, soon, 1, threading.Event())
+    with (
+        pytest.raises(NotEnoughSlots, match=why + r".*; run fewer jobs at a time, set parallelism to 1 or less"),
+        deployment.reserve(2, soon, 0, threading.Event()),
+    ):
+        pass
+    with (
+        pytest.raises(NotEnoughSlots, match=r"; run fewer jobs at a time, raise slots_per_task, or .* local\[5\]"),
+        deployment.reserve(2, soon, 1, threading.Event()),
+    ):
+        pass
     for task in other.tasks:
         task.order("end")
-    deployment.check(3, patient, 0, threading.Event())
+    reserve(deployment, 3, patient)
     assert other.gang.join(90)
+
+
+class HeldUp(ListSource):
+    """Its job has its slots, and waits here before it launches anything."""
+
+    def __init__(self) -> None:
+        self._items = [pa.record_batch({"n": [1]})]
+        super().__init__(self._items, None)
+        self.waits, self.go_on = threading.Event(), threading.Event()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ListSource, (self._items, None)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.waits.set()
+        assert self.go_on.wait(90)
+
+
+def started(job: Callable[[], Any]) -> Future[Any]:
+    """Its answer, from a thread of its own."""
+    answer: Future[Any] = Future()
+    threading.Thread(target=lambda: answer.set_result(job())).start()
+    return answer
+
+
+@pytest.mark.parametrize("master", ["local[3]"], indirect=True)
+def test_slots_of_a_job_that_has_not_launched_yet_are_not_given_away(spark: SparkSession) -> None:
+    source, slow, soon = HeldUp(), Config(), Config(slots_timeout="50 ms")
+    first = started(hg.StreamEnvironment(spark, parallelism=2, config=slow).from_source(source).collect)
+    try:
+        assert source.waits.wait(90)
+        second = hg.StreamEnvironment(spark, parallelism=2, config=soon)
+        with pytest.raises(NotEnoughSlots, match=r"has 3, of which other jobs of this program hold 2"):
+            second.from_source(hg.sources.iterable([pa.record_batch({"n": [2]})])).collect()
+    finally:
+        source.go_on.set()
+    assert first.result(90).num_rows == 1
+
+
+@pytest.mark.parametrize("master", ["local[3]"], indirect=True)
+def test_a_job_that_fails_before_it_launches_gives_its_slots_back(spark: SparkSession, tmp_path: Path) -> None:
+    env = hg.StreamEnvironment(spark, parallelism=2)
+    rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": [1]})]))
+    (tmp_path / "file").touch()
+    rows.sink_to(hg.sinks.parquet(tmp_path / "file" / "out"))
+    with pytest.raises(hg.SinkError):
+        env.execute()
+    assert slots_held(spark.sparkContext) == []
+
+
+@pytest.mark.parametrize("master", ["local[3]"], indirect=True)
+def test_jobs_submitted_at_once_run_one_after_the_other(spark: SparkSession) -> None:
+    def rows() -> int:
+        env = hg.StreamEnvironment(spark, parallelism=2, config=Config(slots_timeout="90 s"))
+        stream = env.from_source(hg.sources.iterable([pa.record_batch({"n": [n]}) for n in range(4)]))
+        together.wait(90)
+        return stream.key_by("n").aggregate(final=True, rows=hg.count()).collect().num_rows
+
+    together = threading.Barrier(3)
+    answers = [started(rows) for _ in range(3)]
+    assert [answer.result(150) for answer in answers] == [4, 4, 4]
 
 
 @pytest.mark.parametrize("master", ["local[3]"], indirect=True)
@@ -102,5 +186,8 @@ def test_the_shape_of_a_deployment(spark: SparkSession) -> None:
 def test_dynamic_allocation_is_refused() -> None:
     settings = {"spark.dynamicAllocation.enabled": "true"}
     context: Any = SimpleNamespace(master="yarn", getConf=lambda: settings)
-    with pytest.raises(ConfigError, match=r"cannot run barrier jobs .*dynamicAllocation\.enabled=false"):
-        wait_for_slots(context, 1, timeout=0)
+    with (
+        pytest.raises(ConfigError, match=r"cannot run barrier jobs .*dynamicAllocation\.enabled=false"),
+        reserve_slots(context, 1, timeout=0),
+    ):
+        pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -118,9 +119,12 @@ class Deployment(Protocol):
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         """How many TaskManagers a job of this parallelism gets."""
 
-    def check(self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event) -> None:
-        """Make sure that as many can run at once, and Spark jobs of this program's that take `slots` beside them. What
-        it waits for is not needed any more once the job is `cancelled`. Raises NotEnoughSlots or ConfigError."""
+    def reserve(
+        self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
+    ) -> AbstractContextManager[None]:
+        """Room for as many at once, and for Spark jobs of this program that take `slots` beside them: no other job gets
+        it within the context, at whose end the launched TaskManagers hold it. Entering waits for room until the job is
+        `cancelled`, and raises NotEnoughSlots or ConfigError."""
 
     def bind_hosts(self) -> str:
         """The driver's address as TaskManagers reach it."""

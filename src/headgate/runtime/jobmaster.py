@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 
 from headgate.config import Config, FlowControl
 from headgate.errors import (
@@ -125,25 +126,28 @@ class JobMaster:
     # --- from any thread
 
     def start(self) -> None:
-        """Count slots, prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then
+        """Reserve slots, prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then
         nothing is left behind."""
-        self._check_slots()
+        with self._reserved_slots():
+            self._prepare()
+            try:
+                self._begin_attempt()
+                self._attempt.launch()
+            except BaseException:  # an interrupt, too
+                self._checkpoints.abort()
+                raise
+        self.thread.start()
+
+    def _prepare(self) -> None:
         self._checkpoints.prepare()
         try:
             self._ends.prepare(self._checkpoints.latest)
         except SinkError as error:
             error.message += self._checkpoints.hint
             raise
-        try:
-            self._begin_attempt()
-            self._attempt.launch()
-        except BaseException:  # an interrupt, too
-            self._checkpoints.abort()
-            raise
-        self.thread.start()
 
-    def _check_slots(self) -> None:
-        self._deployment.check(self._plan.taskmanagers, self._config, self._ends.slots, self._cancelled)
+    def _reserved_slots(self) -> AbstractContextManager[None]:
+        return self._deployment.reserve(self._plan.taskmanagers, self._config, self._ends.slots, self._cancelled)
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -315,12 +319,12 @@ class JobMaster:
             self._go_back()
             self._before = self.metrics()
             self._begin_attempt()
-            self._check_slots()
-            self._in_vain = Restarts(self._config.restarts)
-            self.restarts += 1
-            if self._cancelled.is_set():
-                raise self._as_cancelled()
-            self._attempt.launch()
+            with self._reserved_slots():
+                self._in_vain = Restarts(self._config.restarts)
+                self.restarts += 1
+                if self._cancelled.is_set():
+                    raise self._as_cancelled()
+                self._attempt.launch()
         except HeadgateError as error:
             self._attempt.error = error
             return

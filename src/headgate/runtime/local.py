@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 
 from headgate.config import Config
 from headgate.errors import ConfigError, HeadgateError, TaskManagerLost
@@ -36,8 +37,11 @@ class LocalDeployment:
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         return min(self._count, parallelism)
 
-    def check(self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event) -> None:
+    def reserve(
+        self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
+    ) -> AbstractContextManager[None]:
         """There is always room."""
+        return nullcontext()
 
     def bind_hosts(self) -> str:
         return _LOOPBACK

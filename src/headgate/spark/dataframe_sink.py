@@ -25,9 +25,8 @@ from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import locate
 from headgate.operators.base import call_user
 from headgate.spark.dataframe import is_ours, new_folder, spark_columns
-from headgate.spark.gang import slots_held
 from headgate.spark.session import context_of
-from headgate.spark.slots import count_slots
+from headgate.spark.slots import count_slots, slots_held
 
 DataFrameFunction = Callable[[DataFrame, int], object]
 

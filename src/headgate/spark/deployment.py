@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager
 
 from pyspark.sql import SparkSession
 
@@ -10,7 +11,7 @@ from headgate.config import Config
 from headgate.runtime.deployment import OnExit, TaskManagerSpec
 from headgate.spark.gang import SparkGang, barrier_tasks
 from headgate.spark.session import context_of, is_local, prepare
-from headgate.spark.slots import wait_for_slots
+from headgate.spark.slots import reserve_slots
 
 _LOOPBACK = "127.0.0.1"
 
@@ -30,10 +31,12 @@ class SparkDeployment:
         """How many TaskManagers hold `parallelism` subtasks: one for each `slots_per_task` of them."""
         return -(-parallelism // config.slots_per_task)
 
-    def check(self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event) -> None:
-        """Wait until there are slots for as many tasks, and `slots` more, or the job is cancelled. Raises
-        NotEnoughSlots, ConfigError."""
-        wait_for_slots(context_of(self._spark), taskmanagers, config.slots_timeout, slots, cancelled)
+    def reserve(
+        self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
+    ) -> AbstractContextManager[None]:
+        """Slots for as many tasks, and `slots` more, waited for until the job is cancelled. Raises NotEnoughSlots,
+        ConfigError."""
+        return reserve_slots(context_of(self._spark), taskmanagers, config.slots_timeout, slots, cancelled)
 
     def bind_hosts(self) -> str:
         """The address of the driver that executors reach."""

@@ -31,8 +31,8 @@ _INTERVAL = 0.05
 _gangs: weakref.WeakSet[SparkGang] = weakref.WeakSet()
 
 
-def slots_held(context: SparkContext) -> list[int]:
-    """How many task slots each job of this program holds there now, or waits for."""
+def gang_slots(context: SparkContext) -> list[int]:
+    """How many task slots each gang of this program holds there now, or waits for."""
     return [gang.count for gang in list(_gangs) if gang.is_in(context)]
 
 

@@ -1,4 +1,4 @@
-"""Counting free task slots before a job is submitted.
+"""Reserving task slots before a job is submitted.
 
 Spark itself checks a barrier job only every 15 s and gives up after 10 minutes (SPARK-24819), and for slots that are
 busy it waits without an end; we look first, at the executors that have registered and at what jobs of this program
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pyspark import SparkContext
 
 from headgate.errors import ConfigError, NotEnoughSlots
-from headgate.spark.gang import slots_held
+from headgate.spark.gang import gang_slots
 from headgate.spark.session import is_local
 
 #: How often the free slots are counted while some are missing, seconds.
@@ -27,26 +30,62 @@ def count_slots(context: SparkContext) -> int:
     return int(scheduler.maxNumConcurrentTasks(profile))
 
 
-def wait_for_slots(
+def slots_held(context: SparkContext) -> list[int]:
+    """How many slots each job of this program holds there, waits for, or has reserved."""
+    return gang_slots(context) + [each.count for each in _reservations if each.context is context]
+
+
+@contextmanager
+def reserve_slots(
     context: SparkContext, needed: int, timeout: float, besides: int = 0, cancelled: threading.Event | None = None
-) -> None:
-    """Return when there are slots that no job of this program holds for `needed` TaskManagers, and `besides` more for
-    Spark jobs that a sink runs meanwhile, or the job is `cancelled`, after `timeout` seconds at the latest.
+) -> Iterator[None]:
+    """Reserve slots that no job of this program holds for `needed` TaskManagers, within the context; `besides` as many
+    are free then for Spark jobs that a sink runs meanwhile. Waits up to `timeout` seconds, or until the job is
+    `cancelled`, which then has none.
 
     Raises NotEnoughSlots when they are still too few, ConfigError for dynamic allocation.
     """
     _refuse_dynamic_allocation(context)
-    cancelled = cancelled or threading.Event()
-    deadline = time.monotonic() + timeout
-    while (there := count_slots(context)) - sum(held := slots_held(context)) < needed + besides:
-        left = deadline - time.monotonic()
-        if _is_fixed(context) and there < needed + besides:
-            raise NotEnoughSlots(_missing(context, needed, besides, there, held))
-        if left <= 0:
-            waited = f" after waiting {timeout:g} s (slots_timeout)"
-            raise NotEnoughSlots(_missing(context, needed, besides, there, held, waited))
-        if cancelled.wait(min(_INTERVAL, left)):
-            return
+    reservation = _Reservation(context, needed, besides)
+    reservation.wait(timeout, cancelled or threading.Event())
+    try:
+        yield
+    finally:
+        with _lock:
+            _reservations.discard(reservation)
+
+
+@dataclass(eq=False)
+class _Reservation:
+    """Slots of a job that is about to start its TaskManagers there."""
+
+    context: SparkContext
+    count: int
+    besides: int
+
+    def wait(self, timeout: float, cancelled: threading.Event) -> None:
+        deadline = time.monotonic() + timeout
+        while not cancelled.is_set() and (few := self._take()) is not None:
+            left = deadline - time.monotonic()
+            if _is_fixed(self.context) and few.there < self.count + self.besides:
+                raise NotEnoughSlots(few.message())
+            if left <= 0:
+                raise NotEnoughSlots(few.message(f" after waiting {timeout:g} s (slots_timeout)"))
+            cancelled.wait(min(_INTERVAL, left))
+
+    def _take(self) -> _TooFew | None:
+        """Count and reserve in one step, or tell what was counted."""
+        with _lock:
+            there, held = count_slots(self.context), slots_held(self.context)
+            if there - sum(held) < self.count + self.besides:
+                return _TooFew(self, there, held)
+            _reservations.add(self)
+            return None
+
+
+#: Without it, two jobs could count the same free slots, and each would wait for those that the other got.
+_lock = threading.Lock()
+_reservations: set[_Reservation] = set()
 
 
 def _is_fixed(context: SparkContext) -> bool:
@@ -54,20 +93,30 @@ def _is_fixed(context: SparkContext) -> bool:
     return is_local(context) and not str(context.master).startswith("local-cluster")
 
 
-def _missing(context: SparkContext, needed: int, besides: int, there: int, held: list[int], waited: str = "") -> str:
-    """`held` has how many slots each other job of this program holds of those that are `there`."""
-    every, free = needed + besides, there - sum(held) - besides
-    why = f" ({needed} for its TaskManagers and {besides} for the Spark jobs of foreach_dataframe)" if besides else ""
-    others = f", of which other jobs of this program hold {sum(held)} ({len(held)} running)" if held else ""
-    remedies = [
-        *(["run fewer jobs at a time"] if held else []),
-        *([f"set parallelism to {max(free, 1)} or less"] if free > 0 or not held else []),
-        "raise slots_per_task",
-        f"or give the session more cores (for example master local[{every + sum(held)}], more executors, a higher "
-        "spark.executor.cores or lower spark.task.cpus)",
-    ]
-    has = f"{context.master} has {there}{others}{waited}"
-    return f"the job needs {every} Spark task slots at the same time{why}, but {has}; {', '.join(remedies)}"
+@dataclass(frozen=True, slots=True)
+class _TooFew:
+    """What was counted: `held` has how many slots each other job of this program holds of those that are `there`."""
+
+    wanted: _Reservation
+    there: int
+    held: list[int]
+
+    def message(self, waited: str = "") -> str:
+        context, needed, besides, held = self.wanted.context, self.wanted.count, self.wanted.besides, self.held
+        every, free = needed + besides, self.there - sum(held) - besides
+        why = (
+            f" ({needed} for its TaskManagers and {besides} for the Spark jobs of foreach_dataframe)" if besides else ""
+        )
+        others = f", of which other jobs of this program hold {sum(held)} ({len(held)} running)" if held else ""
+        remedies = [
+            *(["run fewer jobs at a time"] if held else []),
+            *([f"set parallelism to {max(free, 1)} or less"] if free > 0 or not held else []),
+            "raise slots_per_task",
+            f"or give the session more cores (for example master local[{every + sum(held)}], more executors, a higher "
+            "spark.executor.cores or lower spark.task.cpus)",
+        ]
+        has = f"{context.master} has {self.there}{others}{waited}"
+        return f"the job needs {every} Spark task slots at the same time{why}, but {has}; {', '.join(remedies)}"
 
 
 def _refuse_dynamic_allocation(context: SparkContext) -> None:
