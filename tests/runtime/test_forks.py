@@ -77,6 +77,67 @@ def test_a_driver_whose_folder_is_gone_has_processes_all_the_same(tmp_path: Path
     assert (done.stdout, done.returncode) == ("[1]\n", 0), done.stderr
 
 
+#: Runs a job in processes, which import a module beside this script.
+PROGRAM = """
+import headgate as hg
+from beside import twice
+
+env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True))
+rows = env.from_source(hg.sources.iterable([[{"n": 1}]]))
+rows = rows.map_batches(twice, schema=rows.schema)
+print(rows.collect()["n"].to_pylist())
+"""
+BESIDE = """
+import pyarrow as pa
+
+def twice(batch):
+    import within  # not loaded on the driver, so it does not travel
+    return pa.record_batch({"n": [within.FACTOR * n for n in batch["n"].to_pylist()]})
+"""
+#: Tells that it was imported, and by whom.
+PLANTED = """
+import os
+import sys
+
+with open(os.environ["PLANTED_TOLD"], "a") as file:
+    print(__name__, sys.argv, file=file)
+raise ImportError("planted")
+"""
+
+
+@pytest.mark.parametrize("program", ["a script", "code that is safe", "a module", "a shell"])
+def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, program: str) -> None:
+    """What the driver can import its processes can, too."""
+    there, working = tmp_path / "program", tmp_path / "working"
+    there.mkdir()
+    working.mkdir()
+    (there / "script.py").write_text(PROGRAM)
+    (there / "beside.py").write_text(BESIDE)
+    (there / "within.py").write_text("FACTOR = 2")
+    for name in ("random", "json", "headgate", "pyarrow", *(["within"] if program != "a shell" else [])):
+        (working / f"{name}.py").write_text(PLANTED)
+    sources = str(Path(hg.__file__).parents[1])
+    command = {
+        "a script": [there / "script.py"],
+        "code that is safe": ["-P", "-c", f"import sys; sys.path.append({str(there)!r}){PROGRAM}"],
+        "a module": ["-P", "-m", "script"],
+        # Its path begins with "", which was another folder when it imported what it needs.
+        "a shell": [
+            "-c",
+            f"import os, json, random, headgate.api.environment, beside; os.chdir({str(working)!r}){PROGRAM}",
+        ],
+    }[program]
+    told = tmp_path / "told"
+    path = [sources, *([str(there)] if program in ("a module", "a shell") else [])]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PLANTED_TOLD": str(told)}
+    cwd = there if program == "a shell" else working
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=60, env=environ, check=False, cwd=cwd
+    )
+    assert not told.exists(), told.read_text()
+    assert (done.stdout, done.returncode) == ("[2]\n", 0), done.stderr
+
+
 def test_a_server_that_is_gone_is_replaced() -> None:
     look()
     before = server.pid

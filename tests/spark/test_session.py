@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +12,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.spark.deployment import SparkDeployment
 from headgate.spark.session import build_session, prepare
-from tests.spark.conftest import run_script
+from tests.spark.conftest import SOURCES, run_script
 from tests.spark_session import SharedSpark
 
 pytestmark = pytest.mark.timeout(300)
@@ -40,6 +42,25 @@ print(spill(spark.range(3), None)().num_rows)
     )
     assert (done.stdout, done.stderr, done.returncode) == ("ValueError: what Spark would log on many pages\n3\n", "", 0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
+    """Spark starts its Python workers there with -m, which puts it first on the path."""
+    working, program = tmp_path / "working", tmp_path / "program"
+    for folder in (working, program):
+        folder.mkdir()
+    for name in ("random", "json", "pyspark", "headgate"):
+        (working / f"{name}.py").write_text(f"open({str(tmp_path / 'told')!r}, 'a').write(__name__)")
+    (program / "script.py").write_text(
+        f"import sys; sys.path.append({str(SOURCES)!r})\n"
+        "from headgate.spark.session import build_session\n"
+        "spark = build_session('local[1]', 'planted')\n"
+        "print(spark.sparkContext.parallelize([1], 1).map(lambda n: n + 1).collect())\n"
+    )
+    done = subprocess.run([sys.executable, program / "script.py"], capture_output=True, text=True, timeout=280,
+                          check=False, cwd=working, env={**os.environ, "TMPDIR": str(tmp_path)})  # fmt: skip
+    assert (done.stdout, done.returncode) == ("[2]\n", 0), done.stderr
+    assert not (tmp_path / "told").exists(), (tmp_path / "told").read_text()
 
 
 def test_a_java_that_does_not_start_is_explained(tmp_path: Path) -> None:

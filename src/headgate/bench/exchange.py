@@ -77,7 +77,7 @@ def run(options: Options) -> CaseResult:
 
 def end(name: str, rank: int) -> ChildProcess:
     """A process at one end of the channel, on its own cores; see `exchange_pair`."""
-    return ChildProcess(f"exchange {name}", [sys.executable, "-m", "headgate.bench.exchange_pair", str(rank)])
+    return ChildProcess(f"exchange {name}", [sys.executable, "-P", "-m", "headgate.bench.exchange_pair", str(rank)])
 
 
 def rate(

@@ -43,7 +43,7 @@ def lateness_beside() -> Iterator[HdrHistogram]:
     with ExitStack() as stack:
         timers = []
         for core in sorted(os.sched_getaffinity(0)) if hasattr(os, "SCHED_FIFO") else ():
-            command = [sys.executable, "-m", "headgate.bench.idle_timer", str(core)]
+            command = [sys.executable, "-P", "-m", "headgate.bench.idle_timer", str(core)]
             timer = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
             stack.callback(timer.kill)
             assert timer.stdout is not None

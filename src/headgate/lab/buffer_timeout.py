@@ -84,7 +84,7 @@ class Fan:
 
 
 def _end(name: str, rank: int) -> ChildProcess:
-    return ChildProcess(f"buffer-timeout {name}", [sys.executable, "-m", "headgate.lab.fan_pair", str(rank)])
+    return ChildProcess(f"buffer-timeout {name}", [sys.executable, "-P", "-m", "headgate.lab.fan_pair", str(rank)])
 
 
 def run(options: Options) -> Experiment:

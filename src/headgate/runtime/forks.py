@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from headgate.runtime.child import framed
@@ -68,10 +69,9 @@ def surroundings() -> dict[str, Any]:
     folder = None
     with suppress(FileNotFoundError):
         folder = os.getcwd()
-    path = [folder or os.curdir for folder in sys.path]
     return {
-        "environ": {**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        "path": path,
+        "environ": {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        "path": [folder or os.curdir for folder in sys.path],
         "folder": folder,
         "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
     }
@@ -111,7 +111,7 @@ class _Server:
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=errors,
-                env=surroundings()["environ"],
+                env=_own_environ(),
                 process_group=0,  # Ctrl-C is the driver's to handle
             )
         finally:
@@ -123,8 +123,16 @@ class _Server:
 
 
 def command(idle: float) -> list[str]:
-    """Of a server that ends after so many seconds with nothing to do."""
-    return [sys.executable, "-m", "headgate.runtime.fork_server", str(idle)]
+    """Of a server that ends after so many seconds with nothing to do. With -P it imports nothing from the working
+    folder, where anybody's files may be."""
+    return [sys.executable, "-P", "-m", "headgate.runtime.fork_server", str(idle)]
+
+
+def _own_environ() -> dict[str, str]:
+    """The server's: it imports this package, also where the driver found it by "", which is the working folder."""
+    environ: dict[str, str] = surroundings()["environ"]
+    root = str(Path(__file__).resolve().parents[2])
+    return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, [environ["PYTHONPATH"], root]))}
 
 
 _numbers = itertools.count(1)

@@ -99,6 +99,7 @@ def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.task.killTimeout": "1s",
         "spark.python.daemon.module": "headgate.spark.daemon",
+        "spark.executorEnv.PYTHONSAFEPATH": "1",  # Spark starts it with -m, in a folder where anybody's files may be
         "spark.executor.extraJavaOptions": _QUICK_START,
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.sql.session.timeZone": "UTC",

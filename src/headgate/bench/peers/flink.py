@@ -51,8 +51,8 @@ def _environment(say: Callable[[str], None]) -> Path:
     python, ready = folder / "bin" / "python", folder / ".ready"
     if not ready.exists():
         say(f"installing Flink {VERSION} into {folder} (once; about 850 MB)")
-        _run(_python(), "-m", "venv", "--clear", str(folder))
-        _run(str(python), "-m", "pip", "install", "--quiet", f"apache-flink=={VERSION}")
+        _run(_python(), "-P", "-m", "venv", "--clear", str(folder))
+        _run(str(python), "-P", "-m", "pip", "install", "--quiet", f"apache-flink=={VERSION}")
         ready.touch()
     return python
 

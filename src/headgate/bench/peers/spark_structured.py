@@ -19,7 +19,7 @@ TIMEOUT = 300.0
 
 def spark_rates(rows: int, batches: int, parallelism: int) -> list[float]:
     """Rows/s of each measured micro-batch. Raises ChildFailed."""
-    command = [sys.executable, "-m", "headgate.bench.peers.spark_structured"]
+    command = [sys.executable, "-P", "-m", "headgate.bench.peers.spark_structured"]
     with ChildProcess("Spark Structured Streaming", command) as process:
         request = {"rows": rows, "batches": batches, "parallelism": parallelism}
         return list(process.ask(request, TIMEOUT)["rates"])
