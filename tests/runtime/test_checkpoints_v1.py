@@ -1,0 +1,65 @@
+"""Checkpoints and savepoints that an earlier version wrote resume, and every row is there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headgate as hg
+from tests.fixtures.checkpoints_v1 import CASES, HERE, IN_FLIGHT, JOB, environment, hide_pending, place, put_file
+from tests.runtime.jobs import eventually
+
+PATIENCE = 60.0
+TABLE = [(name, parallelism) for name, case in CASES.items() for parallelism in case.parallelism]
+
+
+def resume(name: str, folder: Path, parallelism: int, checkpoint: Path | str) -> hg.JobResult:
+    """To the end of what there is."""
+    case = CASES[name]
+    (folder / "open").touch()
+    env = environment(folder, case, parallelism)
+    case.build(env, folder)
+    job = env.execute_async(JOB, str(checkpoint))
+    if not case.bounded:
+        put_file(folder, 6)
+        try:
+            eventually(lambda: case.seen(folder) == case.rows(), PATIENCE)
+        finally:
+            job.cancel()
+        return job._result()
+    return job.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(("name", "parallelism"), TABLE)
+def test_it_resumes(name: str, parallelism: int, tmp_path: Path) -> None:
+    case = CASES[name]
+    checkpoint = place(name, tmp_path)
+    before = {sink: len(rows) for sink, rows in case.seen(tmp_path).items()}
+    result = resume(name, tmp_path, parallelism, checkpoint)
+    assert case.seen(tmp_path) == case.rows()
+    assert 0 < sum(before.values()) < sum(map(len, case.rows().values())), "it resumes in the midst of its rows"
+    assert result.restarts == 0
+
+
+@pytest.mark.parametrize("name", ["sources", "windows-savepoint", "branches"])
+def test_it_is_the_latest(name: str, tmp_path: Path) -> None:
+    """Found in the job's folder, which also names its savepoint."""
+    place(name, tmp_path)
+    resume(name, tmp_path, 2, "latest")
+    assert CASES[name].seen(tmp_path) == CASES[name].rows()
+
+
+@pytest.mark.parametrize("name", ["sources", "windows", "process", "branches"])
+def test_its_files_were_not_committed(name: str, tmp_path: Path) -> None:
+    """The program was lost when the checkpoint was complete."""
+    checkpoint = place(name, tmp_path)
+    assert hide_pending(checkpoint)
+    resume(name, tmp_path, 2, checkpoint)
+    assert CASES[name].seen(tmp_path) == CASES[name].rows()
+
+
+def test_what_is_kept() -> None:
+    assert {path.name for path in HERE.iterdir()} == set(CASES)
+    assert sum(path.stat().st_size for path in HERE.rglob("*") if path.is_file()) < 1 << 20
+    assert all(any((HERE / name).glob("checkpoints/*/*/*.in-flight")) for name in IN_FLIGHT)
