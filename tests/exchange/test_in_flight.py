@@ -27,9 +27,12 @@ LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 def one_round(seed: int) -> int:
     """Returns how many writers' rows were looked at in whole checkpoints."""
     chance = random.Random(seed)
+    writers, branches = chance.choice([((0,), 1), ((0, 1), 1), ((0, 0, 1), 1), ((0, 0), 2), ((0, 0, 1, 1), 2)])
     shape = Shape(
         mode=FlowControl.CREDIT,
-        writers=chance.choice([(0,), (0, 1), (0, 0, 1)]),
+        writers=writers,
+        branches=branches,
+        unions=chance.choice([1, 2]),
         readers=chance.choice([(0,), (1,), (0, 1), (1, 0)]),
         selector=chance.choice(["key groups", "rebalance", "broadcast"]),
         buffer_timeout=chance.choice([-1.0, 0.0, 0.05]),
@@ -88,7 +91,11 @@ BUGS = [
     PlantedBug("a part is stored before it is known what a barrier overtakes", Barriers, "_store_if_known",
                "or self._output_timeout is not None", ""),
     PlantedBug("what a barrier overtakes late is not kept", Barriers, "_turn_output_urgent",
-               "self._in_flight.outputs = [each or [] for each in overtaken]", "pass"),
+               "self._in_flight.outputs = [[each or [] for each in channels] for channels in overtaken]", "pass"),
+    PlantedBug("an output that a barrier has left has no channels", Barriers, "_turn_output_urgent",
+               "[[each or [] for each in channels] for channels in overtaken]",
+               "[[each or [] for each in channels] if any(each is not None for each in channels) else [] "
+               "for channels in overtaken]"),
 ]  # fmt: skip
 
 

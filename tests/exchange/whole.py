@@ -45,7 +45,7 @@ from headgate.records.elements import MAX_TIME, MIN_TIME, LatencyMarker, Tag, Wa
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition, Event
 from headgate.records.spanning import SpanningDeserializer
 from headgate.runtime.barriers import Part, TaskBarriers
-from headgate.runtime.in_flight import InFlight
+from headgate.runtime.in_flight import InFlight, Pieces
 from headgate.runtime.input import TaskInput
 from tests.exchange.link import OneAtATime
 from tests.memory.conftest import CheckedLocks
@@ -77,6 +77,7 @@ class Shape:
     capacity: int = ALL
     unions: int = 1
     segment: int = SEGMENT
+    branches: int = 1  # so many writers, one behind the other in the same place, are the outputs of one task
 
     @property
     def inputs(self) -> list[range]:
@@ -242,7 +243,7 @@ def local_channel(mode: FlowControl, index: int, source: Subpartition, gate: Inp
 
 
 class Producer:
-    """A source task: emits numbered rows while its writer is available."""
+    """A source task, or one output of it: emits numbered rows while its writer is available."""
 
     def __init__(self, number: int, shape: Shape, host: Host, world: Exchange) -> None:
         channels = len(shape.readers)
@@ -277,9 +278,7 @@ class Producer:
             clock=lambda: world.now,
             wait_hard=world.wait_hard,
         )
-        self.barriers = TaskBarriers(f"writer {number}", [], [self.writer], lambda part: None)
-        self.keeper = self.barriers.keeper = Keeper(lambda: len(self.rows), world.check_parts)
-        self.partition.watch_barriers(self._on_barrier_left)
+        self.task = [self]
         self.rows: list[int] = []
         self.cuts: dict[int, int] = {}  # the last number before each barrier
         self.markers: dict[int, int] = {}  # and the last that may come before each marker
@@ -287,6 +286,28 @@ class Producer:
         self.active = True
         self.is_back = False  # from idleness, and perhaps still behind the others: then it does not hold them back
         self.ended = False
+
+    def start(self, task: list[Producer], changed: Callable[[int], None]) -> None:
+        """Be an output of a task that has these."""
+        self.task = task
+        if self is task[0]:
+            self.barriers = TaskBarriers(f"task {self.number}", [], [each.writer for each in task], lambda part: None)
+            self.keeper = self.barriers.keeper = Keeper(lambda: [len(each.rows) for each in task], changed)
+        else:
+            self.barriers, self.keeper = task[0].barriers, task[0].keeper
+        self.partition.watch_barriers(self._on_barrier_left)
+
+    def in_flight(self, checkpoint: int) -> list[Pieces]:
+        """By reader, what its part of a checkpoint has of this output; none if the barrier went in order."""
+        outputs = self.keeper.stored[checkpoint].outputs if checkpoint in self.cuts else []
+        by_reader = outputs[self.task.index(self)] if outputs else [[] for _ in self.partition.subpartitions]
+        assert len(by_reader) == len(self.partition.subpartitions), "a channel of an output is not mentioned"
+        return by_reader
+
+    def rows_before(self, checkpoint: int) -> list[int]:
+        """Those that had been emitted when the state was taken; all of them if that never was."""
+        kept = self.keeper.captured.get(checkpoint)
+        return self.rows if kept is None else self.rows[: kept[self.task.index(self)]]
 
     def _wake(self) -> None:
         self.woken = True
@@ -304,10 +325,11 @@ class Producer:
         self.markers = {number: min(before, last) for number, before in self.markers.items()}
 
     def finish(self) -> None:
-        """There are no more rows."""
-        self.writer.finish()
+        """There are no more rows in any output of its task."""
+        for each in self.task:
+            each.writer.finish()
+            each.woken = True
         self.barriers.end()
-        self.woken = True
 
     def turn(self, now: float, timeouts: float | None) -> bool:
         """What a task does when it was woken or its time has come; returns whether anything moved."""
@@ -477,6 +499,9 @@ class Exchange:
         self.whole_parts = 0
         self.hosts = [Host(shape), Host(shape)]
         self.producers = [Producer(at, shape, self.hosts[host], self) for at, host in enumerate(shape.writers)]
+        for producer in self.producers:
+            first = producer.number - producer.number % shape.branches
+            producer.start(self.producers[first : first + shape.branches], self.check_parts)
         self.partitions = [producer.partition for producer in self.producers]
         edges = 1 if shape.mode is FlowControl.CREDIT else len(shape.inputs)
         self.wires = {
@@ -551,10 +576,12 @@ class Exchange:
             self.barrier = CheckpointBarrier(self.barrier.id + 1, 0, alignment)
         producer = self.producers[writer]
         if self.barrier.id not in producer.cuts and not producer.writer.is_finished:
-            producer.cuts[self.barrier.id] = self.numbers
+            for output in producer.task:
+                output.cuts[self.barrier.id] = self.numbers
             producer.barriers.inject(self.barrier)
             producer.barriers.on_time(NEVER)
-            producer.has_left(self.numbers)
+            for output in producer.task:
+                output.has_left(self.numbers)
 
     def inject_everywhere(self) -> None:
         """Let the checkpoint under way come to an end."""
@@ -566,7 +593,8 @@ class Exchange:
     def wait_hard(self, writer: RecordWriter) -> None:
         """One input made more output than the budget holds: that task waits, and all others go on."""
         for producer in self.producers:
-            if producer.writer is not writer and self.barrier.id not in producer.cuts:
+            is_of_it = any(output.writer is writer for output in producer.task)
+            if not is_of_it and self.barrier.id not in producer.cuts:
                 self.inject(producer.number, self.barrier.alignment)
         for _ in range(1000):
             self.settle(lambda producer: producer.writer is not writer)
@@ -621,21 +649,16 @@ class Exchange:
         if missing or any(reader.left for reader in self.readers) or not self._has_come(checkpoint):
             return
         for producer in self.producers:
-            cut = producer.keeper.captured.get(checkpoint, len(producer.rows))
+            before, in_flight = producer.rows_before(checkpoint), producer.in_flight(checkpoint)
             rows = []
             for reader in self.readers:
-                pieces = (
-                    list(reader.keeper.stored[checkpoint].inputs[producer.number])
-                    if reader.keeper.stored[checkpoint].inputs
-                    else []
-                )
-                outputs = producer.keeper.stored[checkpoint].outputs if checkpoint in producer.cuts else []
-                pieces += outputs[0][reader.number] if outputs else []
+                inputs = reader.keeper.stored[checkpoint].inputs
+                pieces = [*(inputs[producer.number] if inputs else []), *in_flight[reader.number]]
                 rows.append([*reader.keeper.captured[checkpoint][producer.number], *_rows(pieces)])
                 assert rows[-1] == sorted(set(rows[-1])), "rows in state and in flight are doubled, or in another order"
             if self.shape.selector != "broadcast":
                 rows = [sorted(n for each in rows for n in each)]
-            assert all(each == producer.rows[:cut] for each in rows), f"of {cut} rows others are in the checkpoint"
+            assert all(each == before for each in rows), f"of {len(before)} rows others are in the checkpoint"
             self.whole_parts += 1
 
     def _has_come(self, checkpoint: int) -> bool:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
@@ -76,6 +78,31 @@ def test_the_parallelism_changes(tmp_path: Path, first: int, then: int) -> None:
     open_gate(tmp_path)
     result = pressed(tmp_path, then).execute(resume="latest")
     assert committed(tmp_path) == expected() and result.rows_in == ROWS
+
+
+def fast_and_slow(folder: Path, sources: int) -> hg.StreamEnvironment:
+    """Each source task has two outputs: the barrier leaves the first at once, and waits behind rows in the second."""
+    options = {"unaligned": True, "aligned_timeout": "10 ms", "restart": hg.restart.none(), **SMALL}
+    env = environment(folder, hg.LocalDeployment(2), **options)
+    half = gated(folder, before=ROWS // 2 // 2)
+    streams = [env.from_source(half) for _ in range(sources)]
+    stream = streams[0].union(*streams[1:])
+    stream.key_by("key").aggregate(final=True, rows=hg.count()).sink_to(hg.sinks.parquet(folder / "fast"))
+    behind = stream.rebalance()
+    until = slow(0.05, until=folder / "open")
+    behind.map_batches(until, schema=stream.schema).select("value").sink_to(hg.sinks.parquet(folder / "slow"))
+    return env
+
+
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_barrier_has_left_one_output_when_it_overtakes_in_another(tmp_path: Path, sources: int) -> None:
+    job = fast_and_slow(tmp_path, sources).execute_async()
+    eventually(lambda: holds_rows_in_flight(tmp_path) or job.status() == "FAILED", PATIENCE)
+    open_gate(tmp_path)
+    job.wait(PATIENCE)
+    fast, slowly = (ds.dataset(tmp_path / name, format="parquet").to_table() for name in ("fast", "slow"))
+    assert pc.sum(fast["rows"]).as_py() == slowly.num_rows == sources * ROWS
+    assert len(set(slowly["value"].to_pylist())) == ROWS
 
 
 def test_parts_say_what_was_overtaken(tmp_path: Path) -> None:

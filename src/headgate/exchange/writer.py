@@ -157,11 +157,10 @@ class RecordWriter:
         waiting = any(_is_timed(item, checkpoint) for due in self._due for item in due)
         return waiting or any(each.holds_barrier(checkpoint) for each in self.partition.subpartitions)
 
-    def prioritise(self, checkpoint: int) -> list[list[memoryview]] | None:
-        """Have a checkpoint's barrier overtake what is before it where it is still here. Returns that as `overtake`
-        does; None when it has gone everywhere."""
-        overtaken = [self._prioritise(channel, checkpoint) for channel in range(len(self._due))]
-        return None if all(each is None for each in overtaken) else [each or [] for each in overtaken]
+    def prioritise(self, checkpoint: int) -> list[list[memoryview] | None]:
+        """Have a checkpoint's barrier overtake what is before it where it is still here. Returns, by channel, the bytes
+        that it overtakes as `overtake` does; None for a channel that it has left."""
+        return [self._prioritise(channel, checkpoint) for channel in range(len(self._due))]
 
     def _prioritise(self, channel: int, checkpoint: int) -> list[memoryview] | None:
         due = self._due[channel]

@@ -181,11 +181,12 @@ class TaskBarriers:
             self._perform(action)
 
     def _turn_output_urgent(self, checkpoint: int) -> None:
-        """The barrier passed on still waits for what is before it: it overtakes that now."""
+        """The barrier passed on still waits for what is before it: it overtakes that now. It may have left some
+        outputs, or some channels of one: nothing is in flight there."""
         self._output_timeout = None
         overtaken = [writer.prioritise(checkpoint) for writer in self._writers]
-        if any(each is not None for each in overtaken):
-            self._in_flight.outputs = [each or [] for each in overtaken]
+        if any(each is not None for channels in overtaken for each in channels):
+            self._in_flight.outputs = [[each or [] for each in channels] for channels in overtaken]
             self._part["unaligned"] = True
             self._part["overtaken_out_bytes"] = self._in_flight.output_bytes
             self._tell(dict(self._part))
