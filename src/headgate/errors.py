@@ -6,7 +6,10 @@ message).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+#: What an error's message takes to the driver, characters.
+_LONGEST_MESSAGE: Final = 1 << 16
 
 
 class HeadgateError(Exception):
@@ -37,10 +40,14 @@ class HeadgateError(Exception):
         return f"{place}: {self.message}" if place else self.message
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain values from which `from_wire` rebuilds the error on the driver; nothing is pickled."""
+        """Plain values from which `from_wire` rebuilds the error on the driver; nothing is pickled. Of a very long
+        message the middle is left out: what a function raises may hold a value of any size."""
+        left_out = len(self.message) - _LONGEST_MESSAGE
+        half = _LONGEST_MESSAGE // 2
+        cut = f"{self.message[:half]}\n... {left_out} characters left out ...\n{self.message[-half:]}"
         return {
             "kind": type(self).__name__,
-            "message": self.message,
+            "message": self.message if left_out <= 0 else cut,
             "job": self.job,
             "operator": self.operator,
             "subtask": self.subtask,

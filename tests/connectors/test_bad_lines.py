@@ -15,7 +15,7 @@ import headgate as hg
 from headgate.connectors.base import Source
 from headgate.connectors.csv_parser import CsvParser
 from headgate.connectors.line_source import BAD_LINES
-from tests.connectors.conftest import drain, reader_context
+from tests.connectors.conftest import drain, read_source, reader_context
 
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
 GOOD = st.sampled_from(["1,x", "2,", "-3,é", "4,long " * 5])
@@ -153,6 +153,57 @@ def test_in_a_job(tmp_path: Path, parallelism: int) -> None:
     good = [number for number in range(1000) if number % 7]
     assert total == [{"rows": len(good), "total": sum(good)}]
     assert sorted(bad.to_table()["line"].to_pylist()) == [n + 2 for n in range(0, 1000, 7) if n + 2 > 100]
+
+
+@pytest.fixture
+def short_limit(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("headgate.connectors.lines.BLOCK_BYTES", 50)
+    monkeypatch.setattr("headgate.connectors.lines.LONGEST_LINE", 100)
+    monkeypatch.setattr("headgate.connectors.line_source.LONGEST_LINE", 100)
+    return 100
+
+
+@pytest.mark.parametrize("split_size", [1, 60, 1000])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_a_line_that_is_too_long(tmp_path: Path, short_limit: int, name: str, split_size: int) -> None:
+    path = tmp_path / name
+    text = "a,b\n1,x\n" + "2," + "y" * 500 + "\n3,z\noops\n" + "4" * 101
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    rows, bad = read(hg.sources.csv(path, schema=SCHEMA, split_size=split_size), 2)
+    assert sorted(row["a"] for row in rows) == [1, 3]
+    assert [(row["offset"], row["line"], row["text"][:5]) for row in bad] == [
+        (8, 3, "2,yyy"), (511 + 4, 5, "oops"), (511 + 9, 6, "44444")
+    ]  # fmt: skip
+    assert bad[0]["error"] == bad[2]["error"] == "it is longer than 100 bytes"
+    with pytest.raises(hg.SourceError, match="bad line at byte 8: it is longer than 100 bytes"):
+        read_source(hg.sources.csv(path, schema=SCHEMA, split_size=split_size))
+
+
+def test_reading_goes_on_at_every_place_around_a_long_line(tmp_path: Path, short_limit: int) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,x\n" + "2," + "y" * 500 + "\n3,z\noops\n" + "4" * 400 + "\n5,v\n")
+    source = hg.sources.csv(path, schema=SCHEMA)
+    [file] = source.files()
+    bad: list[pa.RecordBatch] = []
+    places = []
+    seen: list[tuple[list[object], int]] = [([], 0)]
+    for batch, place in source.read_file(file, None, bad.append):
+        places.append(place)
+        seen.append((seen[-1][0] + batch["a"].to_pylist(), sum(each.num_rows for each in bad)))
+    assert seen[-1] == ([1, 3, 5], 3) and len(places) > 15
+    for (rows, told), place in zip(seen[1:], places, strict=True):
+        again: list[pa.RecordBatch] = []
+        rest = [row for batch, _ in source.read_file(file, place, again.append) for row in batch["a"].to_pylist()]
+        assert (rows + rest, told + sum(each.num_rows for each in again)) == ([1, 3, 5], 3), place
+
+
+def test_a_header_or_first_line_that_is_too_long(tmp_path: Path, short_limit: int) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a" * 200 + "\n1\n")
+    with pytest.raises(hg.SourceError, match=r"a\.csv: the first line has more than 16384 values; is it a CSV file"):
+        hg.sources.csv(path)
+    with pytest.raises(hg.SourceError, match=r"a\.csv: the line at byte 0 is longer than 100 bytes"):
+        hg.sources.json_lines(path)
 
 
 def test_where_nobody_reads_them_they_fail_the_job(tmp_path: Path) -> None:

@@ -268,3 +268,23 @@ def test_a_file_that_is_no_utf8_with_lines(
     path = write(tmp_path / "f.csv", data)
     with pytest.raises(hg.SourceError, match=f"f.csv: {words}"):
         read_source(hg.sources.csv(path, schema=schema))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("cell", ["T00" * 80_000, " 00" * 80_000 + "x", "2013-01-01 00:00:00" + "+" * 240_000])
+def test_a_hostile_time_takes_no_time(tmp_path: Path, read_source: Read, cell: str) -> None:
+    """It took minutes once, in which the interpreter did nothing else: the TaskManager was lost."""
+    path = write(tmp_path / "t.csv", f"t\n{cell}\n")
+    with pytest.raises(hg.SourceError, match="at byte 2: column 't'") as caught:
+        read_source(hg.sources.csv(path, schema=pa.schema({"t": pa.timestamp("us", "UTC")})))
+    assert len(caught.value.message) < 2000
+
+
+@pytest.mark.timeout(20)
+def test_a_file_of_very_many_columns_is_refused(tmp_path: Path, read_source: Read) -> None:
+    """Each takes memory in every block: a line of commas took some GB."""
+    path = write(tmp_path / "c.csv", "a" + "," * 500_000 + "\n")
+    with pytest.raises(hg.SourceError, match=r"c\.csv: the first line has more than 16384 values"):
+        read_source(hg.sources.csv(path, schema=pa.schema({"a": pa.int64()})))
+    with pytest.raises(hg.SourceError, match=r"c\.csv: the first line has more than 16384 values"):
+        hg.sources.csv(path)

@@ -48,6 +48,24 @@ def test_what_a_path_stands_for(paths: list[str], expected: list[str]) -> None:
     assert names(*paths) == expected
 
 
+@pytest.mark.timeout(20)
+def test_links_that_make_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:
+    """Two links to where they are make 2^40 paths."""
+    for name, target in (
+        ("x", "."),
+        ("y", "."),
+        ("z", ".."),
+        ("twice", tmp_path / "out"),
+        ("twice too", tmp_path / "out"),
+    ):
+        (tmp_path / "in" / "d" / name).symlink_to(target)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "far.csv").write_text("far")
+    (tmp_path / "out" / "back").symlink_to(tmp_path / "in")
+    found = [os.path.relpath(file.path, tmp_path) for file in expand(absolute_all("in/**/far.csv"))]
+    assert found == ["in/d/twice/far.csv"]
+
+
 def test_uris_and_sizes(tmp_path: Path) -> None:
     (file,) = expand(absolute_all(f"file://{tmp_path}/in/?.txt"))
     assert (file.path, file.size) == (f"{tmp_path}/in/c.txt", 5)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headgate.connectors import lines
-from headgate.connectors.lines import first_line, line_blocks
+from headgate.connectors.lines import LongLine, first_line, line_blocks
 
 TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\r\n", b"dddddddd"]), max_size=12).map(b"".join)
 
@@ -50,6 +51,61 @@ def test_a_range_ends_with_the_line_that_holds_its_last_byte() -> None:
         [(0, b"aa\n"), (3, b"bb\n")],
     ]
     assert [lines_of(text, start, 9) for start in (2, 3)] == [[(3, b"bb\n"), (6, b"cc\n")], [(6, b"cc\n")]]
+
+
+LONG = st.lists(st.sampled_from([b"\n", b"a\n", b"bc", b"x" * 25, b"y" * 70 + b"\n"]), max_size=12).map(b"".join)
+
+
+@pytest.fixture
+def longest(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(lines, "LONGEST_LINE", max(60, lines.BLOCK_BYTES))
+    return lines.LONGEST_LINE
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(LONG, st.lists(st.integers(0, 400), max_size=4), st.integers(1, 3))
+def test_long_lines_are_told_and_all_others_come(longest: int, text: bytes, cuts: list[int], many: int) -> None:
+    """Whatever is long depends on the line alone, and not on where reading began."""
+    text = text.replace(b"x", b"x" * (longest * many // 50))
+    bounds = [0, *sorted(cut for cut in cuts if 0 < cut < len(text)), len(text)]
+    found = []
+    for start, end in pairwise(bounds):
+        file = io.BytesIO(text)
+        file.seek(start)
+        for offset, block in line_blocks(file.read, start, end):
+            if isinstance(block, LongLine):
+                assert text[offset:].startswith(block) and 0 < len(block) <= 1000
+                found.append((offset, None))
+                continue
+            for line in block.splitlines(keepends=True):
+                found.append((offset, line))
+                offset += len(line)
+    whole = text if text.endswith(b"\n") or not text else text + b"\n"
+    expected, at = [], 0
+    for line in whole.splitlines(keepends=True):
+        expected.append((at, None if len(line) > longest + 1 else line))
+        at += len(line)
+    assert found == expected
+
+
+def test_a_file_without_line_breaks_takes_little_memory() -> None:
+    """It is read once, and what was read is let go."""
+    asked = []
+
+    def read(most: int) -> bytes:
+        asked.append(most)
+        return b"x" * most if len(asked) < 5 * lines.LONGEST_LINE // lines.BLOCK_BYTES else b""
+
+    lines.LONGEST_LINE, before = 8 * lines.BLOCK_BYTES, lines.LONGEST_LINE
+    try:
+        tracemalloc.start()
+        blocks = [(offset, len(block)) for offset, block in line_blocks(read, 0, 1 << 40)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        lines.LONGEST_LINE = before
+    assert blocks[0][1] > 0 and set(blocks[1:]) == {(0, 0)}
+    assert peak < 30 * lines.BLOCK_BYTES + 100_000
 
 
 def test_first_line() -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 import headgate as hg
+from headgate.connectors.files import DataFile
+from headgate.connectors.parquet_source import pack_row_groups
 
 Read = Callable[..., list[pa.Table]]
 
@@ -68,6 +71,20 @@ def test_missing_columns_and_broken_files(tmp_path: Path) -> None:
     path.write_bytes(b"not parquet at all")
     with pytest.raises(hg.SourceError, match=r"1\.parquet: cannot be read: .*magic bytes"):
         hg.sources.parquet(path)
+
+
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    pq.write_table(table, tmp_path / "1.parquet")
+    with pytest.raises(hg.SourceError, match=r"1\.parquet: has two columns of one name; .* \(a int64, a int64\)"):
+        hg.sources.parquet(tmp_path)
+
+
+@pytest.mark.timeout(20)
+def test_very_many_row_groups_are_packed_in_no_time(tmp_path: Path) -> None:
+    file = DataFile(fs.LocalFileSystem(), "many.parquet", 1)
+    splits = pack_row_groups(file, [100] * 200_000, 1_000_000)
+    assert [len(split.numbers) for split in splits] == [10_000] * 20
 
 
 @pytest.mark.parametrize(

@@ -257,3 +257,17 @@ def test_long_chains_travel_and_deep_nests_are_refused() -> None:
     assert copy.evaluate(BATCH).to_pylist() == [True, False, False, False]
     with pytest.raises(PlanError, match="nested more than 100 deep"):
         compile_expression("+".join("i" * 300), BATCH.schema)
+
+
+@pytest.mark.parametrize("text", ["(" * 50_000 + "i" + ")" * 50_000, "not " * 50_000 + "i = 1", "+".join("i" * 50_000)])
+def test_what_is_very_deep_is_refused_in_a_short_message(text: str) -> None:
+    with pytest.raises(PlanError, match="nested") as caught:
+        compile_expression(text, BATCH.schema)
+    assert len(caught.value.message) < 1000
+
+
+def test_a_mark_is_under_its_place_also_in_a_long_line() -> None:
+    with pytest.raises(PlanError, match="at position 2001") as caught:
+        compile_expression("i = 1 or " * 222 + "  unknown = 5" + " or i = 2" * 500, BATCH.schema)
+    _, line, mark = caught.value.message.split("\n")
+    assert line[mark.index("^") :].startswith("unknown") and len(line) < 250

@@ -58,6 +58,19 @@ def test_a_function_that_raises(kind: str, processes: bool) -> None:
     assert "headgate/operators" not in error.message, "only the user's frames"
 
 
+def test_an_error_with_a_value_of_any_size(processes: bool) -> None:
+    """A row's, perhaps. A message larger than a frame of the control link cut the link: the TaskManager was lost."""
+
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise KeyError("x" * (90 << 20))
+
+    env = environment(processes)
+    error = failure(env, endless(env).map_batches(fail, schema=NUMBERS).name("half"))
+    assert type(error) is hg.UserFunctionError and error.operator == "half"
+    assert "fail raised KeyError" in error.message and "characters left out" in error.message
+    assert len(error.message) < 100_000
+
+
 def test_an_error_whose_message_cannot_be_made(processes: bool) -> None:
     def fail(*_: Any) -> Any:
         class Unsayable(Exception):

@@ -177,6 +177,7 @@ def test_what_does_not_fit_before_the_close_is_cut_off_and_nothing_follows_the_g
         (frame(b"[1]"), "not an object"),
         (frame(b"\x80\x04pickle"), ""),
         (frame(b"{"), ""),
+        (frame(b"[" * 100_000), ""),
     ],
 )
 def test_what_is_no_message_ends_the_link(

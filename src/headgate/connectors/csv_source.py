@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -9,8 +10,8 @@ import pyarrow as pa
 from headgate.connectors.arguments import SCHEMA_OR_NONE, check
 from headgate.connectors.csv_parser import CsvDialect, CsvParser
 from headgate.connectors.files import DataFile, Paths, reading
-from headgate.connectors.line_source import BOM, LineSource, open_text
-from headgate.connectors.lines import first_line
+from headgate.connectors.line_source import BOM, MOST_COLUMNS, LineSource, open_text
+from headgate.connectors.lines import LongLine, first_line
 from headgate.errors import ConfigError, SourceError
 
 
@@ -63,7 +64,10 @@ class CsvSource(LineSource):
         if not self._header and schema is not None:
             return list(schema.names)
         with open_text(file, 0) as read:
-            line = first_line(read).removeprefix(BOM)
+            line = first_line(read)
+            if isinstance(line, LongLine) or line.count(self._dialect.delimiter.encode()) >= MOST_COLUMNS:
+                raise SourceError(f"{file.path}: the first line has more than {MOST_COLUMNS} values; is it a CSV file?")
+            line = line.removeprefix(BOM)
             if not line.strip():
                 raise SourceError(f"{file.path}: the first line is blank; the column names should be there")
             if b"\r" in line.rstrip():
@@ -74,9 +78,10 @@ class CsvSource(LineSource):
                 raise SourceError(f"{file.path}: the first line is not UTF-8 ({error}); convert the file") from None
         if not self._header:
             return [f"f{number}" for number in range(len(names))]
+        counts = Counter(names)
         for name in names if schema is None else schema.names:
-            if names.count(name) != 1:
-                what = "has two columns" if name in names else "has no column"
+            if counts[name] != 1:
+                what = "has two columns" if counts[name] else "has no column"
                 raise SourceError(f"{file.path}: {what} {name!r}; its header is: {', '.join(names)}")
         return names
 

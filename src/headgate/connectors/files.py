@@ -121,15 +121,16 @@ def _found(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
             raise SourceError(f"{path}: has sub-folders ({nested}); say which files you mean, e.g. {path}/**/*")
     elif info.type == fs.FileType.NotFound and _GLOB.search(inside):
         root, *parts = inside.split("/")
-        entries = list(_matches(filesystem, root or "/", parts))
+        entries = list(_matches(filesystem, root or "/", parts, set()))
     else:
         entries = [] if info.type == fs.FileType.NotFound else [info]
     files = [entry for entry in entries if entry.type == fs.FileType.File]
     return [DataFile(filesystem, entry.path, entry.size, entry.mtime_ns) for entry in files]
 
 
-def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str]) -> Iterator[fs.FileInfo]:
-    """What is under `folder` and fits the pattern's remaining parts."""
+def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str], followed: set[str]) -> Iterator[fs.FileInfo]:
+    """What is under `folder` and fits the pattern's remaining parts. `followed` is where links to folders led that `**`
+    has met: links can make a circle, so each place is entered through one of them only."""
     literal = 0
     while literal < len(parts) and not _GLOB.search(parts[literal]):
         literal += 1
@@ -139,16 +140,27 @@ def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str]) -> It
         return
     pattern, rest = parts[literal], parts[literal + 1 :]
     if pattern == "**":
-        yield from _matches(filesystem, folder, rest)
+        yield from _matches(filesystem, folder, rest, followed)
     for entry in _visible(filesystem, folder):
         if pattern == "**":
-            if entry.type == fs.FileType.Directory:
-                yield from _matches(filesystem, entry.path, parts[literal:])
+            if entry.type == fs.FileType.Directory and not _was_followed(filesystem, entry.path, followed):
+                yield from _matches(filesystem, entry.path, parts[literal:], followed)
         elif fnmatch.fnmatchcase(entry.base_name, pattern):
             if not rest:
                 yield entry
             elif entry.type == fs.FileType.Directory:
-                yield from _matches(filesystem, entry.path, rest)
+                yield from _matches(filesystem, entry.path, rest, followed)
+
+
+def _was_followed(filesystem: fs.FileSystem, folder: str, followed: set[str]) -> bool:
+    """Whether it is a link to where another one has led, or to a folder that it is in; else it is followed now."""
+    if not isinstance(filesystem, fs.LocalFileSystem) or not os.path.islink(folder):
+        return False
+    place = os.path.realpath(folder)
+    if place in followed or os.path.join(os.path.realpath(os.path.dirname(folder)), "").startswith(f"{place}/"):
+        return True
+    followed.add(place)
+    return False
 
 
 def _visible(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:

@@ -12,7 +12,7 @@ from pyarrow import json
 from headgate.connectors.arguments import SCHEMA_OR_NONE, check
 from headgate.connectors.files import DataFile, Paths
 from headgate.connectors.line_parser import BadLine, LineParser
-from headgate.connectors.line_source import LineSource
+from headgate.connectors.line_source import MOST_COLUMNS, LineSource
 from headgate.errors import ConfigError, SourceError
 
 #: A line that begins with something else than an object; Arrow's parser takes such lines amiss, some fatally.
@@ -71,6 +71,8 @@ class JsonLinesSource(LineSource):
             guessed = _read(lines, json.ParseOptions()).schema
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SourceError(f"{file.path}: the types cannot be guessed: {error}; give schema=") from None
+        if len(guessed) > MOST_COLUMNS:
+            raise SourceError(f"{file.path}: its objects have more than {MOST_COLUMNS} members; give schema=")
         if not len(guessed):
             raise SourceError(f"{file.path}: its objects have no members; give schema=")
         return pa.schema([field.with_type(_without_nulls(field.type)) for field in guessed])
@@ -92,8 +94,8 @@ def _check_text(lines: bytes) -> None:
 
 def _check_depth(lines: bytes) -> None:
     characters = np.frombuffer(lines, np.uint8)
-    steps = np.isin(characters, [ord("["), ord("{")]).astype(np.int64) - np.isin(characters, [ord("]"), ord("}")])
-    if int(np.cumsum(steps).max()) > _DEEPEST:
+    opens, closes = (np.isin(characters, [ord(each) for each in pair]).view(np.int8) for pair in ("[{", "]}"))
+    if int(np.cumsum(opens - closes, dtype=np.int32).max()) > _DEEPEST:
         raise pa.ArrowInvalid(f"more than {_DEEPEST} levels of nesting")
 
 

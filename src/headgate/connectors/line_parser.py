@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+#: What is kept of a reason, characters: Arrow repeats a value that does not fit, however long it is.
+_LONGEST_REASON = 500
 #: After so many tries to parse a part of a block whoever wants its good lines may do something else.
 _TRIES = 64
 
@@ -16,7 +18,8 @@ class BadLine(Exception):
 
     def __init__(self, position: int, line: bytes, reason: str) -> None:
         super().__init__(reason)
-        self.position, self.reason = position, reason
+        self.position = position
+        self.reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
         self.text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
 from headgate.connectors.line_parser import BadLine, LineParser
-from headgate.connectors.lines import BLOCK_BYTES, line_blocks
+from headgate.connectors.lines import BLOCK_BYTES, LONGEST_LINE, LongLine, line_blocks
 from headgate.connectors.splits import SplitReader, check_split_size
 from headgate.errors import SourceError
 
@@ -31,6 +31,8 @@ BAD_LINES = pa.schema(
         pa.field("error", pa.string(), nullable=False),
     ]
 )
+#: A file with more columns is refused: each takes some 10 KiB of every block that is parsed.
+MOST_COLUMNS = 16_384
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 _LONGEST_SHOWN = 200
 _MOST_ROWS = 65_536
@@ -97,18 +99,37 @@ class LineSource(Source):
         start, rows_given, bad_given = place or (None, 0, 0)
         rows, aside = _Given(rows_given), _Given(bad_given)
         for offset, lines in self.blocks(split, start):
-            if not lines:
-                yield pa.RecordBatch.from_pylist([], self.schema), (offset, rows_given, bad_given)
+            if not lines:  # within a long line, or before the place
+                yield self._no_rows(), (offset, rows.given, aside.given)
                 continue
-            if bad is None:
+            rows.end_block()
+            aside.end_block()
+            if isinstance(lines, LongLine):
+                take = None if bad is None else _rest_to(bad, aside)
+                pieces = self._passed_over(split.file, offset, lines, numbers, take)
+            elif bad is None:
                 pieces = _slices(self._parsed(parser, lines, split.file, offset))
             else:
                 pieces = self._sorted(parser, split.file, offset, lines, numbers, _rest_to(bad, aside))
             for batch in pieces:
                 rest = rows.rest(batch)
                 yield rest, (offset, rows.given, aside.given)
-            rows.end_block()
-            aside.end_block()
+
+    def _passed_over(
+        self, file: DataFile, offset: int, beginning: LongLine, numbers: LineNumbers, bad: TakeBad | None
+    ) -> Iterator[pa.RecordBatch]:
+        """No rows; the line goes to `bad`. Raises SourceError if nobody takes it."""
+        line = BadLine(0, beginning, f"it is longer than {LONGEST_LINE} bytes")
+        if bad is None:
+            raise self._refused(file, offset, line)
+        for _ in numbers.count_before(offset):
+            yield self._no_rows()
+        bad(_aside(file, offset, [line], [numbers.of(b"", 0)]))
+        numbers.pass_over(offset, b"\n")
+        yield self._no_rows()
+
+    def _no_rows(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], self.schema)
 
     def _sorted(
         self, parser: LineParser, file: DataFile, offset: int, lines: bytes, numbers: LineNumbers, bad: TakeBad
@@ -137,7 +158,9 @@ class LineSource(Source):
                 yield from ((at, b"") for _ in _chunks(read, at))
             for offset, lines in line_blocks(read, at, split.end, at_line=start is not None):
                 skip = self.header_bytes(lines) if offset == 0 else 0
-                if skip < len(lines):
+                if isinstance(lines, LongLine):
+                    yield offset, lines
+                elif not lines or skip < len(lines):
                     yield offset + skip, lines[skip:]
 
     @abstractmethod
@@ -150,7 +173,9 @@ class LineSource(Source):
 
     def first_block(self, file: DataFile) -> bytes:
         """Some lines to guess the types from. Raises SourceError if there are none."""
-        for _, lines in self.blocks(ByteRange(file, 0, BLOCK_BYTES)):
+        for offset, lines in self.blocks(ByteRange(file, 0, BLOCK_BYTES)):
+            if isinstance(lines, LongLine):
+                raise SourceError(f"{file.path}: the line at byte {offset} is longer than {LONGEST_LINE} bytes")
             return lines
         raise SourceError(f"{file.path}: has no rows to guess the types from; give schema=")
 
@@ -165,11 +190,14 @@ class LineSource(Source):
         try:
             return parser.parse(lines)
         except BadLine as bad:
-            text = bad.text if len(bad.text) <= _LONGEST_SHOWN else bad.text[:_LONGEST_SHOWN] + "..."
-            raise SourceError(
-                f"{file.path}: bad line at byte {offset + bad.position}: {bad.reason}. The line is: {text!r}. "
-                f"Correct it, {self.remedy}, or read such lines with side_output({BAD!r})"
-            ) from None
+            raise self._refused(file, offset, bad) from None
+
+    def _refused(self, file: DataFile, offset: int, bad: BadLine) -> SourceError:
+        text = bad.text if len(bad.text) <= _LONGEST_SHOWN else bad.text[:_LONGEST_SHOWN] + "..."
+        return SourceError(
+            f"{file.path}: bad line at byte {offset + bad.position}: {bad.reason}. The line is: {text!r}. "
+            f"Correct it, {self.remedy}, or read such lines with side_output({BAD!r})"
+        )
 
 
 class LineNumbers:

@@ -104,6 +104,8 @@ def read_footer(file: DataFile) -> tuple[pa.Schema, list[int]]:
     with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
         parquet = pq.ParquetFile(stream)
         schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
+    if len(set(schema.names)) < len(schema):
+        raise SourceError(f"{file.path}: has two columns of one name; its columns are ({shown(schema)})")
     return schema, [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
 
 
@@ -111,11 +113,13 @@ def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> li
     """Splits of consecutive row groups, up to `split_size` bytes unless a single one is larger."""
     splits: list[RowGroups] = []
     packed: list[int] = []
+    packed_size = 0
     for number, nbytes in enumerate(sizes):
-        if packed and sum(sizes[packed[0] : number]) + nbytes > split_size:
+        if packed and packed_size + nbytes > split_size:
             splits.append(RowGroups(file, tuple(packed)))
-            packed = []
+            packed, packed_size = [], 0
         packed.append(number)
+        packed_size += nbytes
     return [*splits, RowGroups(file, tuple(packed))] if packed else splits
 
 

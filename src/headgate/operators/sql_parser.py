@@ -28,10 +28,18 @@ _GRAMMAR = {
 _FRACTION = re.compile(r"(?<![\w`)])\.\d")
 
 
+#: Characters of a line that are shown before a position, and behind it.
+_SHOWN = 100
+
+
 def sql_error(text: str, position: int, problem: str) -> PlanError:
     """A PlanError that shows `text` with a mark under `position` (counted from 0, said from 1)."""
     begin = text.rfind("\n", 0, position) + 1
     line = text[begin:].partition("\n")[0]
+    if position - begin > _SHOWN:  # of a long line what is around the position
+        begin = position - _SHOWN
+        line = f"...{text[begin + 3 :]}".partition("\n")[0]
+    line = line if len(line) <= 2 * _SHOWN else f"{line[: 2 * _SHOWN]}..."
     mark = " " * (position - begin) + "^"
     return PlanError(f"SQL at position {position + 1}: {problem}\n  {line}\n  {mark}")
 
