@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from headgate.errors import ExchangeError
 from headgate.records.arrow import BatchCodec, describe_difference, plain_schema
+from headgate.records.canonical import as_arrow
 
 WORDS = pa.array(["a", "b", None, ""]).dictionary_encode()
 MOMENTS = [datetime(2013, 1, 1, 5, 15), None, datetime(1969, 12, 31), datetime(2262, 4, 11)]
@@ -247,3 +249,13 @@ def test_paranoid_looks_at_every_value() -> None:
 def test_the_bytes_of_rows_are_what_arrow_says_but_for_null_bits(name: str) -> None:
     batch = batch_of(COLUMNS[name]).slice(1, 3)
     assert abs(BatchCodec(batch.schema).batch_bytes(batch) - batch.nbytes) <= 2
+
+
+@pytest.mark.parametrize("nulls", [None, [False, True, False, False]])
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8", "float64", "bool"])
+def test_as_arrow_is_what_pyarrow_makes(kind: str, nulls: list[bool] | None) -> None:
+    values = np.array([0, 1, 5, 3, 9, 2, 1, 0]).astype(kind)[::2]  # not in one piece
+    mask = None if nulls is None else np.array(nulls)
+    made = as_arrow(values, mask)
+    made.validate(full=True)
+    assert made.equals(pa.array(values, mask=mask)) and made.type == pa.array(values).type

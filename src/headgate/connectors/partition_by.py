@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PlanError
+from headgate.records.canonical import as_arrow
 
 #: Hive's name for "no value". As there, "" has it too: a folder name cannot tell the two apart.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -43,8 +44,8 @@ def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[s
         codes = np.unique(codes, return_inverse=True)[1]  # dense again, so that many columns do not overflow
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    rows = batch.drop_columns(list(columns)).take(pa.array(order))
-    firsts = pa.array(order[starts])
+    rows = batch.drop_columns(list(columns)).take(as_arrow(order))
+    firsts = as_arrow(order[starts])
     names = [_folders(name, column.take(firsts)) for name, column in zip(columns, encoded, strict=True)]
     for start, end, *parts in zip(starts, [*starts[1:], len(order)], *names, strict=True):
         yield "/".join(parts), rows.slice(start, end - start)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.records.canonical import as_arrow
 from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
 
 #: `RecordBatch.take` looks whether every row is there, which takes as long as the taking.
@@ -138,7 +139,7 @@ def dealt(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: int) -> list
         return [(first, batch)]
     if batch.num_rows <= _FEW_ROWS:
         return _runs(batch, channels)
-    ordered = _TAKE.call([batch, pa.array(order)], _UNCHECKED)
+    ordered = _TAKE.call([batch, as_arrow(order)], _UNCHECKED)
     selected, start = [], 0
     for channel, end in enumerate(ends):
         if end > start:

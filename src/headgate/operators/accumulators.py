@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import DataError
-from headgate.records.canonical import Bools, Int64s, decoded, from_raw_values, null_mask, raw_values
+from headgate.records.canonical import Bools, Int64s, as_arrow, decoded, from_raw_values, null_mask, raw_values
 from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 
@@ -80,13 +80,13 @@ class CountAccumulator(Accumulator):
         np.add.at(self._counts.values, slots, other._counts.values.take(others))
 
     def result(self, slots: Int64s) -> pa.Array:
-        return pa.array(self._counts.values.take(slots))
+        return as_arrow(self._counts.values.take(slots))
 
     def keep(self, slots: Int64s) -> None:
         self._counts.replace(self._counts.values.take(slots))
 
     def columns(self, slots: Int64s) -> list[pa.Array]:
-        return [pa.array(self._counts.values.take(slots))]
+        return [as_arrow(self._counts.values.take(slots))]
 
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
         self._counts.resize(size)
@@ -154,7 +154,7 @@ class ValueAccumulator(Accumulator):
         self._grow(size, nulls is not None)
         if nulls is not None:
             rows = np.flatnonzero(~nulls)
-            slots, columns = slots.take(rows), [column.take(pa.array(rows)) for column in columns]
+            slots, columns = slots.take(rows), [column.take(as_arrow(rows)) for column in columns]
         if self._seen is not None:
             self._seen.values[slots] = True
         if len(slots):
@@ -269,7 +269,7 @@ class IntegerSums:
         high, low = self.sums(slots)
         total = (high << _HALF) | low
         beyond = (high >> _HALF) - (total >> 63)
-        return [pa.array(total, mask=nulls), pa.array(beyond.astype(np.int32))]
+        return [as_arrow(total, nulls=nulls), as_arrow(beyond.astype(np.int32))]
 
     def load(self, slots: Int64s, total: Int64s, beyond: npt.NDArray[np.int32]) -> None:
         """Take what `columns` has returned for slots without a sum so far, at least one."""
@@ -324,7 +324,7 @@ class IntegerSumAccumulator(ValueAccumulator):
                 f"sum({self._column!r}) is {total}, which does not fit into int64; make {self._column!r} a float64 "
                 "before it is summed"
             )
-        return pa.array((high << _HALF) | low, mask=nulls)
+        return as_arrow((high << _HALF) | low, nulls=nulls)
 
     def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
         return self._sums.columns(slots, nulls)
@@ -399,7 +399,7 @@ class FloatMeanAccumulator(FloatSumAccumulator):
         return _means(self._sums.values.take(slots), self._counts.values.take(slots), nulls)
 
     def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
-        return [*super()._columns(slots, nulls), pa.array(self._counts.values.take(slots))]
+        return [*super()._columns(slots, nulls), as_arrow(self._counts.values.take(slots))]
 
     def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
         super()._load(slots, columns)
@@ -439,7 +439,7 @@ class IntegerMeanAccumulator(ValueAccumulator):
         return _means(high.astype(np.float64) * (1 << _HALF) + low, self._counts.values.take(slots), nulls)
 
     def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
-        return [*self._sums.columns(slots, nulls), pa.array(self._counts.values.take(slots))]
+        return [*self._sums.columns(slots, nulls), as_arrow(self._counts.values.take(slots))]
 
     def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
         total, beyond, counts = columns
@@ -487,7 +487,7 @@ class ExtremeAccumulator(ValueAccumulator):
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
         best = self._best.values.take(slots)
         if pa.types.is_boolean(self._kind):
-            return pa.array(best.astype(np.bool_), mask=nulls)
+            return as_arrow(best.astype(np.bool_), nulls=nulls)
         return from_raw_values(best, nulls, self._kind)
 
     def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:

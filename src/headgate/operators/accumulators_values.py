@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headgate.operators.accumulators import Accumulator
 from headgate.operators.base import MAX_TIME, MIN_TIME
-from headgate.records.canonical import Int64s, decoded, flat_ranges, null_mask, raw_values
+from headgate.records.canonical import Int64s, as_arrow, decoded, flat_ranges, null_mask, raw_values
 from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
@@ -85,7 +85,7 @@ class TimedAccumulator(Accumulator):
         (np.maximum if self._latest else np.minimum).at(best, slots, times)
         winners = np.flatnonzero(times == best.take(slots))
         winners = winners[self._rows.pick(slots.take(winners), size)]
-        self._values.put(slots.take(winners), decoded(column).take(pa.array(rows.take(winners))))
+        self._values.put(slots.take(winners), decoded(column).take(as_arrow(rows.take(winners))))
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
         there = np.flatnonzero(other._values.positions.values.take(others) >= 0)
@@ -100,7 +100,7 @@ class TimedAccumulator(Accumulator):
         self._values.keep(slots)
 
     def columns(self, slots: Int64s) -> list[pa.Array]:
-        return [pa.array(self._times.values.take(slots)), self._values.take(slots)]
+        return [as_arrow(self._times.values.take(slots)), self._values.take(slots)]
 
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
         times, values = columns
@@ -122,12 +122,12 @@ class OrderedAccumulator(Accumulator):
 
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
         self._values.resize(size)
-        rows = pa.table([pa.array(slots), self._comparable(decoded(column))], names=["slot", "value"])
+        rows = pa.table([as_arrow(slots), self._comparable(decoded(column))], names=["slot", "value"])
         grouped = rows.group_by("slot", use_threads=False).aggregate([("value", self._function)]).drop_null()
         slots = grouped.column("slot").to_numpy()
         best = grouped.column(f"value_{self._function}").combine_chunks().cast(self._kind)
         better = pc.fill_null(self._better(best, self._values.take(slots)), True).to_numpy(zero_copy_only=False)
-        self._values.put(slots[better], best.filter(pa.array(better)))
+        self._values.put(slots[better], best.filter(as_arrow(better)))
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
         self.update(size, slots, other._values.take(others), None)
@@ -170,7 +170,7 @@ class DistinctAccumulator(Accumulator):
         nulls = null_mask(column)
         if nulls is not None:
             rows = np.flatnonzero(~nulls)
-            slots, column = slots.take(rows), column.take(pa.array(rows))
+            slots, column = slots.take(rows), column.take(as_arrow(rows))
         if not len(slots):
             return
         known = len(self._pairs)
@@ -185,7 +185,7 @@ class DistinctAccumulator(Accumulator):
         self.update(size, owners.take(kept), values, None)
 
     def result(self, slots: Int64s) -> pa.Array:
-        return pa.array(self._counts.values.take(slots))
+        return as_arrow(self._counts.values.take(slots))
 
     def keep(self, slots: Int64s) -> None:
         owners = renumbering(slots, len(self._counts)).take(self._pairs.left())
@@ -205,7 +205,7 @@ class DistinctAccumulator(Accumulator):
             self._order = np.argsort(owners, kind="stable")
         pairs, offsets = _of_owners(owners, self._order, slots)
         [values] = self._values.keys(self._pairs.right().take(pairs))
-        return [pa.LargeListArray.from_arrays(pa.array(offsets), values)]
+        return [pa.LargeListArray.from_arrays(as_arrow(offsets), values)]
 
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
         self.update(size, _list_owners(slots, columns[0]), columns[0].flatten(), None)
@@ -241,11 +241,11 @@ class ListAccumulator(Accumulator):
 
     def result(self, slots: Int64s) -> pa.Array:
         values, offsets = self._lists(slots)
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+        return pa.ListArray.from_arrays(as_arrow(offsets.astype(np.int32)), values)
 
     def columns(self, slots: Int64s) -> list[pa.Array]:
         values, offsets = self._lists(slots)
-        return [pa.LargeListArray.from_arrays(pa.array(offsets), values)]
+        return [pa.LargeListArray.from_arrays(as_arrow(offsets), values)]
 
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
         self.update(size, _list_owners(slots, columns[0]), columns[0].flatten(), None)

@@ -20,7 +20,7 @@ from headgate.operators.process_function import KeyedProcessFunction, ProcessCon
 from headgate.operators.rows import visible
 from headgate.operators.state_base import Current, State, declared_states
 from headgate.operators.timers import Timer, TimerQueue
-from headgate.records.canonical import Int64s
+from headgate.records.canonical import Int64s, as_arrow
 from headgate.records.hashing import key_group_range
 from headgate.state.keys import KeyTable
 from headgate.state.snapshot import Captured, Snapshot, in_pieces
@@ -257,7 +257,7 @@ class KeyedProcess(Operator):
     def _timer_table(self, keys: KeyTable, timers: Sequence[Timer]) -> pa.Table:
         def some(part: slice) -> pa.Table:
             times, slots = np.array(timers[part], np.int64).reshape(-1, 2).T
-            return self._table(keys, slots.copy(), {"time": pa.array(times)})
+            return self._table(keys, slots.copy(), {"time": as_arrow(times)})
 
         return in_pieces(len(timers), some)
 
@@ -306,7 +306,7 @@ def _by_slot(batch: pa.RecordBatch, slots: Int64s) -> tuple[pa.RecordBatch, Int6
     if len(slots) == 1 or not (slots[1:] < slots[:-1]).any():
         return batch, slots
     order = np.argsort(slots, kind="stable")
-    return batch.take(pa.array(order)), slots.take(order)
+    return batch.take(as_arrow(order)), slots.take(order)
 
 
 def _runs(slots: Int64s) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headgate.operators.state_base import WRITTEN, Duration, State
 from headgate.operators.state_values import StoredKeys, StoredValues
-from headgate.records.canonical import Int64s, flat_ranges
+from headgate.records.canonical import Int64s, as_arrow, flat_ranges
 
 #: About what Python takes for an entry of a dict, and of a list, beside the value.
 _PER_KEY: Final = 100
@@ -164,7 +164,7 @@ class ListState(State[list[Any], list[int]]):
         _, begins = flat_ranges(np.zeros(len(cells), np.int64), np.fromiter(map(len, cells), np.int64, len(cells)))
         columns = {"values": values, WRITTEN: written}
         return np.array(slots, np.int64), {
-            name: pa.LargeListArray.from_arrays(pa.array(begins), each) for name, each in columns.items()
+            name: pa.LargeListArray.from_arrays(as_arrow(begins), each) for name, each in columns.items()
         }
 
     def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:

@@ -17,7 +17,7 @@ from headgate.operators.lookup_source import TableSource, lookup_source
 from headgate.operators.sql import HIDDEN_COLUMN
 from headgate.operators.sql_types import kind_of
 from headgate.records.arrow import plain_type
-from headgate.records.canonical import Bools, Int64s, check_keyable, null_mask, value_type
+from headgate.records.canonical import Bools, Int64s, as_arrow, check_keyable, null_mask, value_type
 from headgate.state.keys import KeyTable
 
 
@@ -87,7 +87,7 @@ class Lookup(Operator):
         if matchable is not None:
             columns = [column.filter(matchable) for column in columns]
         # In the order of slots, so that a slot is the row to take.
-        self._columns = [column.take(pa.array(order)) for column in columns]
+        self._columns = [column.take(as_arrow(order)) for column in columns]
         self._index = index
 
     def process(self, batch: pa.RecordBatch) -> None:
@@ -97,10 +97,10 @@ class Lookup(Operator):
         if missing.any():
             if self._inner:
                 found = ~missing
-                batch, slots, missing = batch.filter(pa.array(found)), slots[found], missing[found]
-            rows = pa.array(slots, mask=missing)
+                batch, slots, missing = batch.filter(as_arrow(found)), slots[found], missing[found]
+            rows = as_arrow(slots, nulls=missing)
         else:
-            rows = pa.array(slots)
+            rows = as_arrow(slots)
         added = [column.take(rows) for column in self._columns]
         self.emit(pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self._join.schema))
 
@@ -209,7 +209,7 @@ def _without_nulls(keys: Sequence[pa.Array]) -> pa.BooleanArray | None:
     if not masks:
         return None
     some: Bools = np.logical_or.reduce(masks)
-    return pa.array(~some)
+    return as_arrow(~some)
 
 
 def _duplicate(where: str, on: tuple[str, ...], keys: list[pa.Array], slots: Int64s) -> str:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headgate.errors import ConfigError, PlanError
 from headgate.operators.expiry import Expiry
 from headgate.quantities import microseconds
-from headgate.records.canonical import Int64s
+from headgate.records.canonical import Int64s, as_arrow
 
 Duration = float | str | timedelta
 #: Column of a state's table: when each value was written, or nothing in a state without `ttl`.
@@ -170,7 +170,7 @@ class State(ABC, Generic[Cell, Times]):
     def _written(self, lists: Iterable[Iterable[int]], rows: int) -> pa.Array:
         if self._ttl is None:
             return pa.nulls(rows, pa.int64())
-        return pa.array(np.fromiter(chain.from_iterable(lists), np.int64, rows))
+        return as_arrow(np.fromiter(chain.from_iterable(lists), np.int64, rows))
 
 
 def _positive(what: str, ttl: Duration) -> int:

@@ -26,7 +26,7 @@ from headgate.operators.window_lanes import Lane
 from headgate.operators.window_panes import PaneState
 from headgate.operators.window_state import Fired, WindowState
 from headgate.quantities import microseconds
-from headgate.records.canonical import Int64s, null_mask
+from headgate.records.canonical import Int64s, as_arrow, null_mask
 from headgate.records.hashing import key_group_range, key_groups, key_hash
 from headgate.state.snapshot import Captured, Snapshot
 
@@ -152,7 +152,7 @@ class WindowAggregate(Operator):
             return
         groups = self._key_groups(batch)
         for lane in self._lanes:
-            self._process(lane, batch.filter(pa.array(lane.owns(groups))))
+            self._process(lane, batch.filter(as_arrow(lane.owns(groups))))
 
     def _process(self, lane: Lane, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -163,8 +163,8 @@ class WindowAggregate(Operator):
         self._check_range(first, last)
         if first // every <= lane.closed:  # put aside first, so that a late row leaves no trace in the tables
             held = times >= (lane.closed + 1) * every
-            self._put_aside(batch.filter(pa.array(~held)))
-            batch, times = batch.filter(pa.array(held)), times[held]
+            self._put_aside(batch.filter(as_arrow(~held)))
+            batch, times = batch.filter(as_arrow(held)), times[held]
             if not batch.num_rows:
                 return
             first = int(times.min())
@@ -187,7 +187,7 @@ class WindowAggregate(Operator):
                 entries = state.add(keys, window, batch, times)
             elif len(rows):
                 window = (index if isinstance(index, int) else index.take(rows)) - back
-                entries = state.add(keys.take(rows), window, batch.take(pa.array(rows)), times.take(rows))
+                entries = state.add(keys.take(rows), window, batch.take(as_arrow(rows)), times.take(rows))
             else:
                 continue
             if first // every - back <= lane.fired:
@@ -292,8 +292,8 @@ class WindowAggregate(Operator):
                 f"event-time column {self._time_column!r} is null in {missing} of {len(nulls)} rows; filter them out, "
                 "or count them as late with hg.Watermark(..., on_null_time='late')"
             )
-        self._put_aside(batch.filter(pa.array(nulls)))
-        return batch.filter(pa.array(~nulls))
+        self._put_aside(batch.filter(as_arrow(nulls)))
+        return batch.filter(as_arrow(~nulls))
 
     def _put_aside(self, late: pa.RecordBatch) -> None:
         """Late rows: to whoever reads them, or dropped."""

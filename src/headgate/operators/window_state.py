@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.operators.accumulator_set import AccumulatorSet
 from headgate.operators.base import MAX_TIME
-from headgate.records.canonical import Int64s, raw_values
+from headgate.records.canonical import Int64s, as_arrow, raw_values
 from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
@@ -108,7 +108,7 @@ class WindowState:
 
         def some(rows: slice) -> pa.Table:
             columns = self._keys.columns(keys[rows], key_names, max_parallelism)
-            columns["window"] = pa.array(self._windows.column().take(windows[rows]))
+            columns["window"] = as_arrow(self._windows.column().take(windows[rows]))
             return pa.table(columns | self._accumulators.columns(live[rows]))
 
         return in_pieces(len(live), some)

@@ -13,6 +13,7 @@ from headgate.records.canonical import (
     Bools,
     Int64s,
     PackedBytes,
+    as_arrow,
     decoded,
     dictionary_rows,
     fixed_words,
@@ -169,7 +170,7 @@ class KeyTable:
         """The first columns of a snapshot: the key group of each of these slots, and its key; a copy."""
         keys = self.keys(slots)
         groups = key_groups(key_hash(keys), max_parallelism).astype(np.int32)
-        columns = {KEY_GROUP: pa.array(groups if keys else np.repeat(groups, len(slots)))}
+        columns = {KEY_GROUP: as_arrow(groups if keys else np.repeat(groups, len(slots)))}
         return columns | {f"key {name}": key for name, key in zip(names, keys, strict=True)}
 
     def frozen(self) -> Self:

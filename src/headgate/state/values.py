@@ -7,7 +7,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from headgate.records.canonical import Int64s
+from headgate.records.canonical import Int64s, as_arrow
 
 
 class ValueLog:
@@ -37,7 +37,7 @@ class ValueLog:
     def take(self, positions: Int64s) -> pa.Array:
         """The values at these positions; null at negative ones."""
         chunked = pa.chunked_array(self._chunks, self._kind)
-        taken = chunked.take(pa.array(positions, mask=positions < 0))
+        taken = chunked.take(as_arrow(positions, nulls=positions < 0))
         return taken.chunk(0) if taken.num_chunks == 1 else pa.concat_arrays(taken.chunks or [pa.nulls(0, self._kind)])
 
     def frozen(self) -> Self:
