@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         HeadgateError,
         InsufficientBuffers,
         JobCancelled,
+        LostChangeWarning,
         NotEnoughSlots,
         PlanError,
         SinkError,
@@ -61,8 +62,8 @@ _HOMES = {
     "headgate.config": ("Config",),
     "headgate.errors": (
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
-        "JobCancelled", "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError", "StateMemoryExceeded",
-        "TaskManagerLost", "UserFunctionError",
+        "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError",
+        "StateMemoryExceeded", "TaskManagerLost", "UserFunctionError",
     ),
     "headgate.operators.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
@@ -82,8 +83,8 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError",
     "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction",
-    "KeyedStream", "ListState", "LocalDeployment", "MapState", "NotEnoughSlots", "PlanError", "ProcessContext",
-    "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
+    "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState", "NotEnoughSlots", "PlanError",
+    "ProcessContext", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
     "StreamEnvironment", "StreamSink", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark",
     "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean",
     "min", "restart", "sinks", "sources", "sum", "tumble",

@@ -54,6 +54,10 @@ class HeadgateError(Exception):
         }
 
 
+class LostChangeWarning(UserWarning):
+    """A function changes a variable of the program, but runs in another process, on a copy."""
+
+
 class ConfigError(HeadgateError):
     """An option or command argument is unknown or impossible."""
 

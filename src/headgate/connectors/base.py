@@ -44,6 +44,8 @@ class Source(ABC):
     """An input. `schema` is known on the driver, before anything runs."""
 
     schema: pa.Schema
+    #: Functions of the user's that run in its tasks.
+    task_functions: tuple[Callable[..., Any], ...] = ()
     #: Schemas of its side outputs, by tag.
     sides: Mapping[str, pa.Schema] = MappingProxyType({})
     bounded: bool = True
@@ -123,6 +125,8 @@ class Sink(ABC):
     called by a thread of their own; `deliver` may be called meanwhile.
     """
 
+    #: Functions of the user's that run in its tasks.
+    task_functions: tuple[Callable[..., Any], ...] = ()
     #: `prepare` removes what is there. Such a sink is prepared last, when all else of the job is known to be well.
     replaces: bool = False
     #: Its rows are seen when they are committed, and not before.

@@ -32,6 +32,7 @@ class ForEachBatchSink(Sink):
     def __init__(self, fn: BatchFunction) -> None:
         check_function("for_each_batch", fn)
         self._fn = fn
+        self.task_functions = (fn,)
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Calls the function with its subtask's batches."""

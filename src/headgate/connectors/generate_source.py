@@ -30,6 +30,7 @@ class GenerateSource(Source):
     def __init__(self, fn: RowFunction, *, rows: int | None, rate: float | None, schema: pa.Schema | None,
                  time: str | None, batch_rows: int, batch_time: str | float) -> None:  # fmt: skip
         check_function("generate", fn)
+        self.task_functions = (fn,)
         check(WHOLE_OR_NONE, rows=rows)
         check(NUMBER_OR_NONE, rate=rate)
         check(SCHEMA_OR_NONE, schema=schema)

@@ -62,6 +62,7 @@ class FactorySource(Source):
 
     def __init__(self, factory: Factory, schema: pa.Schema | None, *, bounded: bool, replayable: bool) -> None:
         self._factory = factory
+        self.task_functions = (factory,)
         self.bounded = bounded
         self.replayable = replayable
         self.schema = (_first_schema(factory) if schema is None else schema).remove_metadata()
