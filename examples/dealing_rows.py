@@ -11,7 +11,8 @@ def by_parity(batch: pa.RecordBatch, subtasks: int) -> pa.Array:
     return pc.bit_wise_and(batch["order"], 1)
 
 
-env = hg.StreamEnvironment(parallelism=2)
+# In threads: the sink's function changes `workers`. In processes, the default, it would change copies of it.
+env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(processes=False))
 orders = env.from_source(
     hg.sources.iterable([pa.record_batch({"order": pa.array(range(i, i + 4))}) for i in (0, 4, 8)])
 )

@@ -17,7 +17,8 @@ def serve(listener: socket.socket) -> None:
 server = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=serve, args=(server,)).start()
 
-env = hg.StreamEnvironment()
+# In threads: `take` changes variables of this program. In processes, the default, it would change copies of them.
+env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
 lines = env.from_source(hg.sources.socket_lines("127.0.0.1", server.getsockname()[1]))
 both = threading.Event()
 seen: list[str] = []

@@ -17,8 +17,8 @@ def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch  # imagine that it takes long
 
 
-# Two TaskManagers, so that rows cross a socket; with processes=True each is a process, as on a cluster.
-env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmanagers=2))
+# Two TaskManagers, so that rows cross a socket. Each is a process, as on a cluster.
+env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmanagers=2, processes=True))
 (
     env.from_source(hg.sources.generate(numbers, rows=100_000))
     .name("numbers")

@@ -12,7 +12,8 @@ batches = [pa.record_batch({"row": [i]}) for i in range(8)]  # single rows, so t
 
 def deal(way: Callable[[hg.DataStream], hg.DataStream]) -> list[int]:
     """Rows by subtask, from two subtasks of the source to four of the sink."""
-    env = hg.StreamEnvironment(parallelism=4, config=hg.Config(buffer_timeout=0))
+    threads = hg.LocalDeployment(processes=False)  # in processes, the default, `got` would be a copy in each of them
+    env = hg.StreamEnvironment(parallelism=4, config=hg.Config(buffer_timeout=0), deployment=threads)
     rows = env.from_source(hg.sources.iterable(batches)).set_parallelism(2)
     got: Counter[int] = Counter()
     count = hg.sinks.for_each_batch(lambda batch, info: got.update([info.subtask] * batch.num_rows))

@@ -150,7 +150,7 @@ def test_a_dataframe_needs_spark(plans):
 
 
 def test_an_interrupt_cancels_the_job():
-    env = hg.StreamEnvironment()
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     main = threading.main_thread().ident
 
     def interrupt(batch, info):

@@ -124,7 +124,7 @@ def test_a_job_that_starts_again_reads_a_dataframe_on(spark, tmp_path):
                 raise ValueError("once")
         return batch
 
-    env = environment(tmp_path, hg.LocalDeployment(1), 1, spill_dir=tmp_path / "spilled")
+    env = environment(tmp_path, hg.LocalDeployment(1, processes=False), 1, spill_dir=tmp_path / "spilled")
     rows = 100 * 16_384
     stream = env.from_source(hg.sources.dataframe(spark.range(rows).coalesce(1)))
     once = stream.map_batches(fails_once, schema=stream.schema)

@@ -103,7 +103,7 @@ def test_a_cancelled_job_does_not_wait_for_a_server_that_does_not_answer(
 
     before = dialling()
     assert before
-    env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(1))
+    env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(1, processes=False))
     env.from_source(hg.sources.socket_lines("127.0.0.1", silent_port)).sink_to(hg.sinks.null())
     job = env.execute_async()
     eventually(lambda: dialling() == before + 1, timeout=60)

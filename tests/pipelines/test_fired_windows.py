@@ -33,7 +33,7 @@ def emitted(batch, info):
     window = batch["window_start"][0].value // second
     peaks[window] = max(peaks[window], resident)
 
-env = hg.StreamEnvironment()
+env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
 stream = env.from_source(hg.sources.generate(rows, rows=windows * per_window), watermark=hg.Watermark("at"))
 sums = stream.key_by("key").window(hg.tumble("1 s")).aggregate(rows=hg.count(), total=hg.sum("value"))
 sums.sink_to(hg.sinks.for_each_batch(emitted))

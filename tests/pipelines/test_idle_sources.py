@@ -70,7 +70,7 @@ def test_an_idle_source_does_not_hold_back_the_others() -> None:
                 return
             yield rows("busy", number * BATCH)
 
-    env = hg.StreamEnvironment()
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     watermark = hg.Watermark("ts", idle_timeout=IDLE_TIMEOUT)
     idle, other = (
         env.from_source(hg.sources.iterable(batches, schema=SCHEMA, bounded=False), watermark=watermark)

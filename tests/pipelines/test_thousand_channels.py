@@ -19,7 +19,7 @@ def test_every_row_arrives_once(mode: str) -> None:
     env = hg.StreamEnvironment(
         parallelism=32,
         config=hg.Config(execution_mode=mode, segment_size="4 kb", network_memory="32 mb"),
-        deployment=hg.LocalDeployment(taskmanagers=2),
+        deployment=hg.LocalDeployment(taskmanagers=2, processes=False),
     )
     keyed = env.from_source(hg.sources.generate(numbers, rows=ROWS, batch_rows=500)).key_by("n")
     counts = (

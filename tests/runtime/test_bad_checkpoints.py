@@ -25,7 +25,7 @@ from tests.state.checkpoints import sealed
 
 def start(folder: Path, *pulls: Pull, **options: Any) -> hg.JobHandle:
     """In threads, with a restart at once."""
-    env = environment(folder, hg.LocalDeployment(2), restart=hg.restart.fixed(9, delay=0))
+    env = environment(folder, hg.LocalDeployment(2, processes=False), restart=hg.restart.fixed(9, delay=0))
     return build(env, folder, source=gated(folder, *pulls), **options).execute_async()
 
 
@@ -120,7 +120,7 @@ def test_a_checkpoint_that_is_not_as_it_was_written(
     damage(newest)
     before = bytes_below(tmp_path)
     with pytest.raises(hg.CheckpointError, match=says) as caught:
-        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume=str(newest))
+        build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute(resume=str(newest))
     assert str(newest) in caught.value.message and "\n" not in caught.value.message
     assert bytes_below(tmp_path) == before
 
@@ -134,7 +134,7 @@ def test_state_of_another_job_graph(stopped: Path, tmp_path: Path) -> None:
     before = bytes_below(tmp_path)
 
     def refused(says: str, build_job: Callable[[hg.StreamEnvironment], Any], **options: Any) -> None:
-        env = environment(tmp_path, hg.LocalDeployment(2), **options)
+        env = environment(tmp_path, hg.LocalDeployment(2, processes=False), **options)
         build_job(env)
         with pytest.raises(hg.CheckpointError, match=says):
             env.execute(resume="latest")
@@ -170,7 +170,7 @@ def test_what_a_sink_cannot_read_of_a_checkpoint(stopped: Path, tmp_path: Path, 
     (newest / "_metadata").write_bytes(sealed(body))
     before = bytes_below(tmp_path)
     with pytest.raises(hg.SinkError, match=rf"cannot go on from checkpoint {body['id']}: TypeError: "):
-        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path, source=gated(tmp_path)).execute(
+        build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, source=gated(tmp_path)).execute(
             resume=str(newest)
         )
     assert bytes_below(tmp_path) == before
@@ -181,7 +181,7 @@ def test_a_checkpoint_after_which_there_are_no_numbers(stopped: Path, tmp_path: 
     body = json.loads((tmp_path / "kept" / "_metadata").read_bytes())["checkpoint"]
     (tmp_path / "kept" / "_metadata").write_bytes(sealed({**body, "id": LAST_ID}))
     with pytest.raises(hg.CheckpointError, match=f"checkpoint {LAST_ID} leaves no numbers for others"):
-        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path, source=gated(tmp_path)).execute(
+        build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, source=gated(tmp_path)).execute(
             resume=str(tmp_path / "kept")
         )
 
@@ -189,7 +189,7 @@ def test_a_checkpoint_after_which_there_are_no_numbers(stopped: Path, tmp_path: 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file")
     with pytest.raises(hg.CheckpointError, match="checkpoints/job: cannot be made: .*; part of that path is a file"):
-        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute()
+        build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute()
     assert not (tmp_path / "out").exists()
 
 
@@ -202,7 +202,7 @@ def test_the_latest_is_damaged_and_nothing_was_committed_with_it(
     newest = complete(tmp_path)[0]
     tear(newest)
     open_gate(tmp_path)
-    env = environment(tmp_path, hg.LocalDeployment(2))
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False))
     assert build(env, tmp_path, source=gated(tmp_path)).execute(resume="latest").rows_in == ROWS
     assert f"passes over checkpoint {newest.name[4:]}, with which nothing was committed: {newest}" in caplog.text
     assert committed(tmp_path) == expected()
@@ -226,7 +226,9 @@ def test_the_latest_is_damaged_and_sinks_have_committed_with_it(tmp_path: Path) 
     tear(newest)
     before = bytes_below(tmp_path)
     sink = committing(hg.sinks.parquet(tmp_path / "out"), commit)
-    env = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path, source=gated(tmp_path), sink=sink)
+    env = build(
+        environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, source=gated(tmp_path), sink=sink
+    )
     with pytest.raises(hg.CheckpointError, match=rf"{newest}: is damaged, see the warnings"):
         env.execute(resume="latest")
     assert bytes_below(tmp_path) == before
@@ -260,7 +262,7 @@ def test_no_checkpoint_can_be_read_at_a_restart(tmp_path: Path) -> None:
                 file.write_bytes(b"")
             raise
 
-    job = build(environment(tmp_path, hg.LocalDeployment(1), 1), tmp_path, function).execute_async()
+    job = build(environment(tmp_path, hg.LocalDeployment(1, processes=False), 1), tmp_path, function).execute_async()
     with pytest.raises(hg.CheckpointError, match=r"\.state"):
         job.wait(60)
     assert job.restarts == 1
@@ -311,7 +313,7 @@ def test_no_restart_goes_on_from_the_checkpoint_of_another_run(stopped: Path, tm
                 file.write_bytes(b"")
             raise ValueError("damaged")
 
-    env = environment(tmp_path, hg.LocalDeployment(2), restart=hg.restart.fixed(9, delay=0))
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False), restart=hg.restart.fixed(9, delay=0))
     job = build(env, tmp_path, source=gated(tmp_path, fail, before=2000)).execute_async()
     with pytest.raises(hg.CheckpointError, match=r"\.state: has 0 bytes"):
         job.wait(60)

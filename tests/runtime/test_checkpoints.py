@@ -40,14 +40,14 @@ def test_a_function_that_raises_once(tmp_path: Path, processes: bool, flow_contr
 
 
 def test_without_a_failure_all_is_committed_and_the_last_checkpoints_stay(tmp_path: Path) -> None:
-    result = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute()
+    result = build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute()
     assert result.restarts == 0
     assert committed(tmp_path) == expected()
     assert 1 <= len(list(tmp_path.glob("checkpoints/*/chk-*/_metadata"))) <= 3
 
 
 def test_a_job_that_is_cancelled_leaves_the_rows_of_its_last_checkpoint(tmp_path: Path) -> None:
-    job = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     job.cancel()
     seen = committed(tmp_path)
@@ -62,7 +62,7 @@ def test_the_strategy_decides_how_often(tmp_path: Path, strategy: Any) -> None:
     def fails(batch: object) -> None:
         raise ValueError("always")
 
-    env = environment(tmp_path, hg.LocalDeployment(1), restart=strategy)
+    env = environment(tmp_path, hg.LocalDeployment(1, processes=False), restart=strategy)
     job = build(env, tmp_path, fails).execute_async()  # type: ignore[arg-type]
     with pytest.raises(hg.UserFunctionError, match="always"):
         job.wait(60)
@@ -106,16 +106,21 @@ def test_restarts_that_find_too_few_slots_are_counted_for_themselves(tmp_path: P
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parallelism: int) -> None:
-    first = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    first = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     first.cancel()
     open_gate(tmp_path)
     seen = committed(tmp_path)
-    second = build_gated(environment(tmp_path, hg.LocalDeployment(2), parallelism), tmp_path)
+    second = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False), parallelism), tmp_path)
     result = second.execute(resume="latest")
     assert set(seen) < set(expected()) and committed(tmp_path) == expected()
     assert result.rows_in == ROWS
-    assert build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest").rows_in == ROWS
+    assert (
+        build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path)
+        .execute(resume="latest")
+        .rows_in
+        == ROWS
+    )
     assert committed(tmp_path) == expected()  # that job had finished: nothing is left to do
 
 
@@ -130,7 +135,7 @@ def test_a_checkpoint_of_which_some_tasks_had_finished(tmp_path: Path, unaligned
             raise hg.SourceError("once")
 
     def job(parallelism: int) -> hg.StreamEnvironment:
-        env = environment(tmp_path, hg.LocalDeployment(2), parallelism, unaligned=unaligned)
+        env = environment(tmp_path, hg.LocalDeployment(2, processes=False), parallelism, unaligned=unaligned)
         short = env.from_source(rows(rate=None)).uid("short")
         short.sink_to(hg.sinks.parquet(tmp_path / "short")).uid("copies")
         every = short.union(env.from_source(gated(tmp_path, fails)).uid("long"))
@@ -161,13 +166,13 @@ def test_a_checkpoint_of_which_some_tasks_had_finished(tmp_path: Path, unaligned
 
 def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
     with pytest.raises(hg.CheckpointError, match="has no checkpoint in"):
-        build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest")
+        build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute(resume="latest")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_job_that_goes_on_if_there_is_something(tmp_path: Path) -> None:
     def run(resume: str | None) -> int:
-        env = environment(tmp_path, hg.LocalDeployment(1), 1)
+        env = environment(tmp_path, hg.LocalDeployment(1, processes=False), 1)
         env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(hg.sinks.parquet(tmp_path / "out"))
         return env.execute(resume=resume).rows_in
 
@@ -182,7 +187,7 @@ def test_what_a_source_cannot_do_is_said_at_the_start(tmp_path: Path, caplog: py
     fleeting = hg.sources.iterable(lambda subtask, subtasks: [[{"n": 1}]], NUMBERS, replayable=False)
     passing, lasting = (hg.sources.iterable([[{"n": 1}]], NUMBERS) for _ in range(2))
     passing.resumable = False
-    env = environment(tmp_path, hg.LocalDeployment(1), 1)
+    env = environment(tmp_path, hg.LocalDeployment(1, processes=False), 1)
     for name, source in {"fleeting": fleeting, "passing": passing, "lasting": lasting}.items():
         env.from_source(source).name(name).sink_to(hg.sinks.null())
     env.execute()
@@ -197,7 +202,7 @@ def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: 
         raise hg.HeadgateError("not here")
 
     monkeypatch.setattr(WindowAggregate, "open", broken)
-    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    job = build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     with pytest.raises(hg.HeadgateError, match="not here"):
         job.wait(60)
     assert job.restarts == 0
@@ -219,7 +224,7 @@ def test_counters_stay_while_a_job_starts_again(tmp_path: Path, monkeypatch: pyt
         return batch
 
     monkeypatch.setattr(WindowAggregate, "open", opens_late)
-    env = environment(tmp_path, hg.LocalDeployment(1), 1, restart=hg.restart.fixed(1, delay=0))
+    env = environment(tmp_path, hg.LocalDeployment(1, processes=False), 1, restart=hg.restart.fixed(1, delay=0))
     job = build(env, tmp_path, fails, source=rows(rate=1000.0, batch_rows=100)).execute_async()
     wait_until_running(job, 100)
     before = job.metrics()["rows_in"]
@@ -233,8 +238,8 @@ def test_counters_stay_while_a_job_starts_again(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
-    build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute()
-    env = environment(tmp_path, hg.LocalDeployment(2))
+    build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute()
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False))
     env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(hg.sinks.parquet(tmp_path / "other"))
     with pytest.raises(hg.CheckpointError, match="which this job does not have"):
         env.execute(resume="latest")
@@ -248,9 +253,9 @@ def test_a_script_goes_on_by_the_command(tmp_path: Path) -> None:
         "import pathlib, headgate as hg\n"
         "from tests.exactly_once import build, environment\n"
         "folder = pathlib.Path(sys.argv[1])\n"
-        "print(build(environment(folder, hg.LocalDeployment(2)), folder).execute().rows_in)\n"
+        "print(build(environment(folder, hg.LocalDeployment(2, processes=False)), folder).execute().rows_in)\n"
     )
-    job = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    job = build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     job.cancel()
     command = [sys.executable, "-m", "headgate.cli", "run", "--from", "latest", str(script), str(tmp_path)]
@@ -261,7 +266,7 @@ def test_a_script_goes_on_by_the_command(tmp_path: Path) -> None:
 
 
 def test_who_waits_at_a_terminal_is_told(tmp_path: Path) -> None:
-    job = build_gated(environment(tmp_path, hg.LocalDeployment(1), 1), tmp_path).execute_async()
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(1, processes=False), 1), tmp_path).execute_async()
     told: list[str] = []
 
     def tell(line: str) -> None:
@@ -287,7 +292,7 @@ def test_a_terminal_is_told_of_a_job_that_a_script_waits_for(tmp_path: Path) -> 
 
 def test_an_operator_without_state_may_come_and_go(tmp_path: Path) -> None:
     def jobs(names: list[str]) -> hg.JobHandle:
-        env = environment(tmp_path, hg.LocalDeployment(1), 1)
+        env = environment(tmp_path, hg.LocalDeployment(1, processes=False), 1)
         stream = env.from_source(hg.sources.generate(numbers, rows=20_000, rate=20_000)).uid("numbers")
         for name in names:
             stream = stream.filter("n >= 0").name(name)
@@ -307,7 +312,7 @@ def test_operators_may_be_chained_otherwise(tmp_path: Path) -> None:
     """What a sink has counted is found in the task that it was part of."""
 
     def job(*, chained: bool, resume: str | None) -> hg.JobHandle:
-        env = environment(tmp_path, hg.LocalDeployment(2), 2)
+        env = environment(tmp_path, hg.LocalDeployment(2, processes=False), 2)
         stream = env.from_source(hg.sources.generate(numbers, rows=20_000, rate=20_000))
         sink = stream.filter("n >= 0").sink_to(hg.sinks.parquet(tmp_path / "out"))
         if not chained:
@@ -335,6 +340,6 @@ def test_a_disk_that_is_full_once(
         return write(self, checkpoint, *arguments)
 
     monkeypatch.setattr(CheckpointStorage, "write_task", write_task)
-    env = environment(tmp_path, hg.LocalDeployment(2), tolerable_failed_checkpoints=tolerable)
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False), tolerable_failed_checkpoints=tolerable)
     assert build(env, tmp_path).execute().restarts == restarts
     assert not full and committed(tmp_path) == expected()

@@ -106,7 +106,9 @@ def slow(batch: pa.RecordBatch, info: object) -> None:
 def test_what_is_in_flight_to_a_slow_sink_falls_to_the_target_and_its_rate_stays() -> None:
     """With buffers in full there would be 10 in each of two outputs and 2 inputs: far more than a megabyte."""
     config = hg.Config(debloat=True, debloat_target=TARGET, debloat_period=0.05, debloat_samples=5)
-    env = hg.StreamEnvironment(parallelism=2, config=config, deployment=hg.LocalDeployment(taskmanagers=2))
+    env = hg.StreamEnvironment(
+        parallelism=2, config=config, deployment=hg.LocalDeployment(taskmanagers=2, processes=False)
+    )
     numbers = hg.sources.generate(
         lambda start, n: pa.record_batch({"n": pa.array(np.arange(start, start + n))}), batch_rows=512
     )

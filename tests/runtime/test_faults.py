@@ -143,7 +143,7 @@ def test_a_commit_that_fails_when_it_is_half_done(tmp_path: Path) -> None:
         raise OSError("the other files cannot be shown")
 
     sink = committing(hg.sinks.parquet(tmp_path / "out"), commit)
-    job = start(tmp_path, deployment=hg.LocalDeployment(2), sink=sink)
+    job = start(tmp_path, deployment=hg.LocalDeployment(2, processes=False), sink=sink)
     eventually(lambda: struck, 120)
     open_gate(tmp_path)
     assert job.wait(120).restarts == 1
@@ -252,7 +252,7 @@ def test_a_peer_that_stops_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     options = {"checkpoint_timeout": "300 ms", "tolerable_failed_checkpoints": tolerable}
     restart = hg.restart.fixed(1000, delay=0)
-    job = start(tmp_path, deployment=hg.LocalDeployment(2), restart=restart, **options)
+    job = start(tmp_path, deployment=hg.LocalDeployment(2, processes=False), restart=restart, **options)
     eventually(lambda: any(each.failure is None for each in job.checkpoints()), 60)
     relay.flows.clear()
     since = job.checkpoints()[-1].checkpoint
@@ -341,7 +341,7 @@ def test_slow_storage_holds_up_no_row(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(CheckpointStorage, "write_task", CheckpointStorage.write_task)  # put back at the end
     lever = tmp_path / "lever"
     options = {"checkpoint_timeout": timeout, "tolerable_failed_checkpoints": 1000}
-    job = start(tmp_path, holds_uploads(lever), deployment=hg.LocalDeployment(2), **options)
+    job = start(tmp_path, holds_uploads(lever), deployment=hg.LocalDeployment(2, processes=False), **options)
     until_a_checkpoint_of(job, tmp_path, 0)
     lever.touch()
     eventually(lever.with_suffix(".torn").exists, 60)
@@ -368,7 +368,7 @@ def commit(really, pending):
 
 folder = pathlib.Path({folder!r})
 sink = committing(hg.sinks.parquet(folder / "out"), commit)
-build(environment(folder, hg.LocalDeployment(2)), folder, sink=sink).execute(resume={resume!r})
+build(environment(folder, hg.LocalDeployment(2, processes=False)), folder, sink=sink).execute(resume={resume!r})
 """
 
 
@@ -381,5 +381,5 @@ def test_the_program_is_killed_at_a_commit_and_others_go_on(tmp_path: Path) -> N
         ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environ, timeout=120)
         assert ran.returncode == -signal.SIGKILL, ran.stderr
     sink = committing(hg.sinks.parquet(tmp_path / "out"), lambda really, pending: really(pending))
-    build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path, sink=sink).execute(resume="latest")
+    build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, sink=sink).execute(resume="latest")
     is_as_if_nothing_had_happened(tmp_path)

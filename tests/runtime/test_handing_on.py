@@ -29,7 +29,7 @@ class Seen:
 @pytest.mark.parametrize("chained", [True, False])
 def test_a_chain_is_calls_and_two_tasks_meet_in_buffers(chained: bool) -> None:
     first, second = Seen(), Seen()
-    env = hg.StreamEnvironment()
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     stream = env.from_source(hg.sources.iterable([NUMBERS])).map_batches(first, schema=NUMBERS.schema)
     stream = stream.map_batches(second, schema=NUMBERS.schema)
     if not chained:

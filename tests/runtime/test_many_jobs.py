@@ -60,7 +60,9 @@ class RandomJob:
 
     def run(self) -> None:
         env = hg.StreamEnvironment(
-            parallelism=self.parallelism, config=self.config, deployment=hg.LocalDeployment(self.taskmanagers)
+            parallelism=self.parallelism,
+            config=self.config,
+            deployment=hg.LocalDeployment(self.taskmanagers, processes=False),
         )
         rows = 1 << 40 if self.ending == "cancel" else self.rows
         source = hg.sources.generate(self.make, rows=rows, batch_rows=self.batch_rows)

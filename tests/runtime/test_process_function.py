@@ -65,11 +65,11 @@ def test_state_and_timers_of_a_process_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parallelism: int) -> None:
-    first = build(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    first = build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     first.cancel()
     open_gate(tmp_path)
-    env = environment(tmp_path, hg.LocalDeployment(2), parallelism=parallelism)
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False), parallelism=parallelism)
     build(env, tmp_path).execute(resume="latest")
     assert committed(tmp_path) == expected()
 
@@ -93,7 +93,7 @@ TICKS = pa.schema([("tick", pa.int64()), ("was_due", pa.bool_())])
 
 def test_processing_time_timers_run_while_there_is_no_input() -> None:
     seen: list[pa.RecordBatch] = []
-    env = hg.StreamEnvironment(parallelism=2)
+    env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(processes=False))
     one = env.from_source(hg.sources.generate(_rows(), rate=0.001))  # the second row is due in a quarter of an hour
     ticks = one.key_by("key").process(Ticks(), schema=TICKS)
     ticks.sink_to(hg.sinks.for_each_batch(lambda batch, info: seen.append(batch)))

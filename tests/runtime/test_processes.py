@@ -141,6 +141,9 @@ def test_a_function_that_cannot_travel() -> None:
         env.execute("job")
     assert (caught.value.job, caught.value.operator) == ("job", "guard")
     assert caught.value.message.startswith("it cannot be sent to another process: cannot pickle '_thread.lock' object;")
+    assert caught.value.message.endswith(
+        "; or run the job in threads of this process: deployment=hg.LocalDeployment(processes=False)"
+    )
     assert pids() == {}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headgate.runtime.cores import usable_cores
 from tests.ending import END, within
 from tests.runtime.jobs import files_below, pids
 
@@ -80,19 +81,41 @@ def test_an_interrupt_from_the_terminal(driver: subprocess.Popen[bytes]) -> None
     assert words.decode().count("Traceback") == 1 and words.decode().rstrip().endswith("KeyboardInterrupt")
 
 
-def test_processes_need_no_main_guard(tmp_path: Path) -> None:
-    """A plain script, its function defined in `__main__`."""
-    done = run(
-        tmp_path / "script.py",
-        "import pyarrow as pa\n"
-        "import headgate as hg\n"
-        "def double(batch):\n"
-        "    return pa.record_batch({'n': pa.array([2 * n for n in batch['n'].to_pylist()])})\n"
-        "env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True))\n"
-        "rows = env.from_source(hg.sources.iterable([[{'n': 1}], [{'n': 2}]]))\n"
-        "print(sorted(rows.map_batches(double, schema=rows.schema).collect()['n'].to_pylist()))\n",
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("[2, 4]\n", "", 0)
+#: Its functions are those of `__main__`. Says in how many processes they ran, and whether in its own.
+PLAIN = """
+import os
+import pyarrow as pa
+import headgate as hg
+
+print("the program runs")
+
+def double(batch):
+    numbers = [2 * n for n in batch["n"].to_pylist()]
+    return pa.record_batch({"n": numbers, "pid": [os.getpid()] * len(numbers)})
+
+env = hg.StreamEnvironment(parallelism=2)
+rows = env.from_source(hg.sources.iterable([[{"n": 1}], [{"n": 2}]]))
+found = rows.map_batches(double, schema=pa.schema({"n": pa.int64(), "pid": pa.int64()})).collect().to_pydict()
+print(sorted(found["n"]), len(set(found["pid"])), os.getpid() in found["pid"])
+"""
+
+
+@pytest.mark.parametrize("way", ["script", "argument", "standard input", "notebook"])
+def test_processes_are_the_default_and_need_no_main_guard(tmp_path: Path, way: str) -> None:
+    """They do not run the program again. The folder it runs in has a module by the name of one of Python's."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "json.py").write_text("raise ImportError('this is not the one')")
+    script = tmp_path / "script.py"
+    script.write_text(PLAIN)
+    cells = f"import code; shell = code.InteractiveInterpreter(dict(__name__='__main__')); shell.runcode({PLAIN!r})"
+    arguments = {"script": [str(script)], "argument": ["-P", "-c", PLAIN], "notebook": ["-P", "-c", cells]}
+    done = subprocess.run(
+        [sys.executable, *arguments.get(way, ["-P", "-"])], capture_output=True, text=True, timeout=60,
+        env=ENVIRON, check=False, cwd=tmp_path / "elsewhere", input=PLAIN if way == "standard input" else None,
+    )  # fmt: skip
+    processes = min(2, usable_cores())
+    assert (done.stdout, done.stderr) == (f"the program runs\n[2, 4] {processes} False\n", "")
+    assert done.returncode == 0
 
 
 def test_an_error_ends_a_program_with_its_words(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_delays_grow_from_failure_to_failure(tmp_path: Path) -> None:
         return batch
 
     strategy = hg.restart.exponential(initial="50 ms", max="100 ms", factor=2)
-    env = environment(tmp_path, hg.LocalDeployment(1), 1, restart=strategy)
+    env = environment(tmp_path, hg.LocalDeployment(1, processes=False), 1, restart=strategy)
     assert build(env, tmp_path, fails, source=rows(rate=None)).execute().restarts == 4
     assert committed(tmp_path) == expected()
     waited = [after - before for before, after in pairwise([*failed, time.monotonic()])]

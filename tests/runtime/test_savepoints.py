@@ -47,7 +47,7 @@ def test_a_job_without_checkpoints_goes_on_from_a_savepoint_with_another_paralle
 
 
 def test_a_job_goes_on_while_savepoints_are_taken(tmp_path: Path) -> None:
-    job = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     [first, *_] = eventually(lambda: job.checkpoints(), PATIENCE)
     assert abs(first.triggered_at - time.time()) < 3600, "in seconds since the epoch"
     with ThreadPoolExecutor(3) as threads:
@@ -62,14 +62,19 @@ def test_a_job_goes_on_while_savepoints_are_taken(tmp_path: Path) -> None:
 
 def test_the_latest_checkpoint_may_be_a_savepoint(tmp_path: Path) -> None:
     """What sinks committed with it must not come again."""
-    first = build_gated(seldom(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    first = build_gated(seldom(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     wait_until_running(first, ROWS // 3)
     savepoint = first.savepoint(tmp_path / "kept", PATIENCE)
     first.cancel()
     [named] = tmp_path.glob("checkpoints/*/chk-*")
     assert load_checkpoint(named).folder == savepoint
     open_gate(tmp_path)
-    assert build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest").rows_in == ROWS
+    assert (
+        build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path)
+        .execute(resume="latest")
+        .rows_in
+        == ROWS
+    )
     assert committed(tmp_path) == expected()
 
 
@@ -114,7 +119,7 @@ def test_a_disk_that_is_full_is_no_failure_of_the_job(tmp_path: Path, monkeypatc
         return write(self, *arguments)
 
     monkeypatch.setattr(CheckpointStorage, "write_task", write_task)
-    job = build_gated(seldom(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    job = build_gated(seldom(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     wait_until_running(job)
     for _ in range(2):
         with pytest.raises(hg.CheckpointError, match="no space left"):
@@ -125,7 +130,7 @@ def test_a_disk_that_is_full_is_no_failure_of_the_job(tmp_path: Path, monkeypatc
 
 
 def test_where_none_can_be_had(tmp_path: Path) -> None:
-    env = without_checkpoints(hg.LocalDeployment(1), 1)
+    env = without_checkpoints(hg.LocalDeployment(1, processes=False), 1)
     env.from_source(hg.sources.generate(numbers, rows=10)).sink_to(hg.sinks.parquet(tmp_path / "out"))
     job = env.execute_async("short")
     job.wait(PATIENCE)
@@ -147,7 +152,7 @@ def test_where_none_can_be_had(tmp_path: Path) -> None:
 
 def test_a_savepoint_of_a_job_that_is_ending_is_taken_or_refused(tmp_path: Path) -> None:
     for number in range(5):
-        env = without_checkpoints(hg.LocalDeployment(1), 2)
+        env = without_checkpoints(hg.LocalDeployment(1, processes=False), 2)
         counts = env.from_source(hg.sources.generate(numbers, rows=1000)).key_by("n").aggregate(times=hg.count())
         counts.sink_to(hg.sinks.parquet(tmp_path / f"out{number}"))
         job = env.execute_async(f"job{number}")

@@ -125,7 +125,7 @@ def test_a_drained_job_fires_all_windows(tmp_path: Path, processes: bool) -> Non
 def test_stopped_thrice_and_drained_in_the_end(tmp_path: Path) -> None:
     resume, rows = None, 0
     for number, parallelism in enumerate((2, 3, 1, 2)):
-        env = seldom(tmp_path, hg.LocalDeployment(2), parallelism)
+        env = seldom(tmp_path, hg.LocalDeployment(2, processes=False), parallelism)
         job = windows(env, tmp_path).execute_async(resume=resume)
         wait_for_more(job, rows)
         resume = job.stop(drain=number == 3, timeout=PATIENCE)
@@ -157,7 +157,7 @@ def test_a_drain_survives_a_failure(tmp_path: Path) -> None:
             raise ValueError("once")
         return batch
 
-    env = seldom(tmp_path, hg.LocalDeployment(2))
+    env = seldom(tmp_path, hg.LocalDeployment(2, processes=False))
     rows = env.from_source(hg.sources.generate(numbers, rate=20_000))
     count = rows.key_by("n").aggregate(final=True, times=hg.count())
     checked = count.map_batches(fails_at_the_end, schema=count.schema)
@@ -191,7 +191,7 @@ def test_a_barrier_comes_while_a_sink_finishes(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(TaskBarriers, "inject", inject_and_tell)
 
     def build() -> hg.StreamEnvironment:
-        env = seldom(tmp_path, hg.LocalDeployment(1), 1)
+        env = seldom(tmp_path, hg.LocalDeployment(1, processes=False), 1)
         rows = env.from_source(hg.sources.generate(numbers, rows=1000))
         rows.key_by("n").aggregate(times=hg.count()).sink_to(hg.sinks.parquet(tmp_path / "out"))
         return env
@@ -215,7 +215,7 @@ def test_a_folder_that_is_watched(tmp_path: Path) -> None:
         (tmp_path / "hidden").rename(tmp_path / "in" / name)
 
     def watching(parallelism: int, resume: str | None) -> hg.JobHandle:
-        env = seldom(tmp_path, hg.LocalDeployment(2), parallelism)
+        env = seldom(tmp_path, hg.LocalDeployment(2, processes=False), parallelism)
         lines = env.from_source(hg.sources.files(tmp_path / "in", watch=True, interval="20 ms"))
         lines.sink_to(hg.sinks.csv(tmp_path / "out"))
         return env.execute_async(resume=resume)
@@ -240,7 +240,7 @@ def test_an_iterator_that_blocks(tmp_path: Path, drain: bool) -> None:
         yield [{"n": 1}]
         on.wait(PATIENCE)
 
-    env = seldom(tmp_path, hg.LocalDeployment(1), 1)
+    env = seldom(tmp_path, hg.LocalDeployment(1, processes=False), 1)
     env.from_source(hg.sources.iterable(items, schema=NUMBERS, bounded=False)).sink_to(
         hg.sinks.parquet(tmp_path / "out")
     )
@@ -253,7 +253,7 @@ def test_an_iterator_that_blocks(tmp_path: Path, drain: bool) -> None:
 
 def test_a_socket(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        env = seldom(tmp_path, hg.LocalDeployment(1), 2)
+        env = seldom(tmp_path, hg.LocalDeployment(1, processes=False), 2)
         lines = env.from_source(hg.sources.socket_lines("127.0.0.1", server.getsockname()[1]))
         lines.sink_to(hg.sinks.csv(tmp_path / "out"))
         job = env.execute_async()
@@ -274,7 +274,7 @@ def test_a_checkpoint_that_cannot_be_had_lets_the_job_go_on(tmp_path: Path, monk
         return write(self, *arguments)
 
     monkeypatch.setattr(CheckpointStorage, "write_task", write_task)
-    job = build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute_async()
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     wait_until_running(job)
     with pytest.raises(hg.CheckpointError, match="the stop of job 'job' failed: .*no space left"):
         job.stop(savepoint=tmp_path / "kept", timeout=PATIENCE)
@@ -300,7 +300,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         hold.wait(PATIENCE)
         return batch
 
-    env = hg.StreamEnvironment()
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     stream = env.from_source(hg.sources.generate(numbers, rows=10**9, rate=10_000))
     stream.map_batches(stands, schema=NUMBERS).sink_to(hg.sinks.null())
     job = env.execute_async()
@@ -331,7 +331,7 @@ def test_a_function_of_the_job_stops_it(tmp_path: Path) -> None:
         if handle:
             assert handle[0].stop(drain=True) is None
 
-    env = hg.StreamEnvironment()
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     env.from_source(hg.sources.generate(numbers, rate=10_000)).sink_to(hg.sinks.for_each_batch(enough))
     handle.append(env.execute_async())
     assert handle[0].wait(PATIENCE).rows_in > 0

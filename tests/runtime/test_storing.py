@@ -61,7 +61,7 @@ def slow(door: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
 
 def start(folder: Path, door: Door, **options: Any) -> hg.JobHandle:
     """Stands at the door, with one checkpoint before that at least."""
-    job = build_gated(environment(folder, hg.LocalDeployment(2), **options), folder).execute_async()
+    job = build_gated(environment(folder, hg.LocalDeployment(2, processes=False), **options), folder).execute_async()
     eventually(lambda: any((folder / "out").glob("part-*")), PATIENCE)
     door.closed.set()
     assert door.reached.wait(PATIENCE)
@@ -80,7 +80,7 @@ def test_a_job_is_cancelled_while_metadata_is_being_stored(tmp_path: Path, slow:
     slow.opened.set()
     eventually(lambda: len(list(tmp_path.glob("checkpoints/*/chk-*/_metadata"))) > before, PATIENCE)
     open_gate(tmp_path)
-    build_gated(environment(tmp_path, hg.LocalDeployment(2)), tmp_path).execute(resume="latest")
+    build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute(resume="latest")
     assert committed(tmp_path) == expected() and not list((tmp_path / "out").glob("_*"))
 
 
@@ -124,7 +124,7 @@ def held_up(folder: Path, door: Door) -> Sink:
 def test_a_commit_that_does_not_return(tmp_path: Path, door: Door, checkpoints: bool) -> None:
     """Of a checkpoint, or at the end of a job without."""
     door.closed.set()
-    deployment = hg.LocalDeployment(2)
+    deployment = hg.LocalDeployment(2, processes=False)
     env = hg.StreamEnvironment(parallelism=2, deployment=deployment)
     if checkpoints:
         env = environment(tmp_path, deployment)

@@ -83,7 +83,7 @@ def test_the_parallelism_changes(tmp_path: Path, first: int, then: int) -> None:
 def fast_and_slow(folder: Path, sources: int) -> hg.StreamEnvironment:
     """Each source task has two outputs: the barrier leaves the first at once, and waits behind rows in the second."""
     options = {"unaligned": True, "aligned_timeout": "10 ms", "restart": hg.restart.none(), **SMALL}
-    env = environment(folder, hg.LocalDeployment(2), **options)
+    env = environment(folder, hg.LocalDeployment(2, processes=False), **options)
     half = gated(folder, before=ROWS // 2 // 2)
     streams = [env.from_source(half) for _ in range(sources)]
     stream = streams[0].union(*streams[1:])
@@ -120,7 +120,7 @@ def overtaken(parts: dict[str, dict[str, int]]) -> int:
 
 def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
     def made(parallelism: int, function: Function) -> hg.StreamEnvironment:
-        env = environment(tmp_path, hg.LocalDeployment(2), parallelism, unaligned=True, **SMALL)
+        env = environment(tmp_path, hg.LocalDeployment(2, processes=False), parallelism, unaligned=True, **SMALL)
         stream = env.from_source(rows(rate=None)).broadcast()
         stream.map_batches(function, schema=stream.schema).sink_to(hg.sinks.null())
         return env

@@ -119,7 +119,9 @@ def test_a_job_that_leaves_no_slot_is_refused(spark: SparkSession, tmp_path: Pat
     why = r"needs 4 Spark task slots .*\(3 for its TaskManagers and 1 for the Spark jobs of foreach_dataframe\)"
     with pytest.raises(hg.NotEnoughSlots, match=rf"{why}, but local\[3\] has 3; set parallelism to 2 or less"):
         env.execute()
-    beside = hg.StreamEnvironment(spark, parallelism=3, config=env.config, deployment=hg.LocalDeployment())
+    beside = hg.StreamEnvironment(
+        spark, parallelism=3, config=env.config, deployment=hg.LocalDeployment(processes=False)
+    )
     table = Table(tmp_path / "table")
     beside.from_source(hg.sources.generate(numbers(), rows=9)).sink_to(hg.sinks.foreach_dataframe(table.write))
     beside.execute()

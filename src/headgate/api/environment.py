@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from headgate.api.builder import GraphBuilder, Input
 from headgate.api.checks import check_label, check_parallelism, check_schema
 from headgate.api.explain import describe
+from headgate.api.lost_changes import warn_of_lost_changes
 from headgate.api.overwrites import check_overwrites
 from headgate.api.results import check_batch, check_end_sinks, check_ends, check_limit, finish, wait_for_rows
 from headgate.api.stream import DataStream
@@ -25,8 +26,10 @@ from headgate.errors import ConfigError, PlanError
 from headgate.plan.graph import EventTime, Side
 from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.deployment import Deployment
-from headgate.runtime.job import JobHandle, JobResult, submit
 from headgate.runtime.local import LocalDeployment
+
+if TYPE_CHECKING:
+    from headgate.runtime.job import JobHandle, JobResult
 
 _NO_SINK = (
     "nothing to run: no sink was added since the last run; end a stream with sink_to(...), collect() or to_dataframe()"
@@ -40,9 +43,10 @@ RESUME: Final = "HEADGATE_FROM"
 class StreamEnvironment:
     """Holds the streams of a program and runs them.
 
-    `StreamEnvironment(spark)` runs them as tasks of that Spark session, `StreamEnvironment()` in this process;
-    `deployment` says otherwise. `parallelism` is the number of subtasks of operators that have none of their own.
-    The Spark session is never stopped, and nothing has to be closed.
+    `StreamEnvironment(spark)` runs them as tasks of that Spark session, `StreamEnvironment()` in processes of this
+    machine: one for each slot, up to the number of cores. `deployment` says otherwise, for example
+    `hg.LocalDeployment(processes=False)` for threads of this process. `parallelism` is the number of subtasks of
+    operators that have none of their own. The Spark session is never stopped, and nothing has to be closed.
     """
 
     def __init__(
@@ -67,7 +71,9 @@ class StreamEnvironment:
         self.config = config or Config()
         self.parallelism = check_parallelism("StreamEnvironment", parallelism, self.config.max_parallelism)
         self._spark = spark
-        self._deployment = deployment
+        self._deployment = LocalDeployment() if deployment is None and spark is None else deployment
+        if self._deployment is not None:
+            self._deployment.warm_up()
         self._graph = GraphBuilder()
         self._sinks: list[Sink] = []
         self._pending: list[int] = []
@@ -178,21 +184,24 @@ class StreamEnvironment:
         return spill(table, self.config.spill_dir)
 
     def _submit(self, sinks: list[int], name: str, resume: str | None = None) -> JobHandle:
+        from headgate.runtime.job import submit  # loaded while TaskManagers' processes start
+
         graph = self._graph.graph(sinks)
         if self.config.is_batch:
             check_batch(graph)
         if self.config.checkpoint_dir is None:
             check_end_sinks(graph)
         check_overwrites(graph)
-        return submit(graph, check_label("the job's name", name), self.config, self._deployed(), resume)
+        deployment = self._deployed()
+        if deployment.copies_functions:
+            warn_of_lost_changes(graph)
+        return submit(graph, check_label("the job's name", name), self.config, deployment, resume)
 
     def _deployed(self) -> Deployment:
-        if self._deployment is None and self._spark is not None:
+        if self._deployment is None:
             from headgate.spark.deployment import SparkDeployment
 
             self._deployment = SparkDeployment(self._spark)
-        elif self._deployment is None:
-            self._deployment = LocalDeployment()
         return self._deployment
 
 

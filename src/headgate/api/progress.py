@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headgate.runtime.checkpoint_coordinator import CheckpointRecord
-from headgate.runtime.job import JobHandle, JobResult
+if TYPE_CHECKING:
+    from headgate.runtime.checkpoint_coordinator import CheckpointRecord
+    from headgate.runtime.job import JobHandle, JobResult
 
 #: Environment variable by which `headgate run` asks for such lines.
 SHOWN: Final = "HEADGATE_PROGRESS"

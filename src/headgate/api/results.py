@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from headgate.api import progress
 from headgate.connectors.collect_sink import CollectSink
 from headgate.errors import PlanError
 from headgate.plan.graph import StreamGraph
-from headgate.runtime.job import JobHandle, JobResult
+
+if TYPE_CHECKING:
+    from headgate.runtime.job import JobHandle, JobResult
 
 #: How long `collect(limit=)` waits for the job's end before it looks whether there are enough rows, seconds.
 _LOOK = 0.02

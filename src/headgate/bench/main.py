@@ -18,6 +18,7 @@ from headgate.json_option import write_json
 CASES = {
     "checkpoint": "headgate.bench.checkpoint",
     "exchange": "headgate.bench.exchange",
+    "first-row": "headgate.bench.first_row",
     "keyed-sum": "headgate.bench.keyed_sum",
     "keys": "headgate.bench.keys",
     "latency": "headgate.bench.latency",
@@ -27,6 +28,7 @@ CASES = {
 ABOUT = {
     "checkpoint": "what checkpoints cost, the gap that one makes, and how soon a killed job is back",
     "exchange": "bytes/s between two processes, beside bare loopback TCP",
+    "first-row": "from `import headgate` to the first row of a small local job",
     "keyed-sum": "sums per key and second, beside Flink SQL (installed on first use) and Spark",
     "keys": "the same with 1,000 and with 1,000,000 keys, and the memory that each takes",
     "latency": "from when a row is due to the keyed operator, at 10 % and 50 % of full speed",

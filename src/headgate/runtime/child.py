@@ -10,8 +10,8 @@ import traceback
 from headgate.errors import HeadgateError
 from headgate.runtime import taskmanager_process
 from headgate.runtime.cores import own_cores
+from headgate.runtime.framing import read
 
-_LENGTH = 8
 #: Exit code: it ended badly, and the driver could not be told how.
 NOBODY_TOLD = 3
 
@@ -32,27 +32,6 @@ def main(index: int, count: int, host: str) -> int:
         traceback.print_exc()
         return 1
     return 0
-
-
-def framed(data: bytes) -> bytes:
-    """As `read` takes it."""
-    return len(data).to_bytes(_LENGTH, "big") + data
-
-
-def read(pipe: int) -> bytes | None:
-    """What was framed; None if the pipe ends before."""
-    if (length := _exactly(pipe, _LENGTH)) is None:
-        return None
-    return _exactly(pipe, int.from_bytes(length, "big"))
-
-
-def _exactly(pipe: int, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        if not (part := os.read(pipe, min(size - len(data), 1 << 20))):
-            return None
-        data += part
-    return bytes(data)
 
 
 def _end_with_driver(pipe: int) -> None:

@@ -12,6 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def share(cores: set[int], rank: int, processes: int) -> set[int]:
     """The cores of process number `rank` of so many: an equal part, or one of them in turn when there are too few."""
     ordered = sorted(cores)

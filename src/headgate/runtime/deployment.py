@@ -115,6 +115,11 @@ class Deployment(Protocol):
     """A place to run."""
 
     name: str
+    #: Functions run on copies of what they close over, in other processes.
+    copies_functions: bool
+
+    def warm_up(self) -> None:
+        """Start what takes long to start, beside the program, which writes its plan meanwhile; returns at once."""
 
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         """How many TaskManagers a job of this parallelism gets."""

@@ -26,9 +26,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.runtime import child
+from headgate.runtime import child, framing
 from headgate.runtime.forks import ENDED, PROCESS_NAME
 
+#: Seconds without a request, after which the server imports what it need not have at once.
+_QUIET: Final = 0.1
 _LARGEST_REQUEST: Final = 4096
 _DESCRIPTORS: Final = 4
 _ALL_DESCRIPTORS: Final = 1 << 16
@@ -41,6 +43,8 @@ class _Server:
         self._control = control
         self._idle = idle
         self._listens = True
+        #: All is imported that is not needed at once.
+        self._is_settled = False
         #: By the driver's number for it: process, and the pipe for its end.
         self._children: dict[int, tuple[int, int]] = {}
         self._woken, wake = os.pipe()
@@ -52,14 +56,23 @@ class _Server:
     def run(self) -> None:
         while self._listens or self._children:
             watched: list[int | socket.socket] = [self._woken, *([self._control] if self._listens else [])]
-            readable, _, _ = select.select(watched, [], [], None if self._children else self._idle)
+            patience = (None if self._children else self._idle) if self._is_settled else _QUIET
+            readable, _, _ = select.select(watched, [], [], patience)
             if self._woken in readable:
                 os.read(self._woken, _LARGEST_REQUEST)
                 self._reap()
             if self._control in readable:
                 self._serve()
-            if not readable:  # what has been sent is still served; who asks later finds the socket shut
+            if not readable and not self._is_settled:
+                self._settle()
+            elif not readable:  # what has been sent is still served; who asks later finds the socket shut
                 self._control.shutdown(socket.SHUT_RD)
+
+    def _settle(self) -> None:
+        """Import what the first job should not wait for: pyarrow imports pandas when it is first given a list."""
+        pa.array([0])
+        _freeze()
+        self._is_settled = True
 
     def _serve(self) -> None:
         data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST_REQUEST, _DESCRIPTORS)
@@ -114,7 +127,7 @@ def _become(streams: list[int], index: int, count: int, host: str) -> None:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.closerange(3, _ALL_DESCRIPTORS)
-        if (surroundings := child.read(0)) is not None:
+        if (surroundings := framing.read(0)) is not None:
             _take_on(json.loads(surroundings))
             _name(f"{PROCESS_NAME}{index}")
             code = child.main(index, count, host)
@@ -146,13 +159,17 @@ def _name(name: str) -> None:
         file.write(name)
 
 
+def _freeze() -> None:
+    """What is here already is left in memory that all share."""
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=0)
     importlib.import_module("headgate")  # all that pipelines are made of
-    pa.array(np.zeros(1))  # pyarrow imports pandas then
-    gc.collect()
-    gc.freeze()  # what is here already is left in memory that all share
+    _freeze()
     _Server(control, float(sys.argv[1])).run()
 
 

@@ -3,6 +3,7 @@ until it has had nothing to do for a minute."""
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
 import os
@@ -16,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.runtime.child import framed
+from headgate.runtime.framing import framed
 
 #: How a child ended: its process, and its exit code, negative for a signal; the process is 0 if none could be made.
 ENDED: Final = struct.Struct("<qi")
@@ -90,17 +91,35 @@ class _Server:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
+    def start(self) -> None:
+        """Start the server's process, whose imports take half a second, unless it runs. Returns at once."""
+        with self._lock:
+            if not self._is_mine or (self._process is not None and self._process.poll() is not None):
+                self._control = self._start()
+
+    def close(self) -> None:
+        """At the end of the program: end the server's process. TaskManagers that are left end with their driver."""
+        if self._control is not None and self._process is not None and self._is_mine:
+            self._control.close()
+            self._process.kill()
+            self._process.wait()
+
     def send(self, request: dict[str, Any], descriptors: Sequence[int]) -> socket.socket:
         """Returns what more can be said on of the same matter."""
         data = [json.dumps(request).encode()]
         with self._lock:
-            if self._control is not None and self._owner == os.getpid():
+            if self._control is not None and self._is_mine:
                 with suppress(ConnectionError):  # it had been idle for long, or was killed
                     socket.send_fds(self._control, data, descriptors)
                     return self._control
             self._control = self._start()
             socket.send_fds(self._control, data, descriptors)
             return self._control
+
+    @property
+    def _is_mine(self) -> bool:
+        """It was started by this process, not by one that this process is a fork of."""
+        return self._owner == os.getpid()
 
     def _start(self) -> socket.socket:
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -137,6 +156,7 @@ def _own_environ() -> dict[str, str]:
 
 _numbers = itertools.count(1)
 server = _Server()
+atexit.register(server.close)
 
 
 def _stream(number: int) -> int:

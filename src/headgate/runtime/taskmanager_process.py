@@ -7,7 +7,6 @@ import pickle
 import signal
 import sys
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.runtime import user_modules
@@ -24,7 +23,6 @@ def run(payload: bytes, index: int, host: str) -> None:
     """
     sys.setswitchinterval(0.0005)
     pa.set_cpu_count(1)
-    pa.array(np.zeros(1))  # pyarrow then imports pandas: a third of a second that no row should wait for
     console = Console(f"TaskManager {index}")
     try:
         with console.installed():

@@ -22,10 +22,15 @@ class SparkDeployment:
     Raises ConfigError for sessions that cannot run barrier jobs: Spark Connect and stopped ones.
     """
 
+    copies_functions = True
+
     def __init__(self, spark: SparkSession) -> None:
         prepare(spark)
         self._spark = spark
         self.name = f"Spark {context_of(spark).master}"
+
+    def warm_up(self) -> None:
+        """The session is up."""
 
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         """How many TaskManagers hold `parallelism` subtasks: one for each `slots_per_task` of them."""
@@ -54,6 +59,9 @@ class SparkDeployment:
 
 
 def _run_taskmanager(payload: bytes, index: int, host: str) -> None:
+    import pyarrow as pa
+
     from headgate.runtime import taskmanager_process
 
+    pa.array([0])  # pyarrow then imports pandas: a third of a second that no row should wait for
     taskmanager_process.run(payload, index, host)

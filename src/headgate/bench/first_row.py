@@ -1,0 +1,44 @@
+"""How long a program takes from `import headgate` to the first row of a small local job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+from headgate.bench.options import Options
+from headgate.bench.report import CaseResult, Figure
+from headgate.errors import HeadgateError
+
+_LIMIT_S: Final = 0.8
+_ROUNDS: Final = 15
+_QUICK_ROUNDS: Final = 3
+_PATIENCE_S: Final = 60.0
+#: Prints the seconds from the import to the rows, and the processor time of its own process.
+PROGRAM: Final = """
+import time
+begin = time.perf_counter()
+import headgate as hg
+env = hg.StreamEnvironment(parallelism=2)
+rows = env.from_source(hg.sources.iterable([[{"key": 1, "value": 2}], [{"key": 2, "value": 3}]]))
+assert rows.key_by("key").aggregate(total=hg.sum("value")).collect().num_rows == 2
+print(time.perf_counter() - begin, time.process_time())
+"""
+
+
+def run(options: Options) -> CaseResult:
+    """New programs, one after the other; each runs a keyed sum of two rows in two processes."""
+    rounds = [_measured() for _ in range(_QUICK_ROUNDS if options.quick else _ROUNDS)]
+    seconds = Figure("import to first row", "s", tuple(elapsed for elapsed, _ in rounds))
+    processor = Figure("processor time of the program", "s", tuple(used for _, used in rounds))
+    return CaseResult("first-row", f"median {_LIMIT_S} s or less", seconds.median <= _LIMIT_S, (seconds, processor))
+
+
+def _measured() -> tuple[float, float]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+    )
+    if done.returncode:
+        raise HeadgateError(f"first-row: the program ended with exit code {done.returncode}: {done.stderr}")
+    elapsed, used = map(float, done.stdout.split())
+    return elapsed, used
