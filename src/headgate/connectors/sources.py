@@ -49,8 +49,8 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
     Raises SourceError for files that cannot be read, lack a column, or have a bad line: with file, byte offset (in
     the decompressed text), the line's text and what is wrong. Raises ConfigError for impossible arguments. Bad lines
     go aside instead, and the job goes on, where the stream's `side_output("bad")` is read: columns `file, offset,
-    line, text, error`, lines counted from 1. A line of more than 64 MiB is a bad line of which the first 1,000 bytes are
-    kept. Files of more than 16,384 columns are refused.
+    line, text, error`, lines counted from 1. A line of more than 64 MiB is a bad line of which the first 1,000 bytes
+    are kept. Files of more than 16,384 columns are refused.
     """
     check(TEXT, delimiter=delimiter)
     check(FLAG, header=header)
