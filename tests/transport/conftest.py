@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +11,18 @@ from typing import TypeVar
 import psutil
 import pytest
 
+from headgate.protocol.handshake import Credentials
+from headgate.runtime import certificates
+from headgate.transport import sockets
 from headgate.transport.network_thread import NetworkThread
 
 T = TypeVar("T")
 #: Longer than anything takes; a test that waits this long has failed.
 PATIENCE = 60.0
+
+#: Of one attempt: where links are not encrypted, and where they are, at the driver and at a TaskManager.
+PLAIN = Credentials(b"j" * 16, 1, b"secret")
+OF_DRIVER, OF_TASKMANAGER = (dataclasses.replace(PLAIN, identity=identity) for identity in certificates.issue())
 
 MakeNetwork = Callable[[str], NetworkThread]
 
@@ -41,6 +49,12 @@ def network_of(caplog: pytest.LogCaptureFixture) -> Iterator[MakeNetwork]:
 @pytest.fixture
 def network(network_of: MakeNetwork) -> NetworkThread:
     return network_of("test")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not come soon does not come."""
+    monkeypatch.setattr(sockets, "HANDSHAKE_TIMEOUT", 0.2)
 
 
 def on(network: NetworkThread, work: Callable[[], T]) -> T:

@@ -45,13 +45,13 @@ from headgate.records.task_event import TaskEvent
 from headgate.runtime.barriers import TaskBarriers
 from headgate.runtime.input import TaskInput
 from headgate.runtime.mailbox import Mailbox
-from headgate.transport.data_link import ConsumerEnd, ProducerEnd
+from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
+from headgate.transport.tls import LinkSocket
 from tests.exchange.link import write_bytes
-from tests.transport.conftest import PATIENCE, MakeNetwork, on
+from tests.transport.conftest import OF_TASKMANAGER, PATIENCE, PLAIN, MakeNetwork, on
 
-CREDENTIALS = Credentials(b"j" * 16, 1, b"secret")
 SCHEMA = pa.schema({"n": pa.int64()})
 
 
@@ -70,6 +70,7 @@ class Producer:
         segment: int,
         cap: int,
         flow_control: FlowControl,
+        credentials: Credentials,
         file: PartitionFile | None = None,
         compress: bool = False,
     ) -> None:
@@ -94,11 +95,11 @@ class Producer:
         self.not_yet = 0  # requests for which there is nothing yet
         self.lost: list[str] = []
         self.ends: queue.SimpleQueue[ProducerEnd] = queue.SimpleQueue()
-        self.server = Server(network, listen("127.0.0.1", None), CREDENTIALS, DATA_LINK, self._accepted)
+        self.server = Server(network, listen("127.0.0.1", None), credentials, DATA_LINK, self._accepted)
         self.server.start()
 
-    def _accepted(self, sock: socket.socket, peer: int) -> None:
-        end = ProducerEnd(self.network, sock, peer, self._open_view, self.lost.append, self.flow_control)
+    def _accepted(self, sock: LinkSocket, peer: int) -> None:
+        end = producer_end(self.network, sock, peer, self._open_view, self.lost.append, self.flow_control)
         end.start()
         self.ends.put(end)
 
@@ -173,8 +174,8 @@ class Consumer:
         self.lost.append(reason)
         self.lost_once.set()
 
-    def dial(self, port: int) -> None:
-        dial = Dial(self.network, ("127.0.0.1", port), CREDENTIALS, DATA_LINK, 1, self.end.established, self.end.fail)
+    def dial(self, port: int, credentials: Credentials) -> None:
+        dial = Dial(self.network, ("127.0.0.1", port), credentials, DATA_LINK, 1, self.end.established, self.end.fail)
         self.network.post(dial.start)
 
     def close(self) -> None:
@@ -199,18 +200,22 @@ class Pair:
         exclusive: int,
         cap: int,
         flow_control: FlowControl,
+        credentials: Credentials,
         file: PartitionFile | None = None,
         compress: bool = False,
     ) -> None:
+        self.credentials = credentials
         self.mailbox = Mailbox()
         network = network_of("producer")
-        self.producer = Producer(network, self.mailbox.wake, channels, segment, cap, flow_control, file, compress)
+        self.producer = Producer(
+            network, self.mailbox.wake, channels, segment, cap, flow_control, credentials, file, compress
+        )
         self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive, flow_control)
         self.values: list[int] = []
         self.watermarks: list[int] = []
 
     def connect(self) -> ProducerEnd:
-        self.consumer.dial(self.producer.server.port)
+        self.consumer.dial(self.producer.server.port, self.credentials)
         return self.producer.ends.get(timeout=PATIENCE)
 
     def write(self) -> bool:
@@ -266,8 +271,15 @@ class Pair:
 MakePair = Callable[..., Pair]
 
 
+@pytest.fixture(params=[PLAIN, OF_TASKMANAGER], ids=["plain", "tls"])
+def credentials(request: pytest.FixtureRequest) -> Credentials:
+    """With which both ends of a link begin."""
+    found: Credentials = request.param
+    return found
+
+
 @pytest.fixture
-def make(network_of: MakeNetwork) -> Iterator[MakePair]:
+def make(network_of: MakeNetwork, credentials: Credentials) -> Iterator[MakePair]:
     pairs: list[Pair] = []
 
     def make_pair(
@@ -281,7 +293,8 @@ def make(network_of: MakeNetwork) -> Iterator[MakePair]:
         compress: bool = False,
     ) -> Pair:
         wanted = list(range(channels)) if wanted is None else wanted
-        pairs.append(Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control, file, compress))
+        pair = Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control, credentials, file, compress)
+        pairs.append(pair)
         return pairs[-1]
 
     yield make_pair
@@ -311,9 +324,16 @@ def test_all_rows_cross_in_order_with_few_segments(
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize(("channels", "segment", "exclusive"), [(1, 512, 2), (3, 4096, 1), (4, 512, 0)])
 def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
-    make: MakePair, tmp_path: Path, channels: int, segment: int, exclusive: int, compress: bool
+    make: MakePair,
+    credentials: Credentials,
+    tmp_path: Path,
+    channels: int,
+    segment: int,
+    exclusive: int,
+    compress: bool,
 ) -> None:
-    """Every byte of data goes from the file to the socket without having been in this process."""
+    """Every byte of data goes from the file to the socket without having been in this process, unless it is encrypted
+    here."""
     file = PartitionFile(str(tmp_path), threading.Lock)
     pair = make(channels, segment=segment, exclusive=exclusive, file=file, compress=compress)
     writer, partition = pair.producer.writer, pair.producer.partition
@@ -331,7 +351,7 @@ def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
         if not pair.read() and not pair.consumer.input.is_finished:
             pair.wait()
     assert sorted(pair.values) == list(range(10_000 * channels))
-    assert end.bytes_sent_by_sendfile == written
+    assert end.bytes_sent_by_sendfile == (written if credentials.identity is None else 0)
     pair.leave()
     assert pair.consumer.lost == pair.producer.lost == []
 
@@ -492,27 +512,34 @@ def test_what_is_not_there_yet_is_asked_for_again(make: MakePair, flow_control: 
     pair.leave()
 
 
-def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair) -> None:
+def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair, impatient: None) -> None:
     pair = make()
     with listen("127.0.0.1", None) as closed:
         port = closed.getsockname()[1]
-    pair.consumer.dial(port)
+    pair.consumer.dial(port, pair.credentials)
     assert pair.consumer.lost_once.wait(PATIENCE)
-    assert pair.consumer.lost == [f"127.0.0.1:{port}: [Errno 111] Connection refused"]
+    [lost] = pair.consumer.lost
+    assert lost.startswith(f"127.0.0.1:{port}: [Errno 111] Connection refused")
 
 
 def test_a_consumer_that_breaks_the_protocol_is_told_and_closed(make: MakePair) -> None:
     pair = make()
-    came: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+    came: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
     address = ("127.0.0.1", pair.producer.server.port)
     network = pair.consumer.network
-    network.post(Dial(network, address, CREDENTIALS, DATA_LINK, 1, came.put, came.put).start)
+    network.post(Dial(network, address, pair.credentials, DATA_LINK, 1, came.put, came.put).start)
     sock = came.get(timeout=PATIENCE)
-    assert isinstance(sock, socket.socket)
-    sock.settimeout(PATIENCE)
-    sock.sendall(b"\0\0\0\x09GARBAGE!!")
+    assert not isinstance(sock, str)
+    sock.send(b"\0\0\0\x09GARBAGE!!")
     said = b""
-    while part := sock.recv(1000):
+    while True:
+        try:
+            part = sock.recv(1000)
+        except BlockingIOError:
+            on(network, lambda: None)
+            continue
+        if not part:
+            break
         said += part
     sock.close()
     assert said == encode(ErrorResponse("stream corrupted: magic number 0x47415242 instead of 0xbadc0ffe"))

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import errno
 import queue
+import re
 import socket
+from collections.abc import Callable
 
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.protocol.handshake import ANSWER_BYTES, CONTROL_LINK, DATA_LINK, HELLO_BYTES, Credentials, Dialler
+from headgate.protocol.handshake import (
+    ANSWER_BYTES,
+    CONTROL_LINK,
+    DATA_LINK,
+    HELLO_BYTES,
+    PROOF_BYTES,
+    Credentials,
+    Dialler,
+    Listener,
+)
 from headgate.transport import sockets
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
@@ -80,15 +91,86 @@ def test_peers_that_share_the_secret_get_a_socket_each(network: NetworkThread, d
     theirs.close()
 
 
-def test_nobody_there_is_told_with_the_address(network: NetworkThread) -> None:
+def test_nobody_there_is_told_with_the_address_at_the_deadline(network: NetworkThread, impatient: None) -> None:
     with listen("127.0.0.1", None) as closed:
         port = closed.getsockname()[1]
-    assert dial(network, ("127.0.0.1", port)) == f"127.0.0.1:{port}: [Errno 111] Connection refused"
+    reason = dial(network, ("127.0.0.1", port))
+    assert isinstance(reason, str)
+    assert re.fullmatch(rf"127\.0\.0\.1:{port}: \[Errno 111\] Connection refused \([2-9] times\)", reason)
 
 
-def test_an_address_that_cannot_be_reached_is_told(network: NetworkThread) -> None:
-    reason = dial(network, ("255.255.255.255", 9))
-    assert isinstance(reason, str) and reason.startswith("255.255.255.255:9: [Errno ")
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        (("255.255.255.255", 9), "255.255.255.255:9: [Errno "),
+        (("127.0.0.1", 1 << 16), "127.0.0.1:65536: "),
+        (("no\0host", 9), "no\0host:9: "),
+    ],
+)
+def test_an_address_that_cannot_be_reached_is_told(
+    network: NetworkThread, impatient: None, address: tuple[str, int], reason: str
+) -> None:
+    said = dial(network, address)
+    assert isinstance(said, str) and said.startswith(reason)
+
+
+def test_a_connection_that_is_refused_is_tried_again(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens yet at the first try, nor at the second."""
+    with listen("127.0.0.1", None) as closed:
+        port = closed.getsockname()[1]
+    waits, refused, call_later = [], queue.SimpleQueue[float](), network.call_later
+
+    def note(delay: float, work: Callable[[], None]) -> None:
+        if delay < sockets.CONNECT_TIMEOUT:
+            refused.put(delay)
+        call_later(delay, work)
+
+    monkeypatch.setattr(network, "call_later", note)
+    outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+    network.post(Dial(network, ("127.0.0.1", port), OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+    waits = [refused.get(timeout=PATIENCE) for _ in range(2)]
+    assert waits == [0.05, 0.1]
+    came: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+    server = Server(network, listen("127.0.0.1", (port, port)), OURS, DATA_LINK, lambda sock, peer: came.put(sock))
+    server.start()
+    for sock in (outcome.get(timeout=PATIENCE), came.get(timeout=PATIENCE)):
+        assert isinstance(sock, socket.socket)
+        sock.close()
+    on(network, server.close)
+
+
+def test_a_connection_that_times_out_is_tried_again(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listener's queue is full, so the kernel drops each SYN, as a network may."""
+    monkeypatch.setattr(sockets, "CONNECT_TIMEOUT", 0.02)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        address = full.getsockname()
+        filling = [socket.create_connection(address, PATIENCE)]
+        with pytest.raises(TimeoutError):
+            while True:
+                filling.append(socket.create_connection(address, 0.05))
+        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+        dial = Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put)
+        network.post(dial.start)
+        while on(network, lambda: dial._tries) < 3:
+            pass
+        monkeypatch.setattr(sockets, "CONNECT_TIMEOUT", PATIENCE)
+        for _ in filling:
+            full.accept()[0].close()
+        full.settimeout(PATIENCE)
+        while True:  # also those that the kernel let in of tries that were given up
+            accepted, _ = full.accept()
+            accepted.settimeout(PATIENCE)
+            hello = accepted.recv(HELLO_BYTES, socket.MSG_WAITALL)
+            if hello:
+                break
+            accepted.close()
+        listener = Listener(OURS, DATA_LINK, bytes(32))
+        accepted.sendall(listener.answer(hello))
+        ours = outcome.get(timeout=PATIENCE)
+        assert isinstance(ours, socket.socket)
+        assert listener.check(accepted.recv(PROOF_BYTES, socket.MSG_WAITALL)) == 7
+        for sock in [ours, accepted, *filling]:
+            sock.close()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +277,7 @@ def test_the_deadline_does_not_hit_a_link_that_was_made(
     door = Door(network)
     ours = dial(network, ("127.0.0.1", door.server.port))
     theirs, _ = door.came.get(timeout=PATIENCE)
-    assert isinstance(ours, socket.socket) and len(later) == 2
+    assert isinstance(ours, socket.socket) and len(later) == 3
     for work in later:
         on(network, work)  # type: ignore[arg-type]
     assert ours.fileno() > 0 and theirs.fileno() > 0

@@ -5,7 +5,7 @@ The dialling side sends `hello | nonce`, the listening side answers `nonce | pro
 A proof is HMAC-SHA256 over the role and both nonces, so neither side can be made to prove for the other. Version, job,
 attempt and flow control are part of the hello, and of what is proved: a survivor of an older attempt, another job,
 another release or an end that counts credit otherwise is refused with a reason. The same handshake serves data links
-and control links; `kind` keeps them apart.
+and control links; `kind` keeps them apart. Where links are encrypted it takes place inside TLS.
 """
 
 from __future__ import annotations
@@ -36,14 +36,34 @@ _MODES: Final = dict(enumerate(FlowControl))
 _MODE_NUMBERS: Final = {mode: number for number, mode in _MODES.items()}
 
 
+#: Who has a certificate. A data link joins two TaskManagers; a control link is dialled by a TaskManager.
+DRIVER: Final = "driver"
+TASKMANAGER: Final = "taskmanager"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """With what an end of a link proves itself under TLS, and whom it trusts; each part is PEM. The authority issues
+    for one attempt of one job, so nobody else's certificate passes."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:  # a key must not end up in a log
+        return "Identity()"
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What both ends must share. `job` is 16 bytes; the secret never leaves the process but in the task closure."""
+    """What both ends must share, and this end's identity, without which links are not encrypted. `job` is 16 bytes; the
+    secret and the identity's key never leave the process but in the task closure."""
 
     job: bytes
     attempt: int
     secret: bytes
     flow_control: FlowControl = FlowControl.CREDIT
+    identity: Identity | None = None
 
     def __repr__(self) -> str:  # a secret must not end up in a log
         return f"Credentials(job={self.job.hex()}, attempt={self.attempt})"

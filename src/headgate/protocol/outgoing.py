@@ -41,6 +41,11 @@ class Outgoing:
         return self._added - self._written
 
     @property
+    def pieces(self) -> Sequence[Piece]:
+        """All of it, in order."""
+        return self._pieces
+
+    @property
     def next_write(self) -> list[bytes | memoryview]:
         """What one gathered write may try; empty when it is the turn of a region of a file."""
         pieces = cast(list[bytes | memoryview], self._pieces)

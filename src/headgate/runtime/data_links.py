@@ -16,7 +16,7 @@ from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
 from headgate.runtime.deployment import TaskManagerSpec
 from headgate.runtime.measures import LinkBytes
-from headgate.transport.data_link import ConsumerEnd, ProducerEnd
+from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
 
@@ -88,7 +88,7 @@ class DataLinks:
     def _accepted(self, sock: Any, peer: int) -> None:
         self._forget_ended()
         lost = functools.partial(self._lost, peer)
-        end = ProducerEnd(self._network, sock, peer, self._open_view, lost, self._config.flow_control)
+        end = producer_end(self._network, sock, peer, self._open_view, lost, self._config.flow_control)
         self._producer_ends.append(end)
         end.start()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import selectors
-import socket
 import struct
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headgate.transport.network_thread import NetworkThread
+from headgate.transport.tls import LinkSocket
 
 _FRAME: Final = struct.Struct(">II")
 MAX_FRAME: Final = 256 << 20
@@ -29,7 +29,7 @@ class ControlLink:
     def __init__(
         self,
         network: NetworkThread,
-        sock: socket.socket,
+        sock: LinkSocket,
         heartbeat_timeout: float,
         on_message: Callable[[Message, bytes], None],
         on_lost: Callable[[str], None],

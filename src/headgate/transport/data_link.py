@@ -25,6 +25,7 @@ from headgate.protocol.receiver import ReceivingChannel
 from headgate.protocol.sender import OpenView
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
+from headgate.transport.tls import LinkSocket, TlsSocket
 
 #: The kernel is asked to gather no more than this before it wakes the thread, nor more than a quarter of its buffer: by
 #: then it must not be about to stop the sender.
@@ -36,12 +37,12 @@ Lost = Callable[[str], None]
 
 
 class ProducerEnd:
-    """The accepted end: sends what subpartitions have and flow control allows."""
+    """The accepted end: sends what subpartitions have and flow control allows. See `producer_end`."""
 
     def __init__(
         self,
         network: NetworkThread,
-        sock: socket.socket,
+        sock: LinkSocket,
         peer: int,
         open_view: OpenView,
         lost: Lost,
@@ -186,6 +187,43 @@ class ProducerEnd:
         return unacknowledged(self._socket)
 
 
+class EncryptedProducerEnd(ProducerEnd):
+    """The accepted end under TLS. The kernel cannot encrypt, so what is in a file is read, and leaves with what is in
+    memory."""
+
+    def __init__(
+        self,
+        network: NetworkThread,
+        sock: TlsSocket,
+        peer: int,
+        open_view: OpenView,
+        lost: Lost,
+        flow_control: FlowControl = FlowControl.CREDIT,
+    ) -> None:
+        super().__init__(network, sock, peer, open_view, lost, flow_control)
+        self._tls = sock
+
+    def _send_gathered(self) -> int:
+        return self._tls.sendmsg(self._outgoing.pieces)
+
+    def _send_from_file(self, region: FileRegion) -> int:
+        return self._send_gathered()
+
+
+def producer_end(
+    network: NetworkThread,
+    sock: LinkSocket,
+    peer: int,
+    open_view: OpenView,
+    lost: Lost,
+    flow_control: FlowControl = FlowControl.CREDIT,
+) -> ProducerEnd:
+    """The accepted end for a plain socket or one under TLS."""
+    if isinstance(sock, TlsSocket):
+        return EncryptedProducerEnd(network, sock, peer, open_view, lost, flow_control)
+    return ProducerEnd(network, sock, peer, open_view, lost, flow_control)
+
+
 class ConsumerEnd:
     """The dialling end: receives into segments, sends requests and credit. While a frame waits for memory, it reads
     nothing."""
@@ -203,7 +241,7 @@ class ConsumerEnd:
         self.peer = peer
         self._lost = lost
         self._receiver = new_receiver(flow_control, segment_size, new_backoff)
-        self._socket: socket.socket | None = None
+        self._socket: LinkSocket | None = None
         self._notified: deque[int] = deque()
         self._told: deque[OfChannel] = deque()
         self._cancelled: deque[int] = deque()
@@ -231,7 +269,7 @@ class ConsumerEnd:
         self._cancelled.append(receiver)
         self._network.mark(self)
 
-    def established(self, sock: socket.socket) -> None:
+    def established(self, sock: LinkSocket) -> None:
         self._socket = sock
         self._watched = selectors.EVENT_READ
         buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # Linux says twice what it holds
@@ -299,7 +337,7 @@ class ConsumerEnd:
             return
         self._watch(sock)
 
-    def _send(self, sock: socket.socket) -> None:
+    def _send(self, sock: LinkSocket) -> None:
         """As much of what is there as the socket takes."""
         if self._outgoing:
             try:
@@ -308,7 +346,7 @@ class ConsumerEnd:
                 return
             self._outgoing = self._outgoing[sent:]
 
-    def _watch(self, sock: socket.socket) -> None:
+    def _watch(self, sock: LinkSocket) -> None:
         """Wait for what can be done next."""
         self._ask_for(sock, self._receiver.missing)
         reads = 0 if self._receiver.is_stopped else selectors.EVENT_READ
@@ -317,7 +355,7 @@ class ConsumerEnd:
             self._watched = mask
             self._network.modify(sock, mask, self)
 
-    def _ask_for(self, sock: socket.socket, missing: int) -> None:
+    def _ask_for(self, sock: LinkSocket, missing: int) -> None:
         """Be woken only when so many bytes are there, since with fewer nothing can be done."""
         wanted = min(missing, self._most_asked_for)
         if wanted != self._asked_for:

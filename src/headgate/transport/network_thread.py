@@ -18,6 +18,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from headgate.transport.tls import LinkSocket
+
+_Ready = tuple[selectors.SelectorKey, int]
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +50,8 @@ class NetworkThread:
         self._posted: deque[Callable[[], None]] = deque()
         self._marked: deque[Link] = deque()
         self._woken = False
+        #: Sockets under TLS that have bytes inside; the selector does not see these.
+        self._filled: set[LinkSocket] = set()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._stopping = False
@@ -91,10 +96,10 @@ class NetworkThread:
 
     # --- on the network thread
 
-    def register(self, sock: socket.socket, mask: int, link: Link) -> None:
+    def register(self, sock: LinkSocket, mask: int, link: Link) -> None:
         self._selector.register(sock, mask, link)
 
-    def modify(self, sock: socket.socket, mask: int, link: Link) -> None:
+    def modify(self, sock: LinkSocket, mask: int, link: Link) -> None:
         """Wait for something else; with a mask of 0 for nothing, until the next `modify`."""
         if not mask:
             self.unregister(sock)
@@ -104,10 +109,17 @@ class NetworkThread:
         except KeyError:
             self._selector.register(sock, mask, link)
 
-    def unregister(self, sock: socket.socket) -> None:
+    def unregister(self, sock: LinkSocket) -> None:
         """Wait for nothing more of it; again is harmless."""
         with suppress(KeyError):
             self._selector.unregister(sock)
+
+    def hold(self, sock: LinkSocket, has_more: bool) -> None:
+        """Whether a socket has bytes inside: then it is ready to be read, whatever the selector says."""
+        if has_more:
+            self._filled.add(sock)
+        else:
+            self._filled.discard(sock)
 
     def _run(self) -> None:
         try:
@@ -117,7 +129,10 @@ class NetworkThread:
             self._close()
 
     def _turn(self) -> None:
-        for key, mask in self._selector.select(self._timeout()):
+        ready = self._selector.select(self._timeout())
+        if self._filled:
+            ready = self._with_filled(ready)
+        for key, mask in ready:
             if key.data is None:
                 self._wake_in.recv(64)
             else:
@@ -132,15 +147,26 @@ class NetworkThread:
         while self._timers and self._timers[0][0] <= now:
             self._guarded(heapq.heappop(self._timers)[2])
 
+    def _with_filled(self, ready: list[_Ready]) -> list[_Ready]:
+        masks = dict(ready)
+        for key in self._filled_keys():
+            masks[key] = masks.get(key, 0) | selectors.EVENT_READ
+        return list(masks.items())
+
+    def _filled_keys(self) -> list[selectors.SelectorKey]:
+        """Of the filled sockets those that somebody wants to read."""
+        keys = [self._selector.get_map().get(sock) for sock in self._filled]
+        return [key for key in keys if key is not None and key.events & selectors.EVENT_READ]
+
     def _timeout(self) -> float | None:
-        if self._posted or self._marked:
+        if self._posted or self._marked or (self._filled and self._filled_keys()):
             return 0
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
 
     def _close(self) -> None:
         for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
+            if not isinstance(key.fileobj, int):
+                key.fileobj.close()  # type: ignore[attr-defined]
         self._selector.close()
         self._wake_out.close()
 

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import ipaddress
 import os
 import selectors
 import socket
+import ssl
 import sys
 import termios
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from headgate.errors import ConfigError, ExchangeError
 from headgate.protocol import handshake
-from headgate.protocol.handshake import Credentials
+from headgate.protocol.handshake import CONTROL_LINK, DRIVER, TASKMANAGER, Credentials
 from headgate.transport.network_thread import NetworkThread
+from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server_context
 
 #: Kernel buffers are set, not left to the kernel's guess: what is in them is data in flight.
 SOCKET_BUFFER = 1 << 20
+#: From the first try to connect, or from the accept, to the end of the handshake, seconds.
 HANDSHAKE_TIMEOUT = 10.0
+#: How long one try to connect may take: the kernel sends a second SYN after 1 s, another try has another port.
+CONNECT_TIMEOUT = 3.0
+#: How long to wait before the next try: it doubles each time, up to the second.
+RETRY_WAITS = (0.05, 1.0)
 #: Handshakes that one server has under way; with one more the oldest is dropped. So who only connects and says nothing
 #: costs a bounded number of descriptors, and those who go on come in.
 MAX_HANDSHAKES = 512
@@ -50,6 +59,11 @@ def reached_at(bind_host: str | None, host: str) -> str:
     return host if bind_host in (None, "0.0.0.0", "::") else str(bind_host)
 
 
+def is_on_loopback(sock: socket.socket) -> bool:
+    """Whether only this machine reaches a listening socket."""
+    return ipaddress.ip_address(sock.getsockname()[0]).is_loopback
+
+
 def tune(sock: socket.socket) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -57,17 +71,17 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
 
 
-def unacknowledged(sock: socket.socket) -> int:
+def unacknowledged(sock: LinkSocket) -> int:
     """Bytes in the kernel's send buffer, those included that the peer's kernel has not acknowledged; 0 once closed."""
     return _queued(sock, termios.TIOCOUTQ)
 
 
-def unread(sock: socket.socket) -> int:
+def unread(sock: LinkSocket) -> int:
     """Bytes in the kernel's receive buffer; 0 once closed."""
     return _queued(sock, termios.FIONREAD)
 
 
-def _queued(sock: socket.socket, queue: int) -> int:
+def _queued(sock: LinkSocket, queue: int) -> int:
     """Any thread may ask: a socket that is being closed has nothing."""
     count = bytearray(4)
     with suppress(OSError, ValueError):
@@ -75,19 +89,23 @@ def _queued(sock: socket.socket, queue: int) -> int:
     return int.from_bytes(count, sys.byteorder)
 
 
-def _drop(network: NetworkThread, sock: socket.socket) -> None:
+def _drop(network: NetworkThread, sock: LinkSocket) -> None:
     """Close a socket, whether or not it is registered."""
     network.unregister(sock)
     sock.close()
 
 
 #: Called with the socket and the peer's number when the handshake has succeeded.
-Established = Callable[[socket.socket, int], None]
+Established = Callable[[LinkSocket, int], None]
 Failed = Callable[[str], None]
 
 
 class Dial:
-    """Connects and shakes hands; then hands the socket over, or says why not. Runs on the network thread."""
+    """Connects and shakes hands; then hands the socket over, or says why not. Runs on the network thread.
+
+    A connection that is refused or times out is tried again until the deadline: one lost packet ends no attempt of a
+    job. A peer that is reached and then fails the handshake is not tried again.
+    """
 
     def __init__(
         self,
@@ -96,65 +114,112 @@ class Dial:
         credentials: Credentials,
         kind: int,
         peer: int,
-        established: Callable[[socket.socket], None],
+        established: Callable[[LinkSocket], None],
         failed: Failed,
     ) -> None:
         self._network = network
         self._address = address
+        self._identity = credentials.identity
+        self._server_name = DRIVER if kind == CONTROL_LINK else TASKMANAGER
         self._established = established
         self._failed = failed
         self._dialler = handshake.Dialler(credentials, kind, peer, os.urandom(handshake.NONCE_BYTES))
         self._answer = b""
-        self._connected = False
         self._done = False
-        self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        self._wait = RETRY_WAITS[0]
+        self._tries = 0
+        self._late = ""
+        self._socket: LinkSocket | None = None
+        self._is_connected = False
+        self._step: Callable[[], None]
 
     def start(self) -> None:
-        self._network.call_later(HANDSHAKE_TIMEOUT, lambda: self._fail("no answer in time"))
+        self._network.call_later(HANDSHAKE_TIMEOUT, lambda: self._fail(self._late))
+        self._connect()
+
+    def _connect(self) -> None:
+        if self._done:
+            return
+        self._tries += 1
+        self._late = "no answer in time"
         try:
-            tune(self._socket)
-            code = self._socket.connect_ex(self._address)
+            self._socket = sock = socket.socket(socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
+            tune(sock)
+            code = sock.connect_ex(self._address)
             if code not in (0, errno.EINPROGRESS):
                 raise OSError(code, os.strerror(code))
-            self._network.register(self._socket, selectors.EVENT_WRITE, self)
-        except OSError as error:  # no such host, for one
-            self._fail(str(error))
+        except (OSError, ValueError, OverflowError) as error:  # no such host; no such address or port
+            self._connect_again(str(error))
+            return
+        self._step = partial(self._on_connected, sock)
+        self._network.register(sock, selectors.EVENT_WRITE, self)
+        self._network.call_later(CONNECT_TIMEOUT, partial(self._give_up, sock))
+
+    def _give_up(self, sock: socket.socket) -> None:
+        if sock is self._socket and not self._is_connected and not self._done:
+            self._connect_again("no answer in time")
+
+    def _connect_again(self, reason: str) -> None:
+        """The latest try to connect has failed."""
+        self._late = reason if self._tries == 1 else f"{reason} ({self._tries} times)"
+        self._drop()
+        wait, self._wait = self._wait, min(2 * self._wait, RETRY_WAITS[1])
+        self._network.call_later(wait, self._connect)
 
     def on_ready(self, mask: int) -> None:
         try:
-            if not self._connected:
-                self._on_connected()
-            else:
-                self._on_answer()
+            self._step()
+        except BlockingIOError:
+            return
         except (OSError, ExchangeError) as error:
             self._fail(str(error))
 
-    def _on_connected(self) -> None:
-        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            raise OSError(error, os.strerror(error))
-        self._connected = True
-        self._socket.send(self._dialler.hello)  # fits into the empty send buffer
-        self._network.modify(self._socket, selectors.EVENT_READ, self)
+    def _on_connected(self, sock: socket.socket) -> None:
+        if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._connect_again(str(OSError(error, os.strerror(error))))
+            return
+        self._is_connected = True
+        if self._identity is None:
+            self._say_hello(sock)
+            return
+        self._network.unregister(sock)
+        self._socket = tls = TlsSocket(sock, client_context(self._identity), self._network.hold, self._server_name)
+        self._step = partial(self._secure, tls)
+        self._network.register(tls, selectors.EVENT_READ, self)
+        self._secure(tls)
 
-    def _on_answer(self) -> None:
-        data = self._socket.recv(handshake.ANSWER_BYTES - len(self._answer))
+    def _secure(self, tls: TlsSocket) -> None:
+        if tls.shake_hands():
+            self._say_hello(tls)
+
+    def _say_hello(self, sock: LinkSocket) -> None:
+        self._step = partial(self._on_answer, sock)
+        sock.send(self._dialler.hello)  # fits into the empty send buffer
+        self._network.modify(sock, selectors.EVENT_READ, self)
+
+    def _on_answer(self, sock: LinkSocket) -> None:
+        data = sock.recv(handshake.ANSWER_BYTES - len(self._answer))
         if not data:
             raise OSError("the peer closed the connection during the handshake")
         self._answer += data
         if len(self._answer) == handshake.ANSWER_BYTES:
-            self._socket.send(self._dialler.prove(self._answer))
+            sock.send(self._dialler.prove(self._answer))
             self._done = True
-            self._network.unregister(self._socket)
-            self._established(self._socket)
+            self._network.unregister(sock)
+            self._established(sock)
 
     def on_marked(self) -> None: ...
 
     def _fail(self, reason: str) -> None:
         if not self._done:
             self._done = True
-            _drop(self._network, self._socket)
+            self._drop()
             self._failed(f"{self._address[0]}:{self._address[1]}: {reason}")
+
+    def _drop(self) -> None:
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            _drop(self._network, sock)
 
 
 class Server:
@@ -167,6 +232,7 @@ class Server:
         self._network = network
         self._socket = sock
         self._credentials = credentials
+        self._context = None if credentials.identity is None else server_context(credentials.identity)
         self._kind = kind
         self._established = established
         self._open: dict[_Accept, float] = {}  # handshakes under way and their deadlines, the earliest first
@@ -193,7 +259,9 @@ class Server:
         tune(sock)
         if len(self._open) >= MAX_HANDSHAKES:
             next(iter(self._open)).end()
-        accept = _Accept(self._network, sock, self._credentials, self._kind, self._established, self._open.pop)
+        accept = _Accept(
+            self._network, sock, self._context, self._credentials, self._kind, self._established, self._open.pop
+        )
         self._open[accept] = time.monotonic() + HANDSHAKE_TIMEOUT
         accept.start()
         self._watch()
@@ -228,13 +296,16 @@ class _Accept:
         self,
         network: NetworkThread,
         sock: socket.socket,
+        context: ssl.SSLContext | None,
         credentials: Credentials,
         kind: int,
         established: Established,
         over: Callable[[_Accept], object],
     ) -> None:
         self._network = network
-        self._socket = sock
+        self._tls = None if context is None else TlsSocket(sock, context, network.hold)
+        self._socket = self._tls or sock
+        self._is_secure = context is None
         self._listener = handshake.Listener(credentials, kind, os.urandom(handshake.NONCE_BYTES))
         self._established = established
         self._over = over
@@ -248,12 +319,17 @@ class _Accept:
 
     def on_ready(self, mask: int) -> None:
         try:
+            if self._tls is not None and not self._is_secure:
+                self._is_secure = self._tls.shake_hands()
+                return
             data = self._socket.recv(self._wanted - len(self._data))
             if not data:
                 raise OSError("closed")
             self._data += data
             if len(self._data) == self._wanted:
                 self._on_part()
+        except BlockingIOError:
+            return
         except (OSError, ExchangeError):
             self.end()
 

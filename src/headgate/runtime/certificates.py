@@ -1,0 +1,78 @@
+"""The certificates of one attempt of a job: an authority of its own, one identity for the driver and one that its
+TaskManagers share.
+
+The authority's key is forgotten once it has signed these two. A TaskManager of an older attempt has certificates of an
+older authority, which the new one's links refuse; and no TaskManager can pass for the driver.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from headgate.protocol.handshake import DRIVER, TASKMANAGER, Identity
+
+#: Clocks of machines differ.
+_BACKDATED: Final = timedelta(days=1)
+#: Longer than any attempt runs; the keys are gone when it ends.
+_LIFETIME: Final = timedelta(days=3650)
+_AUTHORITY: Final = "authority"
+
+
+class _Authority:
+    """Signs while it lives."""
+
+    def __init__(self) -> None:
+        self._key = generate_private_key(SECP256R1())
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # certificates and lists
+        builder = _builder(_AUTHORITY, self._key)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        self.certificate = builder.add_extension(usage, critical=True).sign(self._key, SHA256())
+
+    def identity(self, name: str, *uses: x509.ObjectIdentifier) -> Identity:
+        """For an end that is called `name` and may do what `uses` say."""
+        key = generate_private_key(SECP256R1())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        certificate = (
+            _builder(name, key)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(issuer, critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=True)
+            .sign(self._key, SHA256())
+        )
+        pem = Encoding.PEM
+        private = key.private_bytes(pem, PrivateFormat.PKCS8, NoEncryption())
+        return Identity(self.certificate.public_bytes(pem), certificate.public_bytes(pem), private)
+
+
+def issue() -> tuple[Identity, Identity]:
+    """The driver's identity, which may only be dialled, and the TaskManagers', which dial and are dialled."""
+    authority = _Authority()
+    driver = authority.identity(DRIVER, ExtendedKeyUsageOID.SERVER_AUTH)
+    both = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    return driver, authority.identity(TASKMANAGER, *both)
+
+
+def _builder(name: str, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_named(name))
+        .issuer_name(_named(_AUTHORITY))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + _LIFETIME)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"headgate {name}")])
