@@ -60,6 +60,7 @@ class Config:
     heartbeat_timeout: float = 50.0
     bind_host: str | None = None
     port_range: tuple[int, int] | None = None
+    tls: Literal["auto", "on", "off"] = "auto"
     spill_dir: str | None = None
     execution_mode: Literal["streaming", "batch"] = "streaming"
     batch_shuffle_compression: bool = True
@@ -127,6 +128,8 @@ class Config:
             raise ConfigError("request_backoff_max must be at least request_backoff_initial")
         if self.execution_mode not in ("streaming", "batch"):
             raise ConfigError(f'execution_mode={self.execution_mode!r} is unknown: it must be "streaming" or "batch"')
+        if self.tls not in ("auto", "on", "off"):
+            raise ConfigError(f'tls={self.tls!r} is unknown: it must be "auto", "on" or "off"')
         if self.max_parallelism is not None and not 1 <= self.max_parallelism <= 32768:
             raise ConfigError(f"max_parallelism={self.max_parallelism} is impossible: it must be from 1 to 32768")
         if self.port_range is not None and not 0 < self.port_range[0] <= self.port_range[1] < 65536:
@@ -204,6 +207,12 @@ class Config:
         if self.restart is not None:
             return self.restart
         return restart.none() if self.checkpoint_dir is None else restart.exponential()
+
+    @property
+    def validates_batches(self) -> bool:
+        """Whether every batch that was received is checked in full: where nothing else protects it, damage on purpose
+        would crash the process."""
+        return self.paranoid or self.tls == "off"
 
     @property
     def is_batch(self) -> bool:

@@ -6,6 +6,7 @@ Everything that happens arrives as an event on one queue and is handled by one t
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import queue
 import time
@@ -22,7 +23,7 @@ from headgate.runtime.measures import Metrics, merge
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.control_link import ControlLink, Message
 from headgate.transport.network_thread import NetworkThread
-from headgate.transport.sockets import Server, listen, reached_at
+from headgate.transport.sockets import Server, is_on_loopback, listen, reached_at
 
 log = logging.getLogger(__name__)
 
@@ -173,15 +174,25 @@ class Attempt:
             raise
 
     def _start_gang(self, host: str, sock: Any) -> None:
-        server = Server(self._network, sock, self.credentials, CONTROL_LINK, self._accepted)
+        ours, theirs = self._with_identities(sock)
+        server = Server(self._network, sock, ours, CONTROL_LINK, self._accepted)
         server.start()
         address = host, server.port
-        spec = TaskManagerSpec(
-            self._name, self._plan, self._config, self.credentials, address, self._checkpoint, self._restore
-        )
+        spec = TaskManagerSpec(self._name, self._plan, self._config, theirs, address, self._checkpoint, self._restore)
         # Free slots were counted before: if no other Spark jobs hold them, this is for Python processes to start in.
         self._start_by = time.monotonic() + self._config.registration_timeout
         self._gang = self._deployment.launch(spec, len(self.members), self._on_exit)
+
+    def _with_identities(self, sock: Any) -> tuple[Credentials, Credentials]:
+        """The driver's credentials and the TaskManagers'; with identities where links are to be encrypted."""
+        tls = self._config.tls
+        if tls == "off" or (tls == "auto" and is_on_loopback(sock)):
+            return self.credentials, self.credentials
+        from headgate.runtime import certificates  # jobs on loopback need not load what makes these
+
+        driver, taskmanager = certificates.issue()
+        self.credentials = dataclasses.replace(self.credentials, identity=driver)
+        return self.credentials, dataclasses.replace(self.credentials, identity=taskmanager)
 
     # --- events, posted by other threads
 

@@ -414,7 +414,7 @@ class _TaskAssembly:
             source = self._here.plan.job.vertex(edge.source)
             node = next(node for node in source.nodes if node.id == edge.source_node)
             schema = node.output_schema(edge.tag)
-            self._codecs.append(BatchCodec(schema, paranoid=self._here.config.paranoid))
+            self._codecs.append(BatchCodec(schema, paranoid=self._here.config.validates_batches))
         self._gathering = Gathering(self._here.budget, self._here.config.spill_dir)
         self._barriers = TaskBarriers(self._name, self._gates, self._writers, self._here.tell_part)
         return TaskInput(self._gates, self._codecs, self._here.config.message_size, self._barriers, self._gathering)

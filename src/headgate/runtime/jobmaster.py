@@ -139,6 +139,12 @@ class JobMaster:
         self.thread.start()
 
     def _prepare(self) -> None:
+        if self._config.tls == "off":
+            log.warning(
+                "job %r: tls='off': its links are not encrypted. Who is on the network between its machines can read "
+                "and change rows and commands. Every batch is validated in full, which is slow",
+                self._name,
+            )
         self._checkpoints.prepare()
         try:
             self._ends.prepare(self._checkpoints.latest)
