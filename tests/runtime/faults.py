@@ -25,9 +25,14 @@ Pull = Callable[[], None]
 
 
 def gated(folder: Path, *pulls: Pull, before: int = 7000) -> Source:
-    """The rows of `tests.exactly_once`. Until `folder`/open is there each subtask gives about `before` of them, in each
-    attempt, and goes on taking checkpoints: so no job is over before its fault, however slow the machine."""
-    source, gate = rows(rate=None), folder / "open"
+    """The rows of `tests.exactly_once`, behind a gate."""
+    return behind_gate(rows(rate=None), folder, *pulls, before=before)
+
+
+def behind_gate(source: Source, folder: Path, *pulls: Pull, before: int) -> Source:
+    """Until `folder`/open is there each subtask gives about `before` of the source's rows, in each attempt, and goes on
+    taking checkpoints: so no job is over before its fault, however slow the machine."""
+    gate = folder / "open"
 
     class Reader(SourceReader):
         def __init__(self, reader: SourceReader, clock: Callable[[], float]) -> None:

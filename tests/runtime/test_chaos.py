@@ -35,7 +35,9 @@ def strike(chance: random.Random) -> None:
     count = chance.choice([1, 2, 3])
     patience = {"registration_timeout": REGISTRATION, "heartbeat_timeout": HEARTBEAT}
     env = environment(True, count, 3, segment_size=chance.choice([512, 32 << 10]), **patience)
-    keyed(endless(env)).sink_to(hg.sinks.null())
+    stream = endless(env)
+    keyed(stream).sink_to(hg.sinks.null())
+    stream.rebalance().union(stream.filter("n % 2 = 0")).sink_to(hg.sinks.null())
     job = env.execute_async()
     threading.Event().wait(chance.random() * chance.choice([0.3, 2.5]))
     how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, None])
