@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,3 +128,48 @@ def test_in_a_job(tmp_path: Path, processes: bool) -> None:
         job.cancel()
     assert sorted(rows.to_table()["a"].to_pylist()) == [0, 1, 2]
     assert bad.to_table()["line"].to_pylist() == [3, 3, 3]
+
+
+def test_a_subtask_without_a_file_holds_back_no_watermark(tmp_path: Path) -> None:
+    """Two subtasks, whose files are known by their names: one has a file at a time."""
+    clock = Clock()
+    mine = [name for name in map("{}.csv".format, range(20)) if zlib.crc32(str(tmp_path / name).encode()) % 2]
+    put(tmp_path, mine[0], "a\n0\n")
+    without, reader = readers_of(hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True), clock, 2)
+    assert without.has_split and reader.has_split, "nobody has looked"
+    assert without.read() is None and reader.read() is not None
+    assert (without.has_split, reader.has_split) == (False, True)
+    assert (without.split_name(), reader.split_name()) == ("no file", f"split 1 ({tmp_path.name}/{mine[0]})")
+    assert reader.read() is None and reader.has_split, "all is read, and it has not looked again"
+    clock.now += 1
+    assert reader.read() is None and not reader.has_split
+    put(tmp_path, mine[1], "a\n1\n")
+    clock.now += 1
+    assert reader.read() is not None and reader.has_split
+
+
+def test_subtasks_look_at_the_same_moments(tmp_path: Path) -> None:
+    clock = Clock()
+    readers = readers_of(hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True, interval=5), clock, 3)
+    for delay, reader in zip((0, 1.5, 3), readers, strict=True):
+        clock.now += delay
+        assert reader.read() is None
+    assert {reader.next_read() for reader in readers} == {105.0}
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_windows_fire_with_fewer_files_than_subtasks(tmp_path: Path, files: int) -> None:
+    env = hg.StreamEnvironment(parallelism=4, deployment=hg.LocalDeployment(2, processes=False))
+    schema = pa.schema({"a": pa.int64(), "at": pa.timestamp("s")})
+    source = hg.sources.files(tmp_path, format="csv", schema=schema, watch=True, interval="20 ms")
+    fired = hg.sinks.collect()
+    stream = env.from_source(source, watermark=hg.Watermark("at"))
+    stream.key_by("a").window(hg.tumble("1 min")).aggregate(rows=hg.count()).sink_to(fired)
+    for number in range(files):
+        put(tmp_path, f"{number}.csv", "a,at\n1,2024-01-01T00:00:00\n1,2024-01-01T00:02:00\n")
+    job = env.execute_async()
+    try:
+        eventually(lambda: fired.rows, timeout=60)
+    finally:
+        job.cancel()
+    assert fired.to_table()["rows"].to_pylist() == [files]

@@ -86,7 +86,8 @@ class KeyedStream(DataStream):
             time_offset=0 if time is None else time.offset,
         )
         sides = {tag: Side(side, after_function(time, side)) for tag, side in schemas.items()}
-        return self._then("process", operator, output, after_function(time, output), sides)
+        timed = {} if time is None else {"by_time": time.column}
+        return self._then("process", operator, output, after_function(time, output), sides, **timed)
 
     def _checked(self, aggregates: dict[str, Aggregate]) -> Aggregates:
         """Aggregates of columns that the user knows of; their schema function checks the rest."""
@@ -149,4 +150,5 @@ class WindowedStream:
         )
         sides = {self._late_tag: Side(stream._schema, stream._event_time)} if self._late_tag else {}
         bound = f"{out_of_orderness(graph, inputs)}, allowed_lateness={self._lateness / 1e6:g} s"
-        return stream._then("window", operator, schema, AFTER_WINDOW, sides, bound=bound)
+        attributes = {"bound": bound, "by_time": event_time.column}
+        return stream._then("window", operator, schema, AFTER_WINDOW, sides, **attributes)

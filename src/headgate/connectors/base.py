@@ -94,6 +94,9 @@ class SourceReader(ABC):
     #: Number of the split the last batch came from; watermarks are kept per split. A split that is no longer current
     #: has ended.
     split: int = 0
+    #: A split is open, or waits to be read. While there is none, the subtask's watermark holds back nobody. A reader
+    #: that has an end is `finished` in place of it.
+    has_split: bool = True
 
     @abstractmethod
     def read(self) -> pa.RecordBatch | None:
@@ -108,6 +111,10 @@ class SourceReader(ABC):
     def next_read(self) -> float | None:
         """After `read` returned None: when (context clock) to call it again; None = when `wake` is called."""
         return None
+
+    def split_name(self) -> str:
+        """What it reads now, for messages. Any thread may call it."""
+        return f"split {self.split}"
 
     def close(self) -> None:
         """Free files and threads; called once, also after a failure."""

@@ -59,6 +59,11 @@ class SplitReader(SourceReader, Generic[S]):
         """The split at hand, and the place in it."""
         return self._share.position()
 
+    def split_name(self) -> str:
+        """The split's number, and its file."""
+        file = getattr(self._splits[self.split], "file", None) if self.split < len(self._splits) else None
+        return super().split_name() if file is None else f"{super().split_name()} ({file.path})"
+
     def close(self) -> None:
         """Close the file that is open."""
         batches, self._batches = self._batches, None

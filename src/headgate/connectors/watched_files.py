@@ -21,7 +21,8 @@ from headgate.quantities import seconds
 
 class WatchedFiles(Source):
     """See `headgate.connectors.sources.files`. Subtasks look for themselves; a file falls to one by its name alone, so
-    it does not matter who sees it first."""
+    it does not matter who sees it first. They look at the same moments. One that finds no file of its own when it looks
+    holds back no watermark until it does."""
 
     bounded = False
 
@@ -69,6 +70,7 @@ class _WatchReader(SourceReader):
         self._seen = {*self._read, *(name for name, _, _ in self._waiting)}
         self._batches: Iterator[tuple[pa.RecordBatch, Any]] | None = None
         self._look_at = context.started_at
+        self._name = ""
 
     def read(self) -> pa.RecordBatch | None:
         """The next batch of what was found, which may be empty; None when it is all read and it is not yet time to look
@@ -77,6 +79,7 @@ class _WatchReader(SourceReader):
             name, size, place = self._waiting[0]
             if self._batches is None:
                 self.split += 1
+                self._name = name
                 file = DataFile(self._filesystem, self._root + name, size)
                 self._batches = self._source.read_file(file, place, self._context.sides.get(BAD))
             for batch, place in self._batches:
@@ -94,18 +97,24 @@ class _WatchReader(SourceReader):
     def next_read(self) -> float | None:
         return self._look_at
 
+    def split_name(self) -> str:
+        """The file's number among those that it has read, and its name."""
+        return f"{super().split_name()} ({self._name})" if self._name else "no file"
+
     def _found_more(self) -> bool:
         now = self._context.clock()
         if now < self._look_at:
             return False
-        self._look_at = now + self._interval
+        started_at = self._context.started_at
+        self._look_at = started_at + ((now - started_at) // self._interval + 1) * self._interval
         for file in look(self._path):
             name = file.path.removeprefix(self._root)
             if file.size and name not in self._seen:
                 self._seen.add(name)
                 if self._is_mine(name):
                     self._waiting.append((name, file.size, None))
-        return bool(self._waiting)
+        self.has_split = bool(self._waiting)
+        return self.has_split
 
     def _is_mine(self, name: str) -> bool:
         number = zlib.crc32((self._root + name).encode())

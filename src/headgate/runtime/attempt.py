@@ -153,6 +153,10 @@ class Attempt:
         """The last reports added up."""
         return merge([member.metrics for member in self.members if member.metrics is not None])
 
+    def operators(self) -> list[Metrics]:
+        """The last reports of each operator's subtasks."""
+        return [row for member in self.members if member.metrics is not None for row in member.metrics["operators"]]
+
     @property
     def has_reported(self) -> bool:
         """Whether the reports are of all TaskManagers, and of what they went on from."""

@@ -42,6 +42,7 @@ from headgate.runtime.guarantee import Guarantee, guarantee_of
 from headgate.runtime.late_rows import LateRowWarnings
 from headgate.runtime.measures import Metrics
 from headgate.runtime.restart import Restarts
+from headgate.runtime.standing_watermarks import StandingWatermarks
 from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class JobMaster:
         self._deployment = deployment
         self._ends = Ends(plan.job, run)
         self._late_rows = LateRowWarnings(plan.job)
+        self._standing_watermarks = StandingWatermarks(plan.job)
         self._checkpoints = Checkpoints(
             name,
             run.rpartition("-")[2],
@@ -220,6 +222,8 @@ class JobMaster:
         match message["type"]:
             case "metrics":
                 self._late_rows.look(self.metrics, ended=False)
+                if self._attempt.has_reported:
+                    self._standing_watermarks.look(self._attempt.operators)
             case "checkpoint":
                 self._note(message["part"])
             case "acknowledge":

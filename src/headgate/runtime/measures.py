@@ -84,6 +84,8 @@ def _operator(built: BuiltTask, node_id: int) -> Metrics:
             "rows_in": instance.rows,
             "rows_out": instance.rows,
             "watermark": instance.output.watermark,
+            "is_idle": instance.is_idle,
+            "split": instance.split,
             "ended_at": instance.ended_at,
         }
     counts: Metrics = {

@@ -148,7 +148,10 @@ class SourceHead:
             self.output.emit_marker(marker)
 
     def _look_idle(self) -> None:
-        if self._watermarks is not None and not self._idle and self._watermarks.is_idle(time.monotonic()):
+        """Tell the consumers once there is no split to read, or nothing was read for the idle timeout."""
+        if self._watermarks is None or self._idle or self._reader is None:
+            return
+        if not self._reader.has_split or self._watermarks.is_idle(time.monotonic()):
             self._idle = True
             self.output.emit_status(False)
 
@@ -175,6 +178,17 @@ class SourceHead:
                 self._reader.close()
         except Exception as error:
             raise placed(error, self.context) from error
+
+    @property
+    def is_idle(self) -> bool:
+        """It holds back no watermark, for it has no split, or reads nothing."""
+        return self._idle
+
+    @property
+    def split(self) -> str:
+        """What it reads now, for messages."""
+        reader = self._reader
+        return "nothing yet" if reader is None else reader.split_name()
 
     @property
     def is_stuck(self) -> bool:
