@@ -94,6 +94,10 @@ class NotEnoughSlots(HeadgateError):
     """The deployment cannot run as many tasks at once as the job needs."""
 
 
+class SessionLost(ConfigError):
+    """The Spark session was stopped, or its JVM has ended; a job is not started again there."""
+
+
 class InsufficientBuffers(ConfigError):
     """The network memory is too small for the job's channels."""
 

@@ -103,8 +103,9 @@ def test_sessions_without_a_context_are_refused() -> None:
 
 def test_an_interpreter_that_the_user_names_for_a_cluster_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    running = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     for master, expected in {"spark://host:7077": "/opt/python", "local-cluster[2,1,1024]": sys.executable}.items():
-        context = SimpleNamespace(_jsc=object(), master=master, pythonExec="/opt/python", environment={})
+        context = SimpleNamespace(_jsc=running, master=master, pythonExec="/opt/python", environment={})
         session: Any = SimpleNamespace(sparkContext=context)
         prepare(session)
         assert context.pythonExec == expected

@@ -61,8 +61,8 @@ class StreamEnvironment:
             raise ConfigError(
                 f"config must be a hg.Config, for example hg.Config(message_size='64 kb'), not {config!r}"
             )
-        if spark is not None and not hasattr(spark, "sparkContext"):
-            raise PlanError(f"StreamEnvironment: the first argument is a SparkSession, not {spark!r}; name the others")
+        if spark is not None:
+            _check_session(spark)
         if deployment is not None and not hasattr(deployment, "launch"):
             raise PlanError(
                 f"StreamEnvironment: deployment must be hg.LocalDeployment(...) or hg.SparkDeployment(spark), "
@@ -203,6 +203,15 @@ class StreamEnvironment:
 
             self._deployment = SparkDeployment(self._spark)
         return self._deployment
+
+
+def _check_session(spark: Any) -> None:
+    """Raises PlanError for what is no Spark session, ConfigError for one that can run no job."""
+    if not hasattr(type(spark), "sparkContext"):
+        raise PlanError(f"StreamEnvironment: the first argument is a SparkSession, not {spark!r}; name the others")
+    from headgate.spark.session import context_of
+
+    context_of(spark)
 
 
 def default_name(connector: Source | Sink) -> str:

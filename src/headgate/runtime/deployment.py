@@ -16,6 +16,7 @@ from headgate.errors import PlanError
 from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import Credentials
 from headgate.runtime import user_modules
+from headgate.runtime.unpicklable import why_unpicklable
 from headgate.runtime.user_modules import UserModule
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 
@@ -61,10 +62,7 @@ def _cannot_travel(plan: ExecutionPlan, error: Exception) -> PlanError:
             try:
                 cloudpickle.dumps(node)
             except Exception as cause:
-                found = PlanError(
-                    f"it cannot be sent to another process: {cause}; have its function make such an object itself, "
-                    "when it is first called, instead of using one made outside"
-                )
+                found = PlanError(why_unpicklable(node, cause))
                 found.at(operator=node.name)
                 return found
     return PlanError(f"the pipeline cannot be sent to another process: {error}")

@@ -23,6 +23,7 @@ from headgate.errors import (
     JobCancelled,
     NotEnoughSlots,
     ResultsGone,
+    SessionLost,
     SinkError,
     StateMemoryExceeded,
 )
@@ -300,11 +301,11 @@ class JobMaster:
 
     def _is_to_restart(self, failed: Attempt) -> bool:
         """Waits as long as the restart strategy asks. A job that never ran, cannot read what it is to go on from, lacks
-        finished files or holds more than it may would only fail again; and what a user's function that did not return
-        might do to the next attempt cannot be known. A restart that found too few slots was none of those that the
-        strategy allows: of such there may be as many in a row."""
+        finished files or its Spark session, or holds more than it may would only fail again; and what a user's function
+        that did not return might do to the next attempt cannot be known. A restart that found too few slots was none of
+        those that the strategy allows: of such there may be as many in a row."""
         ran = self.state is JobState.RUNNING
-        hopeless = failed.left_running or isinstance(failed.error, (StateMemoryExceeded, ResultsGone))
+        hopeless = failed.left_running or isinstance(failed.error, (StateMemoryExceeded, ResultsGone, SessionLost))
         if self._started_at is None or hopeless:
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headgate.config import Config
 from headgate.runtime.deployment import OnExit, TaskManagerSpec
 from headgate.spark.gang import SparkGang, barrier_tasks
-from headgate.spark.session import context_of, is_local, prepare
+from headgate.spark.session import context_of, is_local, jvm_errors, prepare
 from headgate.spark.slots import reserve_slots
 
 _LOOPBACK = "127.0.0.1"
@@ -51,11 +51,14 @@ class SparkDeployment:
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> SparkGang:
         """Start `count` TaskManagers; `on_exit(index, reason)` is called once, when the Spark job has ended.
 
-        `index` is the TaskManager whose task ended it, if Spark names one. Raises what pickling the plan raises.
+        `index` is the TaskManager whose task ended it, if Spark names one. Raises what pickling the plan raises,
+        SessionLost.
         """
         host = _LOOPBACK if is_local(context_of(self._spark)) else None
-        tasks = barrier_tasks(self._spark, _run_taskmanager, spec.pickled(), count, host)
-        return SparkGang(self._spark, tasks, count, on_exit)
+        payload = spec.pickled()
+        with jvm_errors():
+            tasks = barrier_tasks(self._spark, _run_taskmanager, payload, count, host)
+            return SparkGang(self._spark, tasks, count, on_exit)
 
 
 def _run_taskmanager(payload: bytes, index: int, host: str) -> None:

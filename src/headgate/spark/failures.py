@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+CANCELLED = "its Spark job was cancelled"
+
 _FAILED_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 _EXECUTOR_LOST = re.compile(r"ExecutorLostFailure .*?Reason: (.+)")
 _TRACEBACK = re.compile(r"(Traceback \(most recent call last\):\n.*?)(?=\n SQLSTATE|\n\tat )", re.S)
@@ -25,8 +27,8 @@ def explain(error: str) -> tuple[int | None, str]:
             "or set PYSPARK_PYTHON to an interpreter that has them"
         )
     if traceback := _TRACEBACK.search(error):
-        return index, f"its Python worker raised an error\n{traceback[1]}"
-    if "SPARK_JOB_CANCELLED" in error:
-        return index, "its Spark job was cancelled"
+        return index, f"its Python worker raised an error\n{traceback[1].rstrip()}"
+    if "SPARK_JOB_CANCELLED" in error or "part of cancelled job group" in error:  # the latter in Spark 3.5
+        return index, CANCELLED
     reasons = _EXCEPTION.findall(error)
     return index, f"Spark: {reasons[1 if index is not None and len(reasons) > 1 else 0] if reasons else error.strip()}"

@@ -6,10 +6,12 @@ here: a barrier result stage never is, and what to do about a loss is for the ru
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -18,8 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.runtime.cores import own_cores
 from headgate.runtime.deployment import OnExit
-from headgate.spark.failures import explain
+from headgate.spark.failures import CANCELLED, explain
 from headgate.spark.quiet import Terminal
+from headgate.spark.session import JVM_ENDED, NO_JVM, jvm_answers
 
 #: What a task does: `(payload, index, host)`, host being the address to bind for the other TaskManagers.
 TaskMain = Callable[[bytes, int, str], None]
@@ -50,6 +53,7 @@ class SparkGang:
         self._group = f"headgate-{uuid.uuid4().hex[:12]}"
         self._tasks = tasks
         self._on_exit = on_exit
+        self._cancelled = threading.Event()
         self._job = InheritableThread(target=self._run, name=f"{self._group}-job", daemon=True)
         self._job.start()
         self._watch = InheritableThread(target=self._watch_tasks, name=self._group, daemon=True)
@@ -62,8 +66,8 @@ class SparkGang:
 
     def cancel(self) -> None:
         """Tell Spark to end the job, also one that it has not seen yet; returns at once."""
-        if self._job.is_alive() and self._context._jsc is not None:
-            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+        self._cancelled.set()
+        self._cancel_job()
 
     def join(self, timeout: float) -> bool:
         """Wait until the job and all its tasks have ended, `timeout` seconds at the most; tell whether they have."""
@@ -80,31 +84,40 @@ class SparkGang:
         )
 
     def _run(self) -> None:
-        # Both settings are local to the JVM thread that belongs to this one.
-        self._context.setJobGroup(self._group, "Headgate TaskManagers", interruptOnCancel=True)
         try:
+            # Both settings are local to the JVM thread that belongs to this one.
+            self._context.setJobGroup(self._group, "Headgate TaskManagers", interruptOnCancel=True)
+            if self._cancelled.is_set():
+                self._on_exit(None, CANCELLED)
+                return
             self._tasks.collect()
         except Exception as error:
-            self._on_exit(*explain(str(error)))
+            self._on_exit(*(explain(str(error)) if jvm_answers(self._context) else (None, JVM_ENDED)))
         else:
             self._on_exit(None, "")
+
+    def _cancel_job(self) -> None:
+        with suppress(Py4JError, AttributeError, *NO_JVM):  # a session that was stopped has ended the job already
+            self._context._jsc.sc().cancelJobGroup(self._group)
 
     def _watch_tasks(self) -> None:
         terminal = Terminal(self._context)
         while self._job.is_alive() and not self._stages():
             self._job.join(_INTERVAL)
+        if self._cancelled.is_set():  # Spark forgets a cancellation that comes before the job
+            self._cancel_job()
         with terminal.without([stage.stageId for stage in self._stages()]):
             self._job.join()
             while any(stage.numActiveTasks for stage in self._stages()):
                 time.sleep(_INTERVAL)
 
     def _stages(self) -> list[SparkStageInfo]:
-        """Those that Spark knows of; none in a session that has been stopped."""
+        """Those that Spark knows of; none in a session that is stopped or whose JVM is gone."""
         try:
             tracker = self._context.statusTracker()
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
             stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        except (Py4JError, AttributeError):
+        except (Py4JError, AttributeError, *NO_JVM):
             return []
         return [stage for stage in stages if stage is not None]
 

@@ -18,7 +18,7 @@ from pyspark import SparkContext
 _SPEAKERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 #: When the JVM is gone, or logs by other means than Spark's own: then there is nothing to be done.
-_NO_LOG = (Py4JError, TypeError)
+_NO_LOG = (Py4JError, TypeError, OSError)
 
 
 class Terminal:

@@ -12,20 +12,28 @@ import shutil
 import site
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, SessionLost
+from headgate.spark.scratch import Scratch, remove_abandoned
+
+#: What Py4J raises when it cannot reach the JVM: its connection broke, or it gets none.
+NO_JVM = (Py4JNetworkError, OSError)
+JVM_ENDED = (
+    "Spark's JVM, which runs the driver of this session, does not answer any more: it was killed, ran out of memory or "
+    "crashed"
+)
 
 #: How long the JVM, and then its executors, may take to end when this process does, seconds.
 _EXIT_TIMEOUT = 5.0
@@ -39,7 +47,7 @@ def build_session(master: str, app_name: str, **conf: str) -> SparkSession:
     """
     scratch = _scratch()
     settings = SparkConf(loadDefaults=False)
-    settings.setAll(list((_settings(master, app_name, scratch) | conf).items()))
+    settings.setAll(list((_settings(master, app_name, scratch.folder) | conf).items()))
     gateway = None if SparkContext._gateway is not None else _launch(settings, master, scratch)
     SparkContext(conf=settings, gateway=gateway)
     spark = SparkSession.builder.getOrCreate()
@@ -68,9 +76,28 @@ def context_of(spark: SparkSession) -> SparkContext:
             "this Spark session has no SparkContext (Spark Connect), so barrier jobs cannot be counted or cancelled; "
             "use a classic session: SparkSession.builder.master(...).getOrCreate()"
         ) from None
-    if context._jsc is None:
-        raise ConfigError("this Spark session has been stopped; build a new one")
+    with jvm_errors():
+        if context._jsc is None or context._jsc.sc().isStopped():
+            raise SessionLost("this Spark session has been stopped; build a new one")
     return context
+
+
+@contextmanager
+def jvm_errors() -> Iterator[None]:
+    """Raise SessionLost in place of what Py4J raises when the JVM of the session is gone."""
+    try:
+        yield
+    except NO_JVM as error:
+        raise SessionLost(f"{JVM_ENDED} ({type(error).__name__}: {error}); start the program again") from None
+
+
+def jvm_answers(context: SparkContext) -> bool:
+    """Whether the JVM of the context is there, be the context stopped or not."""
+    try:
+        context._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
+    except NO_JVM:
+        return False
+    return True
 
 
 def is_local(context: SparkContext) -> bool:
@@ -79,11 +106,12 @@ def is_local(context: SparkContext) -> bool:
 
 
 @cache
-def _scratch() -> Path:
+def _scratch() -> Scratch:
     """The folder for whatever Spark writes, the same for all sessions: they share one JVM."""
-    folder = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
-    atexit.register(_clean_up, folder)
-    return folder
+    remove_abandoned()
+    scratch = Scratch()
+    atexit.register(_clean_up, scratch.folder)
+    return scratch
 
 
 #: An executor's Java runs Python workers and little else: it is to be there soon, above all where it replaces another.
@@ -125,18 +153,31 @@ def _package_root() -> str | None:
     return None if root in map(os.path.realpath, installed) else root
 
 
-def _launch(settings: SparkConf, master: str, scratch: Path) -> Any:
+def _launch(settings: SparkConf, master: str, scratch: Scratch) -> Any:
     """Start the JVM with its log in a file; nothing in `os.environ` stays changed."""
-    variables = {"SPARK_HOME": str(_private_home(scratch)), "PYSPARK_PYTHON": sys.executable}
+    _require_java()
+    variables = {"SPARK_HOME": str(_private_home(scratch.folder)), "PYSPARK_PYTHON": sys.executable}
     if _on_loopback(master):
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"
-    log = scratch / "spark.log"
+    log = scratch.folder / "spark.log"
     try:
         with log.open("wb") as stderr, _environment(variables):
-            return launch_gateway(settings, {"stderr": stderr})  # type: ignore[no-untyped-call]
+            options = {"stderr": stderr, "pass_fds": (scratch.lock,)}
+            return launch_gateway(settings, options)  # type: ignore[no-untyped-call]
     except Exception as error:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
         raise ConfigError(f"Spark's JVM did not start; it needs Java 17 or newer. It said:\n{tail or error}") from None
+
+
+def _require_java() -> None:
+    """Raises ConfigError when there is none where Spark's scripts look for it."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(os.path.join(home, "bin", "java") if home else "java") is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "JAVA_HOME is not set, and PATH has no java"
+        raise ConfigError(
+            f"Spark needs Java, and none was found: {where}; install Java 17 (Debian and Ubuntu: "
+            "openjdk-17-jre-headless, Homebrew: openjdk@17), or set JAVA_HOME to the folder that it is in"
+        )
 
 
 def _private_home(scratch: Path) -> Path:
@@ -168,7 +209,8 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 def _clean_up(scratch: Path) -> None:
     """At exit: stop the context, let the JVM end (it does when its stdin closes), then remove what it has written."""
     if SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context.stop()
+        with suppress(Py4JError, *NO_JVM):
+            SparkContext._active_spark_context.stop()
     gateway = SparkContext._gateway
     if gateway is not None and gateway.proc is not None:
         gateway.shutdown()

@@ -17,17 +17,19 @@ from pyspark import SparkContext
 
 from headgate.errors import ConfigError, NotEnoughSlots
 from headgate.spark.gang import gang_slots
-from headgate.spark.session import is_local
+from headgate.spark.session import is_local, jvm_errors
 
 #: How often the free slots are counted while some are missing, seconds.
 _INTERVAL = 0.05
 
 
 def count_slots(context: SparkContext) -> int:
-    """Tasks that can run at once on the executors registered now; the same count as in Spark's own barrier check."""
-    scheduler = context._jsc.sc()
-    profile = scheduler.resourceProfileManager().defaultResourceProfile()
-    return int(scheduler.maxNumConcurrentTasks(profile))
+    """Tasks that can run at once on the executors registered now; the same count as in Spark's own barrier check.
+    Raises SessionLost."""
+    with jvm_errors():
+        scheduler = context._jsc.sc()
+        profile = scheduler.resourceProfileManager().defaultResourceProfile()
+        return int(scheduler.maxNumConcurrentTasks(profile))
 
 
 def slots_held(context: SparkContext) -> list[int]:

@@ -1,0 +1,56 @@
+"""Which of the objects that a function holds cannot go to another process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import cloudpickle
+
+#: Their objects belong to the driver and its JVM. Rows, schemas and types are exceptions: they can be pickled.
+_SPARK = ("pyspark.", "py4j.")
+
+
+def why_unpicklable(value: object, error: Exception) -> str:
+    """What is wrong with `value`, whose pickling raised `error`, and what to do."""
+    held = _held_of_spark(value)
+    if held is None:
+        return (
+            f"it cannot be sent to another process: {error}; have its function make such an object itself, when it is "
+            "first called, instead of using one made outside"
+        )
+    kind = type(held).__name__
+    if kind == "DataFrame":
+        remedy = "join it with lookup(), read it with hg.sources.dataframe(), or collect what the function needs"
+    else:
+        remedy = "use it in the program, and have the function hold only the result"
+    return f"its function uses a {kind} of Spark's, which exists only in the driver's process; {remedy}"
+
+
+def _held_of_spark(value: object) -> object | None:
+    """The outermost object of Spark's in `value` that cannot be pickled."""
+    finder = _Finder()
+    with contextlib.suppress(Exception):
+        finder.dump(value)
+    return next((found for found in finder.found if not _is_picklable(found)), None)
+
+
+def _is_picklable(value: object) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+class _Finder(cloudpickle.Pickler):  # type: ignore[misc]
+    """Notes which objects of Spark's it comes to, in the order in which they would be written."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+        self.found: list[object] = []
+
+    def persistent_id(self, value: object) -> None:
+        """Called with each object before it is written; None writes it as usual."""
+        if not isinstance(value, type) and type(value).__module__.startswith(_SPARK):
+            self.found.append(value)
