@@ -294,7 +294,7 @@ REFUSED = {
     ),
     "a driver that dials": (
         OF_TASKMANAGER, OF_DRIVER, DATA_LINK,
-        "the peer refused the connection: TLS says ",
+        "the peer ended the connection: TLS says ",
     ),
     "no TLS at the dialler": (OF_DRIVER, PLAIN, CONTROL_LINK, "the peer closed the connection during the handshake"),
     "no TLS at the listener": (PLAIN, OF_TASKMANAGER, DATA_LINK, "the peer does not speak TLS 1.3: "),

@@ -21,7 +21,7 @@ from headgate.protocol.handshake import CONTROL_LINK, Credentials
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
 from headgate.runtime.measures import Metrics, merge
 from headgate.state.checkpoint_metadata import CheckpointMetadata
-from headgate.transport.control_link import ControlLink, Message
+from headgate.transport.control_link import CLOSED, ControlLink, Message
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Server, is_on_loopback, listen, reached_at
 
@@ -71,6 +71,8 @@ class Member:
         self.gone = False
         self.exited = False
         self.lost = False
+        #: What was wrong with what it sent, or was silent about, if its link ended for that.
+        self.damage = ""
 
     def __str__(self) -> str:
         if self.address is None:
@@ -317,6 +319,7 @@ class Attempt:
     def _on_lost(self, member: Member, reason: str) -> None:
         member.gone = True
         member.lost = not self._decided
+        member.damage = "" if reason == CLOSED or reason.startswith("[Errno") else f"{reason}; then "
         if not member.finished:
             self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _Evidence.LINK)
         self._hear_out(member)
@@ -329,7 +332,7 @@ class Attempt:
             return
         member = self.members[index]
         member.exited = True
-        lost = f"{member} was lost: {reason or 'it ended before the job did'}"
+        lost = f"{member} was lost: {member.damage}{reason or 'it ended before the job did'}"
         self._suspect_lost(TaskManagerLost(lost), _Evidence.EXIT)
         self._hear_out(member)
         if self._decided and self.error is None and reason:

@@ -10,10 +10,7 @@ import traceback
 from headgate.errors import HeadgateError
 from headgate.runtime import taskmanager_process
 from headgate.runtime.cores import own_cores
-from headgate.runtime.framing import read
-
-#: Exit code: it ended badly, and the driver could not be told how.
-NOBODY_TOLD = 3
+from headgate.runtime.framing import NOBODY_TOLD, read
 
 
 def main(index: int, count: int, host: str) -> int:

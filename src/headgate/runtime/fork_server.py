@@ -119,7 +119,7 @@ def _fork() -> int:
 
 def _become(streams: list[int], index: int, count: int, host: str) -> None:
     """In the child, which never returns: the frames above hold the server's sockets, and are not unwound."""
-    code = child.NOBODY_TOLD
+    code = framing.NOBODY_TOLD
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

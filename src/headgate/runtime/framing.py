@@ -1,10 +1,13 @@
-"""Bytes on a pipe, with their length before them. Imports nothing else: the fork server's client is there at once."""
+"""What a driver and its processes say to each other by a pipe and an exit code: bytes with their length before them.
+Imports nothing else: the fork server's client is there at once."""
 
 from __future__ import annotations
 
 import os
 
 _LENGTH = 8
+#: Exit code of a TaskManager that ended badly and could not tell the driver how.
+NOBODY_TOLD = 3
 
 
 def framed(data: bytes) -> bytes:

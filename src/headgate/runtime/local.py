@@ -13,6 +13,7 @@ from headgate.errors import ConfigError, HeadgateError, PlanError, TaskManagerLo
 from headgate.runtime.cores import usable_cores
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from headgate.runtime.forks import Fork, server
+from headgate.runtime.framing import NOBODY_TOLD
 
 _LOOPBACK = "127.0.0.1"
 #: How long to wait for children that were killed because not all could be started.
@@ -168,4 +169,6 @@ def _exit_reason(ended: tuple[int, int] | None) -> str:
         return ""
     if code < 0:
         return f"process {process} was killed by {signal.Signals(-code).name}"
+    if code == NOBODY_TOLD:
+        return f"process {process} could not tell the driver how it ended; its standard error says so"
     return f"process {process} ended with exit code {code}"

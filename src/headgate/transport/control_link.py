@@ -19,6 +19,8 @@ from headgate.transport.tls import LinkSocket
 _FRAME: Final = struct.Struct(">II")
 MAX_FRAME: Final = 256 << 20
 _READ: Final = 256 << 10
+#: The reason for a loss that says nothing of the cause.
+CLOSED: Final = "its connection was closed"
 
 Message = dict[str, Any]
 
@@ -85,7 +87,7 @@ class ControlLink:
             self._lose(str(error))
             return
         if not data:
-            self._lose("its connection was closed")
+            self._lose(CLOSED)
             return
         self._heard_at = time.monotonic()
         self._incoming += data

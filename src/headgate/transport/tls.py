@@ -217,7 +217,7 @@ def _explained(error: ssl.SSLError) -> ConnectionError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConnectionError(f"the peer has no certificate of this attempt of the job: {error.verify_message}")
     if "alert" in reason:
-        return ConnectionError(f"the peer refused the connection: TLS says {reason}")
+        return ConnectionError(f"the peer ended the connection: TLS says {reason}")
     if reason in _NOT_TLS:
         return ConnectionError(f"the peer does not speak TLS 1.3: {reason}")
     return ConnectionError(f"what was received is not what the peer sent: TLS says {reason}")
