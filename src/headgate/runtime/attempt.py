@@ -164,6 +164,11 @@ class Attempt:
         """Whether the reports are of all TaskManagers, and of what they went on from."""
         return all(member.has_reported for member in self.members)
 
+    @property
+    def has_registered(self) -> bool:
+        """Whether all TaskManagers have: they have started, and can reach the driver."""
+        return all(member.address is not None for member in self.members)
+
     # --- the beginning
 
     def launch(self) -> None:
@@ -275,7 +280,7 @@ class Attempt:
             case "registered":
                 member.address = str(message["host"]), int(message["port"])
                 member.pid = int(message["pid"])
-                if all(other.address is not None for other in self.members):
+                if self.has_registered:
                     self._start_by = None  # opening operators may take long: a lookup loads its table
             case "ready":
                 member.ready = True

@@ -26,6 +26,8 @@ from headgate.errors import (
     SessionLost,
     SinkError,
     StateMemoryExceeded,
+    StorageError,
+    TaskManagerLost,
 )
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import Stages
@@ -52,6 +54,9 @@ log = logging.getLogger(__name__)
 _SETTLE_TIMEOUT = 1.5
 #: How often to look whether a job that waits for that was cancelled.
 _SETTLE_POLL = 0.02
+#: So many attempts in a row may lose a TaskManager before it registers, in a job that has never run. Where it lacks a
+#: package or cannot reach the driver each attempt fails in the same way, and a restart strategy may have no limit.
+_STARTS = 3
 
 
 class JobState(enum.Enum):
@@ -104,6 +109,7 @@ class JobMaster:
         self._cancelled = threading.Event()
         self._is_stopped = False
         self._started_at: float | None = None
+        self._failed_starts = 0
         self.restarts = 0
         self.duration_s = 0.0
         self.state = JobState.CREATED
@@ -300,13 +306,13 @@ class JobMaster:
             self._checkpoints.interrupted(self._attempt.error)
 
     def _is_to_restart(self, failed: Attempt) -> bool:
-        """Waits as long as the restart strategy asks. A job that never ran, cannot read what it is to go on from, lacks
-        finished files or its Spark session, or holds more than it may would only fail again; and what a user's function
-        that did not return might do to the next attempt cannot be known. A restart that found too few slots was none of
-        those that the strategy allows: of such there may be as many in a row."""
+        """Waits as long as the restart strategy asks. A job that cannot read what it is to go on from, lacks finished
+        files or its Spark session, or holds more than it may would only fail again; and what a user's function that did
+        not return might do to the next attempt cannot be known. A restart that found too few slots was none of those
+        that the strategy allows: of such there may be as many in a row."""
         ran = self.state is JobState.RUNNING
         hopeless = failed.left_running or isinstance(failed.error, (StateMemoryExceeded, ResultsGone, SessionLost))
-        if self._started_at is None or hopeless:
+        if hopeless or (self._started_at is None and not self._may_start(failed)):
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
@@ -323,6 +329,14 @@ class JobMaster:
         if self._cancelled.wait(delay):
             failed.error = self._as_cancelled()
         return not self._cancelled.is_set()
+
+    def _may_start(self, failed: Attempt) -> bool:
+        """The job has never run. A lost TaskManager, storage that does not answer and too few slots may be better the
+        next time. Whatever else keeps tasks from starting (a function, a file, an option) is the same again."""
+        if isinstance(failed.error, TaskManagerLost) and not failed.has_registered:
+            self._failed_starts += 1
+            return self._failed_starts < _STARTS
+        return isinstance(failed.error, (TaskManagerLost, StorageError, NotEnoughSlots))
 
     def _restart(self) -> None:
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
