@@ -72,7 +72,7 @@ def build_gated(env: hg.StreamEnvironment, folder: Path, sink: Sink | None = Non
 
 def holds(*levers: Path) -> Pull:
     """Whoever comes first to a lever that is pulled stays there until `let_go`."""
-    take = _taken()
+    take = taken()
 
     def hold() -> None:
         for lever in levers:
@@ -98,7 +98,7 @@ def holds_rows(lever: Path, when: Callable[[pa.RecordBatch], bool]) -> Function:
 def holds_uploads(lever: Path, of: str = "state") -> Pull:
     """The process of whoever comes first writes half of what its next task has of that kind, "state" or "in-flight",
     and the rest after `let_go`."""
-    take = _taken()
+    take = taken()
 
     def tear() -> None:
         if not take(lever):
@@ -125,7 +125,7 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
 
 def fills_the_disk(lever: Path) -> Pull:
     """The process of whoever comes first can write to no file any more, as the kernel has it."""
-    take = _taken()
+    take = taken()
 
     def fill() -> None:
         if take(lever):
@@ -138,7 +138,7 @@ def fills_the_disk(lever: Path) -> Pull:
 
 def cuts_connections(lever: Path) -> Pull:
     """The process of whoever comes first loses all connections that it has accepted."""
-    take = _taken()
+    take = taken()
 
     def cut() -> None:
         if not take(lever):
@@ -167,7 +167,7 @@ def let_go(lever: Path) -> None:
     lever.with_suffix(".go").touch()
 
 
-def _taken() -> Callable[[Path], bool]:
+def taken() -> Callable[[Path], bool]:
     """Whether a lever is pulled and nobody else has come to it."""
 
     def taken(lever: Path) -> bool:

@@ -208,6 +208,16 @@ class RandomPipeline:
             missing = {key: count for key, count in expected.items() if what.get(key, (0,))[0] < count[0]}
             assert not missing, f"sink {number} of {self!r} lacks {dict(itertools.islice(missing.items(), 3))}"
 
+    def check_nothing_doubled(self, folder: Path) -> None:
+        """Of a job that failed: what is visible is part of what should be. Raises AssertionError."""
+        for number, (kind, at) in enumerate(self.sinks):
+            files = [path for path in (folder / "out" / str(number)).glob("part-*") if path.stat().st_size]
+            if files:
+                table = ds.dataset(files, format="csv" if kind == "csv" else "parquet").to_table()
+                what, expected = self._counted(kind, table), self._expected(kind, self.flows[at].copies)
+                doubled = {key: found for key, found in what.items() if found[0] > expected.get(key, (0,))[0]}
+                assert not doubled, f"sink {number} of {self!r}: {_difference(doubled, expected)}"
+
     def check_order(self, folder: Path) -> None:
         """Rows of one subtask of a source that have one key were stamped in order. Raises AssertionError."""
         for number, (kind, at) in enumerate(self.sinks):

@@ -1,0 +1,253 @@
+"""Random pipelines and random faults: what sinks show in the end is as if nothing had happened.
+
+A schedule is drawn from a seed: a pipeline that branches, how its barriers go, and faults, each of which strikes when
+the job has completed another checkpoint. The program that runs the job is a process of its own, so it can be killed,
+paused and replaced as TaskManagers can.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.runtime.driver_program import Program, Programs
+from tests.runtime.faults import open_gate
+from tests.runtime.jobs import eventually, pids
+
+PATIENCE = 180.0
+ROWS = 6000
+#: A TaskManager that is paused for less goes on as if nothing had been; one that is paused for longer is replaced.
+HEARTBEAT = 1.5
+
+#: How barriers go, and over which flow controls.
+MODES: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["credit", "tcp"]),
+    ({"unaligned": True}, ["credit"]),
+    ({"unaligned": True, "aligned_timeout": "10 ms"}, ["credit", "credit"]),
+    ({"checkpoint_mode": "at-least-once"}, ["credit", "tcp"]),
+]
+
+
+class Schedule:
+    """One of them. `struck` are the faults that have struck, in order."""
+
+    def __init__(self, programs: Programs, folder: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.folder = folder
+        mode, flow_controls = self.chance.choice(MODES)
+        self._exactly_once = "checkpoint_mode" not in mode
+        self._faults = self.chance.choices(list(FAULTS), [FAULTS[kind].weight for kind in FAULTS], k=self._count())
+        options = {"flow_control": self.chance.choice(flow_controls), "heartbeat_timeout": HEARTBEAT, **mode}
+        options["segment_size"] = self.chance.choice([512, 32 << 10])
+        options["network_memory"] = 4000 * options["segment_size"]
+        self._programs = programs
+        self._shape = {
+            "seed": seed,
+            "rows": ROWS,
+            "folder": str(folder),
+            "parallelism": self.chance.randint(1, 3),
+            "taskmanagers": self.chance.randint(1, 3),
+            "processes": any(FAULTS[kind].needs_processes for kind in self._faults),
+            "options": options,
+        }
+        self._answers: list[Path] = []
+        self._left: set[int] = set()
+        self.driver = 0
+        self.struck: list[str] = []
+        #: The job may fail, with an error of one of these types: it lacks what somebody has removed.
+        self.may_fail: tuple[str, ...] = ()
+        self.error: str | None = None
+
+    def _count(self) -> int:
+        return self.chance.choice([1, 1, 2, 3])
+
+    def run(self) -> None:
+        """Raises AssertionError where a row is missing, or there too often, or the job does not end."""
+        self.folder.mkdir(parents=True)
+        self.start()
+        try:
+            for kind in self._faults:
+                since = self.newest()
+                eventually(lambda: self.has_ended or self.newest() > since, PATIENCE)  # noqa: B023
+                time.sleep(self.chance.choice([0.0, 0.0, 0.05, 0.2]))  # not for something to come: this is when it is
+                if not self.has_ended and FAULTS[kind].strike(self):
+                    self.struck.append(kind)
+            open_gate(self.folder)
+            eventually(lambda: self.has_ended, PATIENCE)
+            self._look_at_answer()
+            eventually(lambda: not any(map(is_alive, self._left)), PATIENCE)
+            self._check()
+        finally:
+            self._end()
+
+    # --- for faults
+
+    def start(self) -> None:
+        """Another program, which goes on from what is there."""
+        answer = self.folder / f"answer-{len(self._answers)}"
+        self._answers.append(answer)
+        self.driver = self._programs.start(Program(**self._shape, answer=str(answer)))
+
+    @property
+    def has_ended(self) -> bool:
+        """The program that runs the job now."""
+        return not is_alive(self.driver)
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Those that are complete, the newest first."""
+        found = [path.parent for path in self.folder.glob("checkpoints/job/chk-*/_metadata")]
+        return sorted(found, key=lambda path: -int(path.name[4:]))
+
+    def newest(self) -> int:
+        return int(self.checkpoints[0].name[4:]) if self.checkpoints else 0
+
+    def taskmanager(self) -> int | None:
+        """One of the processes, if there is one now."""
+        with suppress(psutil.Error):
+            found = list(pids(self.driver).values())
+            return self.chance.choice(found) if found else None
+        return None
+
+    def kill_driver(self) -> None:
+        """Its TaskManagers see that, and end by themselves."""
+        with suppress(psutil.Error):
+            self._left |= {child.pid for child in psutil.Process(self.driver).children(recursive=True)}
+        send(self.driver, signal.SIGKILL)
+        eventually(lambda: self.has_ended, PATIENCE)
+
+    # --- the end
+
+    def _look_at_answer(self) -> None:
+        answer = self._answers[-1]
+        assert answer.exists(), f"the program ended without an answer: {log_of(answer)}"
+        said = json.loads(answer.read_text())
+        self.error = said["error"]
+        known = self.error is None or self.error in self.may_fail
+        assert known, f"{said['error']}: {said['message']}\n{log_of(answer)}"
+
+    def _check(self) -> None:
+        pipeline = Program(**self._shape, answer="").pipeline()
+        if self.error is not None:
+            pipeline.check_nothing_doubled(self.folder)
+        else:
+            pipeline.check(self.folder, exactly_once=self._exactly_once)
+
+    def _end(self) -> None:
+        """Leave nothing running."""
+        if not self.has_ended:
+            self.kill_driver()
+        for pid in self._left:
+            send(pid, signal.SIGCONT)
+        eventually(lambda: not any(map(is_alive, self._left)), PATIENCE)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def log_of(answer: Path) -> str:
+    log = Path(f"{answer}.log")
+    return log.read_text()[-3000:] if log.exists() else ""
+
+
+# --- the faults; each says whether it has struck
+
+
+def kill_taskmanager(schedule: Schedule) -> bool:
+    victim = schedule.taskmanager()
+    if victim is None:
+        return False
+    send(victim, signal.SIGKILL)
+    return True
+
+
+def pause_taskmanager(schedule: Schedule) -> bool:
+    """For a moment, or until it has been replaced: the driver kills it then, and it cannot come back."""
+    victim = schedule.taskmanager()
+    if victim is None:
+        return False
+    send(victim, signal.SIGSTOP)
+    time.sleep(schedule.chance.choice([0.1, 0.3, HEARTBEAT * 1.3]))  # the fault itself
+    send(victim, signal.SIGCONT)
+    return True
+
+
+def kill_driver(schedule: Schedule) -> bool:
+    schedule.kill_driver()
+    schedule.start()
+    return True
+
+
+def raise_once(schedule: Schedule) -> bool:
+    (schedule.folder / "raise").touch()
+    return True
+
+
+def fill_disk(schedule: Schedule) -> bool:
+    """One TaskManager's, until its process is replaced."""
+    (schedule.folder / "fill").touch()
+    return True
+
+
+def remove_newest_metadata(schedule: Schedule) -> bool:
+    """Before another program resumes. Sinks had nothing to commit with it, so the checkpoint before leads to the same
+    rows; else what they committed would come a second time."""
+    schedule.kill_driver()
+    there = schedule.checkpoints
+    strikes = len(there) > 1 and not any(metadata(there[0])["pending"].values())
+    if strikes:
+        (there[0] / "_metadata").unlink()
+    schedule.start()
+    return strikes
+
+
+def remove_folder(schedule: Schedule) -> bool:
+    """While the job runs. It goes on, and takes its next checkpoints in a new folder; where it must go back before
+    there is one it fails, and a program that starts afresh then is refused by the sinks that have files."""
+    shutil.rmtree(schedule.folder / "checkpoints" / "job", ignore_errors=True)
+    schedule.may_fail = ("CheckpointError", "SinkError")
+    return True
+
+
+def metadata(checkpoint: Path) -> Any:
+    return json.loads((checkpoint / "_metadata").read_text())["checkpoint"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    strike: Callable[[Schedule], bool]
+    needs_processes: bool = False
+    weight: int = 1
+
+
+#: Faults of two programs that run one job at a time, and of a program that resumes from before what its sinks have
+#: committed, belong here too; a job's folder has to know its owner for either.
+FAULTS: dict[str, Fault] = {
+    "a TaskManager is killed": Fault(kill_taskmanager, needs_processes=True, weight=2),
+    "a TaskManager is paused": Fault(pause_taskmanager, needs_processes=True),
+    "the program is killed, another resumes": Fault(kill_driver, weight=2),
+    "a function raises once": Fault(raise_once),
+    "a disk is full": Fault(fill_disk, needs_processes=True),
+    "the newest metadata is removed before a resume": Fault(remove_newest_metadata),
+    "the checkpoint folder is removed": Fault(remove_folder),
+}
