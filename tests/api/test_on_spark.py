@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -147,3 +149,34 @@ def test_another_program_cannot_go_on_with_a_dataframe(spark, tmp_path):
 def test_what_is_no_dataframe(spark):
     with pytest.raises(hg.ConfigError, match="a list is not a Spark DataFrame"):
         hg.sources.dataframe([1])
+
+
+AMOUNTS = {"a": pa.decimal128(9, 2), "b": pa.decimal128(38, 18), "c": pa.decimal128(20, 0), "d": pa.decimal128(36, 30)}
+
+
+def amounts() -> pa.Table:
+    """Decimals of several types, of few digits and of many, with nulls."""
+    random = np.random.default_rng(3)
+    columns: dict[str, pa.Array] = {"key": pa.array(random.integers(0, 4, 400))}
+    for name, kind in AMOUNTS.items():
+        numbers = [int(n) for n in random.integers(-(10**9), 10**9, 400) >> random.integers(0, 30, 400)]
+        more = 10 ** max(0, kind.precision - 14)
+        values = [None if n % 9 == 0 else Decimal(n * more).scaleb(-kind.scale) for n in numbers]
+        columns[name] = pa.array(values, kind)
+    return pa.table(columns)
+
+
+def test_decimals_are_those_of_spark_sql(spark):
+    """Sums, means, least and greatest: the same types, and the same values to the last digit."""
+    rows = amounts()
+    kinds = {"sum": "sum", "mean": "avg", "min": "min", "max": "max"}
+    sql = ", ".join(f"{theirs}({name}) as {name}_{ours}" for name in AMOUNTS for ours, theirs in kinds.items())
+    spark.createDataFrame(rows).createOrReplaceTempView("amounts")
+    wanted = spark.sql(f"select key, {sql} from amounts group by key order by key").toArrow()
+    aggregates = {f"{name}_{ours}": getattr(hg, ours)(name) for name in AMOUNTS for ours in kinds}
+    stream = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False)).from_source(
+        hg.sources.iterable(rows.to_batches(50))
+    )
+    got = stream.key_by("key").aggregate(final=True, **aggregates).collect().sort_by("key")
+    assert got.schema.types == wanted.schema.types
+    assert got.to_pylist() == wanted.to_pylist()

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from headgate.errors import CheckpointError
 from headgate.operators.aggregates import Aggregate
 from headgate.operators.base import MAX_TIME, Operator, OperatorContext
 from headgate.operators.running import RunningAggregate
@@ -400,3 +401,22 @@ def test_of_a_subtask_that_had_ended_the_values_are_enough(make: Callable[[], Op
     operator.process_watermark(MAX_TIME)
     operator.end_input()
     assert kept.rows == []
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+def test_state_of_a_time_when_sums_of_decimals_were_floats(kind: str) -> None:
+    """A float is not exact, so a job does not go on from it."""
+    schema = pa.schema({"k": pa.int64(), "d": pa.decimal128(20, 2)})
+    specs: Specs = (("total", Aggregate(kind, "d")),)  # type: ignore[arg-type]
+    side = Side(lambda: RunningAggregate(("k",), specs, schema), 1)
+    side.process(pa.RecordBatch.from_pydict({"k": [1, 2], "d": [Decimal("1.50"), None]}, schema=schema), 1)
+    [exact] = side.snapshots()
+    side.restore([exact])
+    table = exact.tables["keys"]
+    ours = [name for name in table.column_names if name.startswith("total=")]
+    counts = table.column_names[-1:] if kind == "mean" else []
+    old = table.drop_columns(ours).append_column(f"total={kind}('d')[0]", pa.array([1.5, None]))
+    for name in counts:
+        old = old.append_column(f"total={kind}('d')[1]", table.column(name))
+    with pytest.raises(CheckpointError, match=rf"total={kind}\('d'\)\[0\].* is double there and int64 here"):
+        side.restore([Snapshot({"keys": old}, exact.values)])

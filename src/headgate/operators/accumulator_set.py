@@ -18,6 +18,7 @@ from headgate.operators.accumulators import (
     IntegerMeanAccumulator,
     IntegerSumAccumulator,
 )
+from headgate.operators.accumulators_decimal import DecimalMeanAccumulator, DecimalSumAccumulator
 from headgate.operators.accumulators_values import (
     DistinctAccumulator,
     ListAccumulator,
@@ -37,8 +38,12 @@ def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
         return CountAccumulator()
     values = value_type(schema.field(name).type)
     if kind == "sum":
+        if pa.types.is_decimal(values):
+            return DecimalSumAccumulator(name, values)
         return IntegerSumAccumulator(name) if pa.types.is_integer(values) else FloatSumAccumulator()
     if kind == "mean":
+        if pa.types.is_decimal(values):
+            return DecimalMeanAccumulator(name, values)
         return IntegerMeanAccumulator() if pa.types.is_integer(values) else FloatMeanAccumulator()
     if kind in ("first", "last"):
         return TimedAccumulator(values, latest=kind == "last")

@@ -111,10 +111,10 @@ class ValueAccumulator(Accumulator):
         column = decoded(column)
         nulls = null_mask(column)
         self._grow(size, nulls is not None)
-        values = raw_values(self._prepared(column))
+        values = self._values(column)
         if nulls is not None:
             rows = np.flatnonzero(~nulls)
-            slots, values = slots.take(rows), values.take(rows)
+            slots, values = slots.take(rows), values.take(rows, axis=0)
         if self._seen is not None:
             self._seen.values[slots] = True
         if len(slots):
@@ -166,9 +166,9 @@ class ValueAccumulator(Accumulator):
             self._seen.replace(self._seen.values.take(slots))
         self._keep(slots)
 
-    def _prepared(self, column: pa.Array) -> pa.Array:
-        """The column in a type whose values NumPy can add or compare."""
-        return column
+    def _values(self, column: pa.Array) -> npt.NDArray[Any]:
+        """The values as NumPy can add or compare them; at nulls they are arbitrary."""
+        return raw_values(column)
 
     @abstractmethod
     def _resize(self, size: int) -> None: ...
@@ -225,16 +225,16 @@ class IntegerSums:
             np.add.at(self._low.values, slots, values.view(np.int64))
             return
         high, low = values >> values.dtype.type(_HALF), values & values.dtype.type(_LOW)
-        self._add_words(slots, high.astype(np.int64), low.astype(np.int64))
+        self.add_words(slots, high.astype(np.int64), low.astype(np.int64))
 
     def absorb(self, slots: Int64s, other: IntegerSums, others: Int64s) -> None:
         """Add the sums that another one has for `others`, at least one."""
         if other._high is None:
             self.add(slots, other._low.values.take(others))
         else:
-            self._add_words(slots, *other.sums(others))
+            self.add_words(slots, *other.sums(others))
 
-    def _add_words(self, slots: Int64s, high: Int64s, low: Int64s) -> None:
+    def add_words(self, slots: Int64s, high: Int64s, low: Int64s) -> None:
         """Add high x 2^32 + low, low within 0 and 2^32 - 1; from now on sums are two words."""
         if self._high is None:
             self._high = Growable(np.int64)
@@ -278,7 +278,7 @@ class IntegerSums:
             self._low.values[slots] = total
             self._bound = max(self._bound, largest)
         else:
-            self._add_words(slots, (total >> _HALF) + (beyond.astype(np.int64) << _HALF), total & _LOW)
+            self.add_words(slots, (total >> _HALF) + (beyond.astype(np.int64) << _HALF), total & _LOW)
 
     def _fit(self, values: npt.NDArray[Any]) -> bool:
         """Whether no sum can overflow by these values, as far as the bound tells; it is tightened when it does not."""
@@ -337,7 +337,7 @@ class IntegerSumAccumulator(ValueAccumulator):
 
 
 class FloatSumAccumulator(ValueAccumulator):
-    """`sum` of floats and decimals: a float64."""
+    """`sum` of floats: a float64."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -347,8 +347,8 @@ class FloatSumAccumulator(ValueAccumulator):
     def nbytes(self) -> int:
         return super().nbytes + self._sums.nbytes
 
-    def _prepared(self, column: pa.Array) -> pa.Array:
-        return column if pa.types.is_float64(column.type) else column.cast(pa.float64())
+    def _values(self, column: pa.Array) -> npt.NDArray[Any]:
+        return raw_values(column if pa.types.is_float64(column.type) else column.cast(pa.float64()))
 
     def _resize(self, size: int) -> None:
         self._sums.resize(size)
@@ -373,7 +373,7 @@ class FloatSumAccumulator(ValueAccumulator):
 
 
 class FloatMeanAccumulator(FloatSumAccumulator):
-    """`mean` of floats and decimals."""
+    """`mean` of floats."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from typing import Literal
 import pyarrow as pa
 
 from headgate.errors import PlanError
+from headgate.operators.decimal_types import mean_type, sum_type
 from headgate.records.canonical import check_keyable, is_bytes, value_type
 
 Kind = Literal["count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list"]
@@ -48,7 +49,9 @@ class Aggregate:
     def _sum_type(self, name: str, kind: pa.DataType) -> pa.DataType:
         if pa.types.is_integer(kind):
             return pa.float64() if self.kind == "mean" else pa.int64()
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if pa.types.is_decimal(kind):
+            return (mean_type if self.kind == "mean" else sum_type)(kind)
+        if pa.types.is_floating(kind):
             return pa.float64()
         raise self._wrong(name, kind, "numbers")
 
@@ -78,9 +81,11 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum(column: str) -> Aggregate:
-    """The sum of the non-null values, null if there are none. Integers: an exact int64; others: float64.
+    """The sum of the non-null values, null if there are none.
 
-    An integer sum that does not fit into int64 fails the job; what it was on the way does not matter.
+    Of integers it is an exact int64, of floats a float64, and of decimals (p, s) an exact decimal (p + 10, s) of at
+    most 38 digits, as in Spark SQL; 76 for decimal256. An integer or decimal sum that does not fit fails the job; what
+    it was on the way does not matter.
     """
     return Aggregate("sum", column)
 
@@ -96,7 +101,11 @@ def max(column: str) -> Aggregate:
 
 
 def mean(column: str) -> Aggregate:
-    """The mean of the non-null values as a float64, null if there are none."""
+    """The mean of the non-null values, null if there are none.
+
+    It is a float64, and of decimals (p, s) a decimal (p + 4, s + 4) of at most 38 digits, computed exactly and rounded
+    half up, as in Spark SQL; 76 for decimal256. One that does not fit fails the job.
+    """
     return Aggregate("mean", column)
 
 

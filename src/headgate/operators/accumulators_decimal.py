@@ -1,0 +1,252 @@
+"""The state of `sum` and `mean` of decimals: exact, as integers of several 64-bit words.
+
+A mean is rounded half up, as in Spark SQL. A result that does not fit its type is an error, as a sum of integers is;
+Spark gives null where its ANSI mode is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.errors import DataError
+from headgate.operators.accumulators import IntegerSums, ValueAccumulator
+from headgate.operators.decimal_types import mean_type, sum_type
+from headgate.records.canonical import Bools, Int64s, as_arrow, from_raw_values, raw_values
+from headgate.state.frozen import frozen
+from headgate.state.growable import Growable
+
+_HALF: Final = 32
+_LOW: Final = (1 << _HALF) - 1
+_WORD_BITS: Final = 64
+_DIGITS_OF_SMALL: Final = 29
+
+
+class DecimalSums:
+    """Exact sums of decimals of one type per slot, as integers in units of the last digit.
+
+    The sum of each 64-bit word of the values, the highest one signed, is kept by itself. While all values fit into one
+    signed word there is one sum: small decimals cost what integers do.
+    """
+
+    def __init__(self, words: int) -> None:
+        self._count = words
+        self._words = [IntegerSums()]
+        self._size = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(word.nbytes for word in self._words)
+
+    def resize(self, size: int) -> None:
+        self._size = size
+        for word in self._words:
+            word.resize(size)
+
+    def add(self, slots: Int64s, values: npt.NDArray[np.int64]) -> None:
+        """Add values, at least one: a row of words for each, the lowest first."""
+        low = values[:, 0]
+        if all((values[:, place] == low >> 63).all() for place in range(1, values.shape[1])):
+            self._words[0].add(slots, low)
+            return
+        self._widen()
+        for place, word in enumerate(self._words):
+            column = np.ascontiguousarray(values[:, place])
+            word.add(slots, column if place == self._count - 1 else column.view(np.uint64))
+
+    def absorb(self, slots: Int64s, other: DecimalSums, others: Int64s) -> None:
+        """Add the sums that another one has for `others`, at least one."""
+        if len(other._words) > 1:
+            self._widen()
+        for mine, its in zip(self._words, other._words, strict=False):
+            mine.absorb(slots, its, others)
+
+    def _widen(self) -> None:
+        while len(self._words) < self._count:
+            self._words.append(IntegerSums())
+            self._words[-1].resize(self._size)
+
+    @property
+    def are_small(self) -> bool:
+        """All sums are below 2^95, which has 29 digits."""
+        return len(self._words) == 1
+
+    def sums(self, slots: Int64s) -> list[Int64s]:
+        """The words of the sums, the lowest first, all unsigned but the last, which is one more than the type has."""
+        if self.are_small:
+            high, low = self._words[0].sums(slots)
+            return [low | (high << _HALF), high >> _HALF, *[high >> 63] * (self._count - 1)]
+        halves: list[Int64s] = []
+        carry = np.zeros(len(slots), np.int64)
+        for word in self._words:
+            high, low = word.sums(slots)
+            for half in (low, high):
+                carry = carry + half
+                halves.append(carry & _LOW)
+                carry = carry >> _HALF
+        return [low | (high << _HALF) for low, high in zip(halves[::2], halves[1::2], strict=True)] + [carry]
+
+    def frozen(self) -> Self:
+        mine = frozen(self)
+        mine._words = [word.frozen() for word in self._words]
+        return mine
+
+    def keep(self, slots: Int64s) -> None:
+        self._size = len(slots)
+        for word in self._words:
+            word.keep(slots)
+
+    def load(self, slots: Int64s, words: Sequence[Int64s]) -> None:
+        """Take what `sums` has returned for slots without a sum so far, at least one."""
+        if all((word == words[0] >> 63).all() for word in words[1:]):
+            self._words[0].load(slots, words[0], np.zeros(len(slots), np.int32))
+            return
+        self._widen()
+        for place, (word, sums) in enumerate(zip(words, self._words, strict=False)):
+            above = words[-1] << _HALF if place == self._count - 1 else 0
+            sums.add_words(slots, ((word >> _HALF) & _LOW) + above, word & _LOW)
+
+
+class DecimalSumAccumulator(ValueAccumulator):
+    """`sum` of decimals."""
+
+    def __init__(self, column: str, kind: pa.DataType) -> None:
+        super().__init__()
+        self._column = column
+        self._input = kind
+        self._kind = sum_type(kind)
+        self._sums = DecimalSums(self._kind.bit_width // _WORD_BITS)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._sums.nbytes
+
+    def _values(self, column: pa.Array) -> npt.NDArray[Any]:
+        words = column.type.bit_width // _WORD_BITS
+        if words < 2:
+            return raw_values(column).astype(np.int64).reshape(-1, 1)
+        data = column.buffers()[1]
+        if data is None:
+            return np.zeros((len(column), words), np.int64)
+        flat = np.frombuffer(data, np.int64, len(column) * words, column.offset * words * 8)
+        return flat.reshape(-1, words)
+
+    def _resize(self, size: int) -> None:
+        self._sums.resize(size)
+
+    def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        self._sums.add(slots, values)
+
+    def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
+        self._sums.absorb(slots, other._sums, others)
+
+    def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
+        words = self._sums.sums(slots)
+        if not (self._sums.are_small and self._kind.precision >= _DIGITS_OF_SMALL):
+            over = ~_within(words, 10**self._kind.precision)
+            if over.any():
+                raise self._overflow("sum", _integer(words, int(np.flatnonzero(over)[0])), 1)
+        return from_raw_values(np.stack(words[:-1], axis=1), nulls, self._kind)
+
+    def _overflow(self, what: str, total: int, count: int) -> DataError:
+        value = f"{total}e{-self._input.scale}" + (f" / {count}" if count > 1 else "")
+        return DataError(
+            f"{what}({self._column!r}) is {value}, which does not fit into {self._kind}; make {self._column!r} a "
+            "decimal with fewer digits behind the point, or a float64, before it is aggregated"
+        )
+
+    def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        lowest, *others = self._sums.sums(slots)
+        return [as_arrow(lowest, nulls), *map(as_arrow, others)]
+
+    def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
+        self._sums.load(slots, columns)
+
+    def _keep(self, slots: Int64s) -> None:
+        self._sums.keep(slots)
+
+
+class DecimalMeanAccumulator(DecimalSumAccumulator):
+    """`mean` of decimals, from their exact sum."""
+
+    def __init__(self, column: str, kind: pa.DataType) -> None:
+        super().__init__(column, kind)
+        self._kind = mean_type(kind)
+        self._counts = Growable(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._counts.nbytes
+
+    def _resize(self, size: int) -> None:
+        super()._resize(size)
+        self._counts.resize(size)
+
+    def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
+        super()._add(slots, values)
+        np.add.at(self._counts.values, slots, 1)
+
+    def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
+        super()._absorb(slots, other, others)
+        np.add.at(self._counts.values, slots, other._counts.values.take(others))
+
+    def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array:
+        words, counts = self._sums.sums(slots), np.maximum(self._counts.values.take(slots), 1)
+        factor = 10 ** (self._kind.scale - self._input.scale)
+        means = np.zeros((len(slots), len(words) - 1), np.int64)
+        # Half up, in 64 bits where 2 x total x factor + count surely fits; the others one by one.
+        largest = (1 << 61) // factor
+        small = _within(words, largest) & (counts < 1 << 61)
+        total, count = words[0][small] * factor, counts[small]
+        quotient = (2 * np.abs(total) + count) // (2 * count) * np.sign(total)
+        means[small] = quotient[:, None] >> np.arange(means.shape[1])[None, :].clip(0, 1) * 63
+        for row in np.flatnonzero(~small):
+            means[row] = self._mean(_integer(words, int(row)), int(counts[row]), factor, means.shape[1])
+        return from_raw_values(means, nulls, self._kind)
+
+    def _mean(self, total: int, count: int, factor: int, words: int) -> list[int]:
+        """The words of one mean."""
+        magnitude = (2 * abs(total) * factor + count) // (2 * count)
+        if magnitude >= 10**self._kind.precision:
+            raise self._overflow("mean", total, count)
+        mean = magnitude if total >= 0 else -magnitude
+        data = mean.to_bytes(words * 8, "little", signed=True)
+        return list(np.frombuffer(data, np.int64))
+
+    def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
+        return [*super()._columns(slots, nulls), as_arrow(self._counts.values.take(slots))]
+
+    def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
+        super()._load(slots, columns[:-1])
+        self._counts.values[slots] = columns[-1]
+
+    def _keep(self, slots: Int64s) -> None:
+        super()._keep(slots)
+        self._counts.replace(self._counts.values.take(slots))
+
+
+def _within(words: Sequence[Int64s], limit: int) -> Bools:
+    """Whether the integers are above -limit and below limit; all words but the last are unsigned."""
+    return _less(words, limit) & ~_less(words, 1 - limit)
+
+
+def _less(words: Sequence[Int64s], limit: int) -> Bools:
+    """Whether the integers are below the limit: as far as their words are equal, the next one decides."""
+    less = np.zeros(len(words[0]), np.bool_)
+    for word in words[:-1]:
+        mine, its = word.view(np.uint64), np.uint64(limit & ((1 << _WORD_BITS) - 1))
+        less = np.where(mine == its, less, mine < its)
+        limit >>= _WORD_BITS
+    return np.where(words[-1] == limit, less, words[-1] < limit)
+
+
+def _integer(words: Sequence[Int64s], row: int) -> int:
+    """The integer of one row."""
+    value = int(words[-1][row])
+    for word in reversed(words[:-1]):
+        value = (value << _WORD_BITS) | (int(word[row]) & ((1 << _WORD_BITS) - 1))
+    return value
