@@ -6,10 +6,20 @@ message).
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 #: What an error's message takes to the driver, characters.
 _LONGEST_MESSAGE: Final = 1 << 16
+#: Controls but tab and line feed, which terminals act upon; separators of lines and what turns the direction of text;
+#: halves of surrogate pairs, which no encoding takes.
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Text of a peer's or of the data as terminals and logs may show it: what they would act upon is escaped as in
+    Python's source."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class HeadgateError(Exception):
@@ -23,8 +33,8 @@ class HeadgateError(Exception):
     subtask: int | None = None
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
 
     def at(self, *, job: str | None = None, operator: str | None = None, subtask: int | None = None) -> HeadgateError:
         """Fill in the place where it is not known yet, and return self."""
@@ -42,16 +52,20 @@ class HeadgateError(Exception):
     def to_wire(self) -> dict[str, Any]:
         """Plain values from which `from_wire` rebuilds the error on the driver; nothing is pickled. Of a very long
         message the middle is left out: what a function raises may hold a value of any size."""
-        left_out = len(self.message) - _LONGEST_MESSAGE
-        half = _LONGEST_MESSAGE // 2
-        cut = f"{self.message[:half]}\n... {left_out} characters left out ...\n{self.message[-half:]}"
         return {
             "kind": type(self).__name__,
-            "message": self.message if left_out <= 0 else cut,
+            "message": _shortened(self.message),
             "job": self.job,
             "operator": self.operator,
             "subtask": self.subtask,
         }
+
+
+def _shortened(message: str) -> str:
+    left_out, half = len(message) - _LONGEST_MESSAGE, _LONGEST_MESSAGE // 2
+    if left_out <= 0:
+        return message
+    return f"{message[:half]}\n... {left_out} characters left out ...\n{message[-half:]}"
 
 
 class LostChangeWarning(UserWarning):
@@ -135,9 +149,15 @@ def from_wire(fields: dict[str, Any]) -> HeadgateError:
     """Rebuild an error sent by `HeadgateError.to_wire`; an unknown kind becomes a plain HeadgateError."""
     kind = _KINDS.get(str(fields.get("kind")), HeadgateError)
     subtask = fields.get("subtask")
-    return kind(str(fields.get("message"))).at(
-        job=fields.get("job"), operator=fields.get("operator"), subtask=subtask if isinstance(subtask, int) else None
+    return kind(_shortened(str(fields.get("message")))).at(
+        job=_name(fields.get("job")),
+        operator=_name(fields.get("operator")),
+        subtask=subtask if isinstance(subtask, int) else None,
     )
+
+
+def _name(name: object) -> str | None:
+    return None if name is None else printable(_shortened(str(name)))
 
 
 _KINDS = {cls.__name__: cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, HeadgateError)}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headgate.transport.control_link import MAX_FRAME, ControlLink
+from headgate.transport.control_link import MAX_FRAME, MAX_NESTING, MAX_TEXT, ControlLink
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
@@ -174,6 +174,12 @@ def test_what_does_not_fit_before_the_close_is_cut_off_and_nothing_follows_the_g
         (struct.pack(">II", 7, 0), "a frame of 7 bytes"),
         (struct.pack(">II", 20, 13), "a frame of 20 bytes"),
         (struct.pack(">II", MAX_FRAME + 1, 2), f"a frame of {MAX_FRAME + 1} bytes"),
+        (struct.pack(">II", MAX_FRAME, MAX_TEXT + 1), f"a frame of {MAX_FRAME} bytes, {MAX_TEXT + 1} of JSON"),
+        (frame(b'{"a":' * 1_000_000 + b"1" + b"}" * 1_000_000), "nested too deep"),
+        (frame(b'{"a":' + b"[" * MAX_NESTING + b"]" * MAX_NESTING + b"}"), "nested too deep"),
+        (frame(b'{"a":[' + b"[]," * 100 + b'{"b":' * 200 + b"1" + b"}" * 200 + b"]}"), "nested too deep"),
+        (frame(b'{"a":' + b"9" * 5000 + b"}"), ""),
+        (frame(b'{"a":"\xff"}'), ""),
         (frame(b"[1]"), "not an object"),
         (frame(b"\x80\x04pickle"), ""),
         (frame(b"{"), ""),
@@ -187,6 +193,13 @@ def test_what_is_no_message_ends_the_link(
     sock.sendall(data)
     assert end.lost.get(timeout=PATIENCE).startswith(f"it sent something that is no message: {reason}")
     assert end.heard.empty()
+
+
+def test_what_is_nested_no_deeper_than_may_be_is_a_message(raw: Callable[..., tuple[End, socket.socket]]) -> None:
+    end, sock = raw()
+    deepest = b'{"a":' + b"[" * (MAX_NESTING - 1) + b"]" * (MAX_NESTING - 1) + b"}"
+    sock.sendall(frame(deepest))
+    assert end.heard.get(timeout=PATIENCE)[0] == json.loads(deepest)
 
 
 def test_a_silent_peer_is_lost_after_the_heartbeat_timeout(raw: Callable[..., tuple[End, socket.socket]]) -> None:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from headgate.config import Config
-from headgate.errors import HeadgateError, TaskManagerLost, from_wire
+from headgate.errors import HeadgateError, TaskManagerLost, from_wire, printable
 from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import CONTROL_LINK, Credentials
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
@@ -45,6 +45,8 @@ LAST_WORDS = 0.4
 #: How often to look whether the TaskManagers have ended, once they have been told to.
 _GANG_POLL = 0.02
 _NETWORK_TIMEOUT = 2.0
+#: Of the name that a TaskManager gives itself, characters, as in DNS.
+_LONGEST_HOST = 253
 
 
 class _Evidence(Enum):
@@ -278,7 +280,7 @@ class Attempt:
     def _on_message(self, member: Member, message: Message, payload: bytes) -> None:
         match message["type"]:
             case "registered":
-                member.address = str(message["host"]), int(message["port"])
+                member.address = printable(str(message["host"])[:_LONGEST_HOST]), int(message["port"])
                 member.pid = int(message["pid"])
                 if self.has_registered:
                     self._start_by = None  # opening operators may take long: a lookup loads its table
@@ -292,7 +294,7 @@ class Attempt:
             case "failed":
                 self._on_failed(from_wire(message["error"]))
             case "stuck":
-                self._stuck += [str(operator) for operator in message["operators"]]
+                self._stuck += [printable(str(operator)) for operator in message["operators"]]
             case "finished":
                 self._on_finished(member, message)
         if not self._decided or message["type"] in ("print", "metrics", "checkpoint"):

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 from headgate.config import Config
-from headgate.errors import CheckpointError, HeadgateError, StorageError
+from headgate.errors import CheckpointError, HeadgateError, StorageError, printable
 from headgate.filesystems import absolute
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.node_keys import check_fits
@@ -314,7 +314,7 @@ class Checkpoints:
 
     def declined(self, message: Message) -> None:
         """A task's part could not be stored."""
-        reason, pending = str(message["reason"]), message["pending"]
+        reason, pending = printable(str(message["reason"])), message["pending"]
         task, checkpoint = _task(message), int(message["checkpoint"])
         self._do(self._coordinator.declined(task, self._attempt, checkpoint, reason, pending, time.monotonic()))
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
+from headgate.errors import printable
 from headgate.runtime.where import current_operator
 
 #: Lines a second that one subtask may print, and how many at once; more are counted and dropped.
@@ -156,7 +157,8 @@ def show(message: Mapping[str, Any]) -> None:
     stream: TextIO | None = sys.stderr if message["stream"] == "stderr" else sys.stdout
     if stream is None:
         return
-    text = "".join(f"{message['task']} | {line}\n" for line in message["lines"])
+    task = _shown(message["task"])
+    text = "".join(f"{task} | {_shown(line)}\n" for line in message["lines"])
     try:
         try:
             stream.write(text)
@@ -165,6 +167,11 @@ def show(message: Mapping[str, Any]) -> None:
         stream.flush()
     except (OSError, ValueError):
         pass
+
+
+def _shown(line: object) -> str:
+    """On one line, whatever a peer may have put there."""
+    return printable(str(line)[: 2 * LINE_LENGTH]).replace("\n", "\\n")
 
 
 def _shortened(line: str) -> str:

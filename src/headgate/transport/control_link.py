@@ -18,6 +18,9 @@ from headgate.transport.tls import LinkSocket
 
 _FRAME: Final = struct.Struct(">II")
 MAX_FRAME: Final = 256 << 20
+#: Of the JSON in a frame: bytes, and lists and objects within each other.
+MAX_TEXT: Final = 32 << 20
+MAX_NESTING: Final = 100
 _READ: Final = 256 << 10
 #: The reason for a loss that says nothing of the cause.
 CLOSED: Final = "its connection was closed"
@@ -100,16 +103,14 @@ class ControlLink:
         buffer = self._incoming
         while len(buffer) >= _FRAME.size:
             length, text_length = _FRAME.unpack_from(buffer)
-            if not _FRAME.size + text_length <= length <= MAX_FRAME:
-                raise ValueError(f"a frame of {length} bytes")
+            if not _FRAME.size + text_length <= length <= MAX_FRAME or text_length > MAX_TEXT:
+                raise ValueError(f"a frame of {length} bytes, {text_length} of JSON")
             if len(buffer) < length:
                 return
             text_end = _FRAME.size + text_length
-            message = json.loads(bytes(buffer[_FRAME.size : text_end]))
+            message = _parsed(bytes(buffer[_FRAME.size : text_end]))
             payload = bytes(buffer[text_end:length])
             del buffer[:length]
-            if not isinstance(message, dict):
-                raise ValueError("not an object")
             if message.get("type") != "heartbeat":
                 self._on_message(message, payload)
 
@@ -149,3 +150,20 @@ class ControlLink:
                     break
             self._network.unregister(self._socket)
             self._socket.close()
+
+
+def _parsed(text: bytes) -> Message:
+    """Raises ValueError for what is no object, or is nested so deep that who walks it may have no stack left."""
+    try:
+        message = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if not isinstance(message, dict):
+        raise ValueError("not an object")
+    level: list[Any] = [message]
+    for _ in range(MAX_NESTING):
+        level = [within for each in level for within in (each.values() if isinstance(each, dict) else each)]
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return message
+    raise ValueError("nested too deep")
