@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headgate.config import Config
 from headgate.runtime.deployment import OnExit, TaskManagerSpec
 from headgate.spark.gang import SparkGang, barrier_tasks
+from headgate.spark.listeners import warn_of_listeners
 from headgate.spark.session import context_of, is_local, jvm_errors, prepare
 from headgate.spark.slots import reserve_slots
 
@@ -45,8 +48,7 @@ class SparkDeployment:
 
     def bind_hosts(self) -> str:
         """The address of the driver that executors reach."""
-        context = context_of(self._spark)
-        return _LOOPBACK if is_local(context) else context.getConf().get("spark.driver.host", _LOOPBACK)
+        return driver_host(context_of(self._spark))
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> SparkGang:
         """Start `count` TaskManagers; `on_exit(index, reason)` is called once, when the Spark job has ended.
@@ -54,11 +56,23 @@ class SparkDeployment:
         `index` is the TaskManager whose task ended it, if Spark names one. Raises what pickling the plan raises,
         SessionLost.
         """
-        host = _LOOPBACK if is_local(context_of(self._spark)) else None
+        context = context_of(self._spark)
+        host = _LOOPBACK if is_local(context) else None
+        if not is_local(context):
+            warn_of_listeners(str(context.applicationId), driver_host(context), _setting(context))
         payload = spec.pickled()
         with jvm_errors():
             tasks = barrier_tasks(self._spark, _run_taskmanager, payload, count, host)
             return SparkGang(self._spark, tasks, count, on_exit)
+
+
+def driver_host(context: SparkContext) -> str:
+    return _LOOPBACK if is_local(context) else str(context.getConf().get("spark.driver.host", _LOOPBACK))
+
+
+def _setting(context: SparkContext) -> Callable[[str, str], str]:
+    conf = context.getConf()
+    return lambda name, default: str(conf.get(name, default))
 
 
 def _run_taskmanager(payload: bytes, index: int, host: str) -> None:

@@ -1,0 +1,66 @@
+"""Whether Spark protects the job's key on its way to the executors, and what is said if not."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+import pytest
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+import headgate as hg
+from headgate.spark.listeners import warn_of_listeners
+from tests.spark.test_deployment import PATIENT, numbers
+
+_applications = itertools.count()
+
+
+def said(caplog: pytest.LogCaptureFixture, host: str, times: int = 1, **settings: str) -> list[str]:
+    """What is logged when an application of that driver starts so many jobs."""
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name.replace("_", "."), value)
+    application = f"application-{next(_applications)}"
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(times):
+            warn_of_listeners(application, host, lambda name, default: str(conf.get(name, default)))
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.usefixtures("shared_spark")
+@pytest.mark.parametrize("host", ["10.0.0.5", "driver.example.org", "fd00::2", "[fd00::2]"])
+def test_connections_that_anybody_may_listen_to_are_named_once(caplog: pytest.LogCaptureFixture, host: str) -> None:
+    [message] = said(caplog, host, times=3)
+    assert "spark.network.crypto.enabled=true" in message and "spark.ssl.rpc.enabled=true" in message
+    assert len(said(caplog, host, spark_network_crypto_enabled="false", spark_ssl_enabled="true")) == 1
+
+
+@pytest.mark.parametrize("name", ["spark_network_crypto_enabled", "spark_ssl_rpc_enabled"])
+def test_nothing_is_said_where_spark_encrypts(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    assert said(caplog, "10.0.0.5", **{name: "True"}) == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]"])
+def test_nothing_is_said_where_nothing_leaves_the_machine(caplog: pytest.LogCaptureFixture, host: str) -> None:
+    assert said(caplog, host) == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
+def test_a_job_on_spark_under_tls(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """Its certificates travel in the task closure; where the driver is at another address than loopback the start
+    warns that this is not protected, once."""
+    monkeypatch.setattr("headgate.spark.deployment.driver_host", lambda context: host)
+    monkeypatch.setattr("headgate.spark.listeners._warned", set())
+    config = {"slots_timeout": PATIENT.slots_timeout, "bind_host": "127.0.0.1"}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(tls="on", **config))
+            stream = env.from_source(hg.sources.generate(numbers(), rows=10_000))
+            table = stream.key_by("key").aggregate(total=hg.sum("value"), final=True).collect()
+            assert sum(table["total"].to_pylist()) == sum(range(10_000))
+    is_far = host != "127.0.0.1" and not str(spark.sparkContext.master).startswith("local")
+    assert [record.name for record in caplog.records] == ["headgate.spark.listeners"] * is_far
