@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from headgate.errors import DataError, PlanError
 from headgate.operators import aggregates as hg
-from headgate.operators.base import MAX_TIME
+from headgate.operators.base import MAX_TIME, OperatorContext
 from headgate.operators.running import RunningAggregate, running_schema
+from headgate.state.snapshot import Snapshot
 from tests.operators.window_rig import Kept, attach, rows_of
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64()), ("t", pa.timestamp("us"))])
@@ -107,3 +108,38 @@ def test_a_null_event_time_matters_to_first_alone() -> None:
     operator, kept = build(time_column="t")
     operator.process(batch([("a", 1, None)]))
     assert kept.rows == [("a", 1, 1)]
+
+
+def opened(final: bool = True, subtask: int = 0, parallelism: int = 1) -> tuple[RunningAggregate, Kept]:
+    operator, kept = build(keys=(), final=final)
+    operator.open(OperatorContext("job", "operator", subtask, parallelism, 128))
+    return operator, kept
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_of_no_rows_the_global_key_gives_one_row_of_one_subtask(final: bool) -> None:
+    found = []
+    for subtask in range(3):
+        operator, kept = opened(final, subtask, 3)
+        operator.end_input()
+        found += kept.rows
+    assert found == [(0, None)]
+
+
+@pytest.mark.parametrize("final", [True, False])
+@pytest.mark.parametrize("came", [True, False])
+def test_it_is_said_once_through_a_restart(final: bool, came: bool) -> None:
+    """Whether the checkpoint is of the time before the end or after it."""
+    operator, _ = opened(final)
+    if came:
+        operator.process(batch([("a", 1, None)]))
+    before = operator.snapshot()
+    operator.end_input()
+    after = operator.snapshot()
+    wanted = {"before": [] if came and not final else [(1, 1) if came else (0, None)], "after": []}
+    old = Snapshot(after.tables, {"of": after.values["of"]})  # of a version that did not say whether it had ended
+    for snapshot, rows in ((before, wanted["before"]), (after, []), (old, [])):
+        again, kept = opened(final)
+        again.restore([snapshot])
+        again.end_input()
+        assert kept.rows == rows

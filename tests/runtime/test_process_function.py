@@ -130,6 +130,18 @@ def test_an_error_in_a_timer_names_operator_and_subtask() -> None:
         one.key_by("key").process(Fails(), schema=TICKS).name("ticking").collect()
 
 
+class AsksForTimes(hg.KeyedProcessFunction):
+    def process(self, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> Any:
+        yield {"tick": int(ctx.timestamps.max()), "was_due": True}
+
+
+def test_timestamps_without_a_watermark_are_an_error_that_says_what_to_add() -> None:
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    rows = env.from_source(hg.sources.iterable([[{"key": 1}]]))
+    with pytest.raises(hg.UserFunctionError, match=r"ctx.timestamps needs event time, .* add watermark=hg.Watermark"):
+        rows.key_by("key").process(AsksForTimes(), schema=TICKS).collect()
+
+
 class Due(Operator):
     """Has something to do by the clock all the time."""
 

@@ -41,7 +41,8 @@ class KeyedStream(DataStream):
         """Aggregates of all rows of a key so far: the key columns, then the aggregates under their names.
 
         For each batch that comes in, one row for each key that it changed; with `final=True` only the last one per
-        key, when a bounded input ends.
+        key, when a bounded input ends. Of a bounded input without rows there is no row, but with one global key
+        (`key_by()`) there is one, as in SQL: counts are 0, `collect_list` is empty, all else is null.
         """
         if not isinstance(final, bool):
             raise PlanError(f"aggregate: final={final!r} must be True or False; a result cannot be called 'final'")
@@ -129,7 +130,9 @@ class WindowedStream:
         """One row per key and window that has rows, when the watermark passes the window's end.
 
         Its columns: the keys, `window_start`, `window_end` (exclusive; both of the event-time column's type), then
-        the aggregates under their names.
+        the aggregates under their names. Its event time is `window_end` minus 1 us, the last moment of the window, so
+        a window over the results takes a row into the window that its own lies in. A key and window without rows gives
+        no row, also with one global key (`key_by()`).
         """
         stream = self._stream
         graph, inputs = stream._env._graph, stream._inputs

@@ -46,6 +46,11 @@ class KeyedProcessFunction:
         """Called once in each subtask that was opened, also after a failure."""
 
 
+_NO_EVENT_TIME = (
+    "which this stream does not have; add watermark=hg.Watermark(column) to from_source, and keep the column"
+)
+
+
 class ProcessContext:
     """What a `KeyedProcessFunction` is told, and where it sets timers; times are microseconds since the epoch.
 
@@ -90,13 +95,16 @@ class ProcessContext:
 
     @property
     def timestamps(self) -> Int64s:
-        """In `process`: the event time of each row. Empty in a stream without event time."""
+        """In `process`: the event time of each row, microseconds since the epoch. Raises RuntimeError in a stream
+        without event time."""
+        if self._event_timers is None:
+            raise RuntimeError(f"ctx.timestamps needs event time, {_NO_EVENT_TIME}")
         return self._times()[self._begin : self._end]
 
     @property
     def timestamp(self) -> int | None:
         """In `process_element`: the event time of the row. None in a stream without event time."""
-        times = self.timestamps
+        times = self._times()[self._begin : self._end]
         return int(times[0]) if len(times) else None
 
     def register_event_time_timer(self, time: int | datetime) -> None:
@@ -122,10 +130,7 @@ class ProcessContext:
 
     def _events(self) -> TimerQueue:
         if self._event_timers is None:
-            raise RuntimeError(
-                "an event-time timer needs event time, which this stream does not have; add "
-                "watermark=hg.Watermark(column) to from_source, and keep the column"
-            )
+            raise RuntimeError(f"an event-time timer needs event time, {_NO_EVENT_TIME}")
         return self._event_timers
 
     def _timer(self, time: int | datetime) -> tuple[int, int]:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.errors import DataError, PlanError
 from headgate.operators.accumulator_set import AccumulatorSet
-from headgate.operators.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
+from headgate.operators.aggregates import Aggregate, Kind, aggregate_fields, key_fields, unique_names
 from headgate.operators.base import Operator
 from headgate.operators.event_times import check_time_column, event_times
 from headgate.records.canonical import Int64s
+from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
 from headgate.state.keys import KeyTable
 from headgate.state.renumber import OneRowPerSlot
 from headgate.state.snapshot import Captured, Snapshot, in_pieces
 
 _MOST_ROWS = 65_536
+#: What aggregates of no rows are that are not null.
+_OF_NO_ROWS: dict[Kind, Any] = {"count": 0, "count_distinct": 0, "collect_list": []}
 
 
 def running_schema(
@@ -45,7 +49,8 @@ def _by_time(aggregate: Aggregate) -> bool:
 
 
 class RunningAggregate(Operator):
-    """For each batch one row for each key that changed; with `final` one row per key when the input ends.
+    """For each batch one row for each key that changed; with `final` one row per key when the input ends. Where all
+    rows have one global key and none came, one row says so when the input ends.
 
     `time_offset` (microseconds) is added to the event-time column, which only `first` and `last` look at; for them a
     null event time raises DataError.
@@ -70,7 +75,9 @@ class RunningAggregate(Operator):
         self._keys = KeyTable([input_schema.field(key).type for key in keys])
         self._accumulators = AccumulatorSet(aggregates, input_schema)
         self._changed = OneRowPerSlot()
+        self._aggregates = aggregates
         self._ended = False
+        self._knows_its_past = True
 
     def state_bytes(self) -> int:
         return self._keys.nbytes + self._accumulators.nbytes + self._changed.nbytes
@@ -86,10 +93,27 @@ class RunningAggregate(Operator):
             self._emit(slots.take(self._changed.pick(slots, len(self._keys))))
 
     def end_input(self) -> None:
+        if self._is_empty():
+            self.emit(self._of_no_rows())
         self._ended = True
         if self._final:
             for begin in range(0, len(self._keys), _MOST_ROWS):
                 self._emit(np.arange(begin, min(begin + _MOST_ROWS, len(self._keys))))
+
+    def _is_empty(self) -> bool:
+        """No row has come for the global key, which is this subtask's, and nothing has been said of that."""
+        if self._key_names or len(self._keys) or self._ended or not self._knows_its_past:
+            return False
+        groups = self.context.max_parallelism
+        owner = subtask_of_key_group(key_groups(key_hash([]), groups), self.context.parallelism, groups)
+        return bool((owner == self.context.subtask).all())
+
+    def _of_no_rows(self) -> pa.RecordBatch:
+        """SQL's answer: counts are 0, lists are empty, all else is null."""
+        row = [_OF_NO_ROWS.get(aggregate.kind) for _, aggregate in self._aggregates]
+        return pa.RecordBatch.from_arrays(
+            [pa.array([value], field.type) for value, field in zip(row, self.schema, strict=True)], schema=self.schema
+        )
 
     def snapshot(self) -> Snapshot:
         """What was emitted at the end of the input is not held any more: it must not come out again."""
@@ -104,10 +128,12 @@ class RunningAggregate(Operator):
         of = {"the operator": "a running aggregation", "max_parallelism": self.context.max_parallelism}
         if self._time_column is not None:
             of["event time"] = f"{self._time_column} + {self._time_offset} us"
-        return Snapshot(Captured({"keys": partial(in_pieces, rows, some)}), {"of": of})
+        return Snapshot(Captured({"keys": partial(in_pieces, rows, some)}), {"of": of, "ended": self._ended})
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()
+        # Earlier versions did not say whether the input had ended; a final aggregate holds no keys then.
+        self._knows_its_past = all(snapshot.values.get("ended") is False for snapshot in snapshots)
         for snapshot in snapshots:
             ours.check_same(snapshot)
             for table in snapshot.tables.values():

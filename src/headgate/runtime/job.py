@@ -29,8 +29,13 @@ _EXIT_TIMEOUT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """A finished job. `rows_in` counts rows read by sources, `rows_out` rows taken by sinks; `duration_s` runs from the
-    start of the tasks to the commit of the sinks, through all `restarts`."""
+    """A finished job.
+
+    `rows_in` counts the rows that sources have read, and `rows_out` those that sinks have taken: a row that goes to two
+    sinks counts twice, each row that a running aggregate emits on its way counts, and side outputs count where they go
+    to a sink. `late_rows` were dropped by windows. `duration_s` runs from the start of the tasks to the commit of the
+    sinks, through all `restarts`.
+    """
 
     name: str
     rows_in: int
