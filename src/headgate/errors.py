@@ -104,6 +104,10 @@ class TaskManagerLost(HeadgateError):
     """A TaskManager's process died or its connection was cut."""
 
 
+class DriverLost(TaskManagerLost):
+    """What a TaskManager ends with whose link to the driver was cut."""
+
+
 class NotEnoughSlots(HeadgateError):
     """The deployment cannot run as many tasks at once as the job needs."""
 

@@ -93,3 +93,27 @@ def test_what_was_dealt_once_needs_as_many_subtasks(by: str, why: str) -> None:
     check_fits(metadata, dealt(by, 2), groups(was))
     with pytest.raises(CheckpointError, match=f"'positive -> null .*{why}.*this job has 3: go on from a savepoint"):
         check_fits(metadata, dealt(by, 3), groups(was))
+
+
+def widening(parallelism: int, *, again: bool = False) -> JobGraph:
+    """A filter with two subtasks behind a source with as many as the job: an exchange only where that is not two."""
+    env = hg.StreamEnvironment(parallelism=parallelism)
+    rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).uid("source")
+    filtered = (rows.rebalance() if again else rows).filter("n > 0").name("positive").uid("positive")
+    filtered.set_parallelism(2).sink_to(hg.sinks.null()).set_parallelism(2)
+    return build_job_graph(env._graph.graph(env._pending))
+
+
+def test_an_exchange_that_chaining_removed_is_named_with_the_way_out() -> None:
+    was = widening(3)
+    [exchange] = was.edges
+    metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(exchange, was),))
+    check_fits(metadata, widening(4), groups(was))
+    now = widening(2)
+    says = (
+        r"in flight at 'source -> positive \[0\]', and this job chains the two: they need no exchange, since both have "
+        r"2 subtasks; put .rebalance\(\) before 'positive' .*, or go on from a savepoint"
+    )
+    with pytest.raises(CheckpointError, match=says):
+        check_fits(metadata, now, groups(now))
+    check_fits(metadata, widening(2, again=True), groups(was))

@@ -7,7 +7,8 @@ import pytest
 
 import headgate as hg
 from headgate.config import FlowControl
-from tests.runtime.jobs import counted, endless, environment, eventually, keyed, ports, wait_until_running
+from tests.runtime.jobs import counted, endless, environment, error_of, eventually, keyed, ports, wait_until_running
+from tests.runtime.test_faults import cut
 
 TASKMANAGERS, PAIRS = 2, 2
 
@@ -42,3 +43,18 @@ def test_the_results_are_the_same(flow_control: FlowControl) -> None:
 def test_at_least_one() -> None:
     with pytest.raises(hg.ConfigError, match="connections_per_pair=0 is impossible: it must be at least 1"):
         hg.Config(connections_per_pair=0)
+
+
+def test_a_link_to_the_driver_that_is_cut_is_named(processes: bool) -> None:
+    """The TaskManager's end says no more than that it ended; where and why is said all the same."""
+    before = ports()
+    env = environment(processes)
+    keyed(endless(env, rate=1000)).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    wait_until_running(job)
+    [driver] = ports() - before - {member.address[1] for member in job._master._attempt.members}
+    cut(driver)
+    error = error_of(job)
+    assert type(error) is hg.TaskManagerLost
+    assert f"its link to the driver at 127.0.0.1:{driver} was cut" in error.message
+    assert "see what ends connections" in error.message and "exit code" not in error.message

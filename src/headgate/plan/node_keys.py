@@ -98,10 +98,13 @@ def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_paralleli
 def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
     """Data in flight need their way again."""
     ours = {each.key: each for each in (describe_exchange(edge, job) for edge in job.edges)}
+    chained = _chained(job)
     other = "go on from a savepoint, or from a checkpoint that was taken without unaligned=True"
     for was in metadata.exchanges:
         what = f"checkpoint {metadata.id} of job {metadata.job!r} holds data that were in flight at {was.key!r}"
         now = ours.get(was.key)
+        if now is None and was.key in chained:
+            raise CheckpointError(f"{what}, and this job chains the two: {chained[was.key]}, or {other}")
         if now is None:
             raise CheckpointError(f"{what}, and this job has no such exchange: {other}")
         if (now.partitioning, now.schema) != (was.partitioning, was.schema):
@@ -111,6 +114,21 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
         if kind in _DEALT_ONCE and now.consumers != was.consumers:
             why = _DEALT_ONCE[kind].format(was.consumers)
             raise CheckpointError(f"{what}, where {why}, and this job has {now.consumers}: {other}")
+
+
+def _chained(job: JobGraph) -> dict[str, str]:
+    """By the key that the exchange would have, what makes one between two nodes that are chained."""
+    ways: dict[str, str] = {}
+    for vertex in job.vertices:
+        nodes = {node.id: node for node in vertex.nodes}
+        for node in vertex.nodes[1:]:
+            edge = node.inputs[0]
+            tag = "" if edge.tag is None else f" ({edge.tag})"
+            ways[f"{node_key(nodes[edge.source])}{tag} -> {node_key(node)} [0]"] = (
+                f"they need no exchange, since both have {vertex.parallelism} subtasks; put .rebalance() before "
+                f"{node.name!r} (.disable_chaining() if it was forward), give them as many subtasks again"
+            )
+    return ways
 
 
 def _kind(node: Node) -> str:

@@ -290,11 +290,12 @@ class Checkpoints:
         raise_it(error)
         self._finished()
 
-    def abort(self) -> list[str]:
-        """The job has failed or was cancelled: leave what belongs to `latest`. Returns what could not be cleaned up."""
+    def abort(self, known: str = "") -> list[str]:
+        """The job has failed or was cancelled: leave what belongs to `latest`. Returns what could not be cleaned up,
+        unless the job's error, `known`, says it."""
         in_doubt = [checkpoint for checkpoint, errand in self._storing.items() if not self._errands.drop(errand)]
         if not in_doubt:
-            return self._ends.abort(*self._of_latest())
+            return self._ends.abort(*self._of_latest(), known)
         why = f"checkpoint {in_doubt[0]} was being stored when the job ended; {LEFT}"
         stays = "it may yet be complete, so what sinks have written stays as it is"
         return [f"{why}, and {stays}", *self._ends.release()]

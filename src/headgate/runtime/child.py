@@ -7,14 +7,14 @@ import signal
 import threading
 import traceback
 
-from headgate.errors import HeadgateError
+from headgate.errors import DriverLost, HeadgateError
 from headgate.runtime import taskmanager_process
 from headgate.runtime.cores import own_cores
-from headgate.runtime.framing import NOBODY_TOLD, read
+from headgate.runtime.framing import CUT_OFF, NOBODY_TOLD, read
 
 
 def main(index: int, count: int, host: str) -> int:
-    """Exit code 0 when the driver knows how it ended, `NOBODY_TOLD`, or 1 for a bug of ours."""
+    """Exit code 0 when the driver knows how it ended, `NOBODY_TOLD`, `CUT_OFF`, or 1 for a bug of ours."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # who sends it to us means us; the driver then says what we died of
     payload = read(0)
     if payload is None:
@@ -23,6 +23,8 @@ def main(index: int, count: int, host: str) -> int:
     try:
         with own_cores(index, count):
             taskmanager_process.run(payload, index, host)
+    except DriverLost:
+        return CUT_OFF
     except HeadgateError:
         return NOBODY_TOLD
     except BaseException:

@@ -20,6 +20,7 @@ from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph
 from headgate.plan.node_keys import node_key
 from headgate.records.arrow import plain_schema
+from headgate.runtime.problems import Problem, told
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 #: What is said of a thread that nothing can end.
@@ -121,28 +122,28 @@ class Ends:
             try:
                 node.source.release()
             except Exception as error:
-                problems.append(f"source {node.name} could not clean up: {error}")
+                problems.append(Problem("source", node.name, str(error)))
         self._reading = []
-        return problems
+        return told(problems)
 
-    def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0) -> list[str]:
-        """Leave nothing of the results but what belongs to a checkpoint. Returns what could not be cleaned up, and
-        why: a sink that has not returned from a commit is left as it is."""
-        problems = self.release()
+    def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0, known: str = "") -> list[str]:
+        """Leave nothing of the results but what belongs to a checkpoint. Returns what could not be cleaned up, and why,
+        unless the job's error, `known`, says it: a sink that has not returned from a commit is left as it is."""
+        said, problems = self.release(), []
         with self._turns:
             self._has_ended = True
             stuck = self._turn
         for node_id in self._prepared:
             node, sink = self._sinks[node_id]
             if node is stuck:
-                problems.append(f"the commit of {node.name} did not return when the job ended; {LEFT}")
+                said.append(f"the commit of {node.name} did not return when the job ended; {LEFT}")
                 continue
             try:
                 sink.abort(pending.get(node_key(node), ()), checkpoint)
             except Exception as error:
-                problems.append(f"sink {node.name} could not clean up: {error}")
+                problems.append(Problem("sink", node.name, str(error)))
         self._prepared = []
-        return problems
+        return said + told(problems, known)
 
 
 @contextmanager

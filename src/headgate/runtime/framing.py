@@ -8,6 +8,8 @@ import os
 _LENGTH = 8
 #: Exit code of a TaskManager that ended badly and could not tell the driver how.
 NOBODY_TOLD = 3
+#: The same of one that lost its link to the driver, and nothing else.
+CUT_OFF = 4
 
 
 def framed(data: bytes) -> bytes:

@@ -384,10 +384,11 @@ class JobMaster:
     def _end(self, error: HeadgateError | None) -> None:
         self._late_rows.look(self.metrics, ended=True)
         self._settle_at_the_end(error)
-        problems = self._checkpoints.abort() if error is not None or self._is_stopped else self._ends.release()
         if error is not None:
-            error.message += "".join(f" ({problem})" for problem in problems if error.message not in problem)
+            error.message += "".join(f" ({problem})" for problem in self._checkpoints.abort(error.message))
             problems = []
+        else:
+            problems = self._checkpoints.abort() if self._is_stopped else self._ends.release()
         for problem in problems:
             log.warning("job %r: %s", self._name, problem)
         self.error = error

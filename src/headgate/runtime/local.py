@@ -12,8 +12,9 @@ from headgate.config import Config
 from headgate.errors import ConfigError, HeadgateError, PlanError, TaskManagerLost
 from headgate.runtime.cores import usable_cores
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
+from headgate.runtime.driver_link import cut_off
 from headgate.runtime.forks import Fork, server
-from headgate.runtime.framing import NOBODY_TOLD
+from headgate.runtime.framing import CUT_OFF, NOBODY_TOLD
 
 _LOOPBACK = "127.0.0.1"
 #: How long to wait for children that were killed because not all could be started.
@@ -117,6 +118,7 @@ class _Processes:
             raise
         self._forks: list[Fork] = []
         self._watchers: list[threading.Thread] = []
+        self._driver = spec.control_address
         try:
             for index in range(count):
                 self._start(payload, index, count, on_exit)
@@ -131,14 +133,14 @@ class _Processes:
         fork = Fork(payload, index, count, _LOOPBACK)
         self._forks.append(fork)
         watcher = threading.Thread(
-            target=self._watch, args=(fork, index, on_exit), name=f"headgate-child-{index}", daemon=True
+            target=self._watch, args=(fork, index, self._driver, on_exit), name=f"headgate-child-{index}", daemon=True
         )
         watcher.start()
         self._watchers.append(watcher)
 
     @staticmethod
-    def _watch(fork: Fork, index: int, on_exit: OnExit) -> None:
-        on_exit(index, _exit_reason(fork.wait()))
+    def _watch(fork: Fork, index: int, driver: tuple[str, int], on_exit: OnExit) -> None:
+        on_exit(index, _exit_reason(fork.wait(), driver))
 
     def cancel(self) -> None:
         for fork in self._forks:
@@ -159,7 +161,7 @@ def _join(threads: list[threading.Thread], timeout: float) -> bool:
     return not any(thread.is_alive() for thread in threads)
 
 
-def _exit_reason(ended: tuple[int, int] | None) -> str:
+def _exit_reason(ended: tuple[int, int] | None, driver: tuple[str, int]) -> str:
     if ended is None:
         return "the process that starts TaskManagers was killed"
     process, code = ended
@@ -169,6 +171,8 @@ def _exit_reason(ended: tuple[int, int] | None) -> str:
         return ""
     if code < 0:
         return f"process {process} was killed by {signal.Signals(-code).name}"
+    if code == CUT_OFF:
+        return cut_off(driver)
     if code == NOBODY_TOLD:
         return f"process {process} could not tell the driver how it ended; its standard error says so"
     return f"process {process} ended with exit code {code}"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.config import Config
-from headgate.errors import ConfigError, ExchangeError, HeadgateError, TaskManagerLost
+from headgate.errors import ConfigError, DriverLost, ExchangeError, HeadgateError, TaskManagerLost
 from headgate.exchange.files import check_folder
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
@@ -28,7 +28,7 @@ from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
 from headgate.runtime.console import Console
 from headgate.runtime.data_links import DataLinks
 from headgate.runtime.deployment import TaskManagerSpec
-from headgate.runtime.driver_link import DriverLink
+from headgate.runtime.driver_link import DriverLink, cut_off
 from headgate.runtime.measures import snapshot
 from headgate.runtime.state_memory import StateMemory
 from headgate.runtime.state_upload import StateUpload
@@ -337,7 +337,7 @@ class TaskManager:
 
     def _driver_lost(self, reason: str) -> None:
         if not self._over:
-            self._unheard = TaskManagerLost(f"the driver was lost: {reason}")
+            self._unheard = DriverLost(cut_off(self._spec.control_address, reason))
             self._over = True
 
     # --- to the driver

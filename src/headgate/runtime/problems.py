@@ -1,0 +1,40 @@
+"""What could not be cleaned up at the end of a job, in one sentence for all that failed in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`error` is what the source or sink raised: it may begin with a place (a file, a folder), and then says the same
+    as others do of theirs."""
+
+    kind: str
+    name: str
+    error: str
+
+    @property
+    def _place_and_rest(self) -> tuple[str, str]:
+        place, separator, rest = self.error.partition(": ")
+        return (place, rest) if separator else ("", self.error)
+
+
+def told(problems: Iterable[Problem], known: str = "") -> list[str]:
+    """A sentence for each cause, which lists whom it concerns. `known` is the job's own error: what it says is not said
+    again."""
+    groups: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        if not known or known not in problem.error:
+            groups.setdefault((problem.kind, problem._place_and_rest[1]), []).append(problem)
+    return [_sentence(kind, rest, group, known) for (kind, rest), group in groups.items()]
+
+
+def _sentence(kind: str, rest: str, group: Sequence[Problem], known: str) -> str:
+    names = ", ".join(problem.name for problem in group)
+    places = ", ".join(dict.fromkeys(problem._place_and_rest[0] for problem in group if problem._place_and_rest[0]))
+    who = f"{kind if len(group) == 1 else kind + 's'} {names} could not clean up"
+    if rest in known:
+        return f"{who} for the same reason" + (f": {places}" if places else "")
+    return f"{who}: {places}: {rest}" if places else f"{who}: {rest}"

@@ -1,0 +1,45 @@
+"""What could not be cleaned up is said once for all that failed in the same way."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.runtime.problems import Problem, told
+from tests.runtime.jobs import NUMBERS, counted, environment, error_of
+from tests.runtime.test_sinks_fail import Ledger
+
+GONE = "is gone, and with it rows of a checkpoint; put it back"
+THREE = [Problem("sink", name, f"/out/{name}/part-0: {GONE}") for name in ("a", "b", "c")]
+
+
+def test_one_cause_is_one_sentence_that_lists_the_sinks() -> None:
+    [said] = told(THREE)
+    assert said == f"sinks a, b, c could not clean up: /out/a/part-0, /out/b/part-0, /out/c/part-0: {GONE}"
+    assert told(THREE[:1]) == [f"sink a could not clean up: /out/a/part-0: {GONE}"]
+
+
+def test_causes_that_differ_stay_apart() -> None:
+    full = Problem("sink", "d", "the disk is full")
+    assert told([*THREE[:1], full])[1:] == ["sink d could not clean up: the disk is full"]
+    assert len(told([full, Problem("source", "d", "the disk is full")])) == 2
+
+
+def test_what_the_jobs_error_says_is_not_said_again() -> None:
+    known = f"/out/a/part-0: {GONE}"
+    assert told(THREE[:1], known) == []
+    assert told(THREE, known) == ["sinks b, c could not clean up for the same reason: /out/b/part-0, /out/c/part-0"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_of_a_job_with_several_sinks(count: int) -> None:
+    env = environment(False)
+
+    def fail(batch: object) -> object:
+        raise ValueError("no")
+
+    stream = counted(env).map_batches(fail, schema=NUMBERS)
+    for number in range(count):
+        stream.sink_to(Ledger("abort")).name(f"books{number}")
+    message = error_of(env.execute_async()).message
+    assert message.count("the disk is full") == 1
+    assert all(f"books{number}" in message for number in range(count))
