@@ -58,6 +58,32 @@ def test_a_function_that_raises(kind: str, processes: bool) -> None:
     assert "headgate/operators" not in error.message, "only the user's frames"
 
 
+@pytest.mark.parametrize("kind", ["map", "flat_map", "process", "printer"])
+def test_a_time_that_python_does_not_have(processes: bool, kind: str) -> None:
+    """A file may hold it; it was an internal error."""
+    env = environment(processes)
+    times = pa.record_batch({"n": [1, 2], "at": pa.array([0, 1 << 62], pa.timestamp("us"))})
+    stream = env.from_source(hg.sources.iterable([times]))
+
+    class Same(hg.KeyedProcessFunction):
+        def process_element(self, row: dict[str, Any], ctx: Any) -> Any:
+            yield row
+
+    def same(row: Any) -> Any:
+        return [row] if kind == "flat_map" else row
+
+    if kind == "printer":
+        stream.sink_to(hg.sinks.printer())
+        error = error_of(env.execute_async("broken"))
+    else:
+        made = stream.key_by("n").process(Same(), schema=stream.schema) if kind == "process" else (
+            getattr(stream, kind)(same, schema=stream.schema)
+        )  # fmt: skip
+        error = failure(env, made)
+    assert type(error) is hg.DataError
+    assert "column 'at' of type timestamp[us] has a value that Python does not have (OverflowError" in error.message
+
+
 def test_an_error_with_a_value_of_any_size(processes: bool) -> None:
     """A row's, perhaps. A message larger than a frame of the control link cut the link: the TaskManager was lost."""
 

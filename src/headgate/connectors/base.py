@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.state import shapes
+
 if TYPE_CHECKING:
     from headgate.config import Config
     from headgate.connectors.files import DataFile
@@ -70,6 +72,10 @@ class Source(ABC):
         """In place of `prepare`, when a job goes on from a checkpoint of another program. Raises SourceError if what
         was to be read is gone or has changed."""
         self.prepare()
+
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError for what no reader of it returns from `position`: a checkpoint may hold anything."""
+        shapes.plain(position, "the position")
 
     def configure(self, config: Config) -> None:
         """On the driver, when it joins an environment: take note of the options that matter to it."""

@@ -11,17 +11,23 @@ import pyarrow as pa
 from headgate.connectors.arguments import NUMBER_OR_NONE, SCHEMA_OR_NONE, TEXT_OR_NONE, WHOLE, WHOLE_OR_NONE, check
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.schemas import shown
-from headgate.connectors.share import Share
+from headgate.connectors.share import Share, share_fields
 from headgate.errors import ConfigError, SourceError, UserFunctionError
 from headgate.operators.base import call_user, check_function
 from headgate.quantities import microseconds
 from headgate.records.canonical import from_raw_values
+from headgate.state import shapes
 
 #: `fn(start, n)` makes rows `start` to `start + n`; pure, and row i depends on i alone.
 RowFunction = Callable[[int, int], pa.RecordBatch]
 
 _TIME_TYPE = pa.timestamp("us", tz="UTC")
 _US = 1_000_000
+#: Seconds since the epoch at which the year 9999 ends, about.
+_LATEST = 253_000_000_000.0
+_POSITION = shapes.fields(
+    {**share_fields(shapes.nothing), "started_at": shapes.number(_LATEST), "block_rows": shapes.whole(1, 1 << 62)}
+)
 
 
 class GenerateSource(Source):
@@ -64,6 +70,10 @@ class GenerateSource(Source):
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's blocks."""
         return _GenerateReader(self, context)
+
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        _POSITION(position, "the position")
 
     def make(self, start: int, n: int) -> pa.RecordBatch:
         """Rows `start` to `start + n`, without the time column. Raises UserFunctionError."""

@@ -12,9 +12,10 @@ import pyarrow as pa
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.schemas import shown
-from headgate.connectors.share import Share
-from headgate.errors import ConfigError, SourceError, UserFunctionError
+from headgate.connectors.share import Share, share_shape
+from headgate.errors import CheckpointError, ConfigError, SourceError, UserFunctionError
 from headgate.operators.base import call_user
+from headgate.state import shapes
 
 #: One item: a record batch, or rows as dicts.
 Item: TypeAlias = pa.RecordBatch | Sequence[dict[str, Any]]
@@ -22,6 +23,8 @@ Item: TypeAlias = pa.RecordBatch | Sequence[dict[str, Any]]
 Factory: TypeAlias = Callable[[int, int], Iterable[Item]]
 
 _END = object()
+_TAKEN = shapes.items(shapes.row(shapes.count, shapes.optional(shapes.count)))
+_POSITION = shapes.fields({"of": shapes.whole(1, 1 << 31), "taken": _TAKEN})
 
 
 class ListSource(Source):
@@ -37,6 +40,10 @@ class ListSource(Source):
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads this subtask's batches."""
         return _ListReader(self._batches, context)
+
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        share_shape(shapes.nothing)(position, "the position")
 
 
 class _ListReader(SourceReader):
@@ -71,6 +78,10 @@ class FactorySource(Source):
         """Reads what the factory gives this subtask, on a thread."""
         return _FactoryReader(self._factory, self, context)
 
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        (_POSITION if self.replayable else shapes.nothing)(position, "the position")
+
 
 class _FactoryReader(SourceReader):
     """Reads the iterator of its subtask. When it goes on from the positions of another number of readers, their
@@ -87,6 +98,8 @@ class _FactoryReader(SourceReader):
         if context.positions and source.replayable:
             self._of = context.positions[0]["of"]
             taken = dict(pair for position in context.positions for pair in position["taken"])
+            if len(taken) != self._of or max(taken) >= self._of:
+                raise CheckpointError(f"iterable: the checkpoint has {len(taken)} of {self._of} iterators")
             self._taken = {number: taken[number] for number in range(context.subtask, self._of, context.parallelism)}
         self._left = [number for number, taken in self._taken.items() if taken is not None]
         if len(self._left) > 1 and not source.bounded:

@@ -15,8 +15,10 @@ from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
 from headgate.connectors.line_parser import BadLine, LineParser
 from headgate.connectors.lines import BLOCK_BYTES, LONGEST_LINE, LongLine, line_blocks
-from headgate.connectors.splits import SplitReader, check_split_size
+from headgate.connectors.share import share_shape
+from headgate.connectors.splits import MOST_SPLITS, SplitReader, check_split_size, prepared_files
 from headgate.errors import SourceError
+from headgate.state import shapes
 
 BOM = b"\xef\xbb\xbf"
 #: The tag of the side output for bad lines, and its columns; `offset` is in bytes of the decompressed text, `line`
@@ -73,9 +75,18 @@ class LineSource(Source):
 
     def restore(self, prepared: Any) -> None:
         """Raises SourceError for a file that is gone or was changed."""
-        self._split_size = prepared["split_size"]
-        files = expand_again(self._paths, prepared["files"])
+        self._split_size, known = prepared_files(prepared)
+        files = expand_again(self._paths, known)
         self._splits = [split for file in files for split in _cut(file, self._split_size)]
+
+    @property
+    def place(self) -> shapes.Shape:
+        """What a place looks like in a checkpoint."""
+        return shapes.row(shapes.count, shapes.count, shapes.count)
+
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:
         """What a job that starts now reads."""
@@ -304,6 +315,11 @@ def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
     """Byte ranges of `split_size`; a compressed file cannot be entered in the middle and is one."""
     if file.path.endswith(_COMPRESSED):
         return [ByteRange(file, 0, _NO_END)]
+    if file.size > MOST_SPLITS * split_size:
+        raise SourceError(
+            f"{file.path}: has {file.size} bytes, and split_size={split_size} makes more than {MOST_SPLITS} splits of "
+            "them; give a larger one"
+        )
     return [ByteRange(file, at, min(at + split_size, file.size)) for at in range(0, file.size, split_size)]
 
 
@@ -316,6 +332,9 @@ def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
             with file.filesystem.open_input_stream(file.path) as stream:
                 yield stream.read
             return
+        if start > file.size:
+            said = f"has {file.size} bytes, and {start} of them were read, the checkpoint says"
+            raise SourceError(f"{file.path}: {said}; start from another checkpoint")
         with file.filesystem.open_input_file(file.path) as stream:
             stream.seek(start)
 

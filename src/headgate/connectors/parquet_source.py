@@ -15,8 +15,10 @@ from headgate.connectors.arguments import WHOLE, check, check_texts
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
 from headgate.connectors.schemas import shown
-from headgate.connectors.splits import SplitReader, check_split_size
+from headgate.connectors.share import share_shape
+from headgate.connectors.splits import SplitReader, check_split_size, prepared_files
 from headgate.errors import ConfigError, SourceError
+from headgate.state import shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,18 @@ class ParquetSource(Source):
 
     def restore(self, prepared: Any) -> None:
         """Raises SourceError for a file that is gone or was changed."""
-        self._split_size = prepared["split_size"]
-        files = expand_again(self._paths, prepared["files"])
+        self._split_size, known = prepared_files(prepared)
+        files = expand_again(self._paths, known)
         self._splits = [split for file in files for split in self._cut(file)]
+
+    @property
+    def place(self) -> shapes.Shape:
+        """What a place looks like in a checkpoint: a number of rows."""
+        return shapes.count
+
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:
         """What a job that starts now reads."""

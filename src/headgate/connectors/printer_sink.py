@@ -7,6 +7,7 @@ import pyarrow as pa
 from headgate.connectors.arguments import TEXT, check
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.collect_sink import DeliveringWriter, check_limit
+from headgate.operators.conversion import python_rows
 
 
 class PrinterSink(Sink):
@@ -35,6 +36,6 @@ class PrinterSink(Sink):
         if self._left is not None:
             batch = batch.slice(0, self._left)
             self._left -= batch.num_rows
-        for row in batch.to_pylist():
+        for row in python_rows(batch):
             values = ", ".join(f"{name}={value}" for name, value in row.items())
             print(f"{self._prefix}{values}")

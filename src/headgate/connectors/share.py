@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from headgate.connectors.base import ReaderContext
+from headgate.errors import CheckpointError
+from headgate.state import shapes
+
+#: Pieces that a reader passes over to find its next one, at most; it looks for seconds then.
+_MOST_PASSED: Final = 1 << 22
+
+
+def share_shape(place: shapes.Shape) -> shapes.Shape:
+    """What `Share.position` looks like where places have that shape."""
+    return shapes.fields(share_fields(place))
+
+
+def share_fields(place: shapes.Shape) -> dict[str, shapes.Shape]:
+    """The same for a position that has others, too."""
+    piece = shapes.row(shapes.count, shapes.optional(place))
+    return {"at": piece, "before": shapes.items(shapes.items(piece, least=1))}
+
 
 #: For each reader there was, the piece it had come to, and how far it had read that.
 _Reached = list[tuple[int, Any]]
@@ -36,7 +53,11 @@ class Share:
             before: list[_Reached] = max((position["before"] for position in positions), key=len)
             self._before = [*before, [position["at"] for position in positions]]
         self._last = max((number for reached in self._before for number, _ in reached), default=-1)
+        if self.number % context.parallelism != context.subtask:
+            raise CheckpointError(f"piece {self.number} is not of subtask {context.subtask} of {context.parallelism}")
         if positions is not None and len(positions) != context.parallelism:
+            least = min(number for number, _ in self._before[-1])  # nobody has anything to read before that
+            self.number += max(0, -(-(least - self.number) // self._step)) * self._step
             self._pass_over()
 
     def advance(self) -> None:
@@ -50,12 +71,18 @@ class Share:
         return {"at": [self.number, self.place], "before": self._before if self.number <= self._last else []}
 
     def _pass_over(self) -> None:
-        while self.number <= self._last:
+        for _ in range(_MOST_PASSED // max(1, len(self._before))):
+            if self.number > self._last:
+                return
             reached, place = self._latest()
             if self.number >= reached:
                 self.place = place
                 return
             self.number += self._step
+        were = len(self._before[-1])
+        raise CheckpointError(
+            f"the readers were too far apart, one at piece {self._last}; go on with a parallelism of {were}"
+        )
 
     def _latest(self) -> tuple[int, Any]:
         """What the last reader that came to the piece at hand had reached, and its place there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.line_parser import BadLine
 from headgate.connectors.text_source import TEXT, TextParser
 from headgate.errors import ConfigError, SourceError
+from headgate.state import shapes
 
 #: How long the server may take to accept, seconds.
 _CONNECT_TIMEOUT = 10.0
@@ -34,6 +36,10 @@ class SocketLinesSource(Source):
         if not isinstance(host, str) or not host:
             raise ConfigError(f"socket_lines: host={host!r} must be a name or an address")
         self._address = host, port
+
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        shapes.nothing(position, "the position")
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """The first subtask reads."""

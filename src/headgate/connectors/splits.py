@@ -9,10 +9,15 @@ import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, SourceReader
 from headgate.connectors.share import Share
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, SourceError
 from headgate.quantities import size
+from headgate.state import shapes
 
 S = TypeVar("S")
+#: Of one file: each takes memory everywhere.
+MOST_SPLITS = 1 << 22
+_FILE = shapes.row(shapes.count, shapes.optional(shapes.time))
+_PREPARED = shapes.fields({"files": shapes.mapping(_FILE), "split_size": shapes.whole(1, (1 << 63) - 1)})
 
 
 def check_split_size(value: int | str) -> int:
@@ -24,6 +29,16 @@ def check_split_size(value: int | str) -> int:
     if size_in_bytes < 1:
         raise ConfigError(f"split_size={value!r} must be at least 1 byte")
     return size_in_bytes
+
+
+def prepared_files(prepared: Any) -> tuple[int, dict[str, Any]]:
+    """The split size, and what `known_by` told of the files, of what a file source has in a checkpoint. Raises
+    SourceError for anything else."""
+    try:
+        _PREPARED(prepared, "what the source had found")
+    except ValueError as error:
+        raise SourceError(f"{error}; start from another checkpoint") from None
+    return prepared["split_size"], prepared["files"]
 
 
 class SplitReader(SourceReader, Generic[S]):

@@ -14,9 +14,10 @@ from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, folder_above, look
 from headgate.connectors.line_source import BAD, LineSource
 from headgate.connectors.parquet_source import ParquetSource
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, SourceError
 from headgate.filesystems import absolute, locate
 from headgate.quantities import seconds
+from headgate.state import shapes
 
 
 class WatchedFiles(Source):
@@ -46,6 +47,12 @@ class WatchedFiles(Source):
         """What is there now."""
         return look(self._path)
 
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        begun = shapes.row(shapes.path_below, shapes.count, self._source.place)
+        fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(begun)}
+        shapes.fields(fields)(position, "the position")
+
     def reader(self, context: ReaderContext) -> SourceReader:
         """Reads the files that fall to this subtask."""
         return _WatchReader(self._path, self._source, self._interval, context)
@@ -67,10 +74,21 @@ class _WatchReader(SourceReader):
         for position in context.positions or ():
             self._read += filter(self._is_mine, position["read"])
             self._waiting.extend((name, size, place) for name, size, place in position["begun"] if self._is_mine(name))
+        self._refuse_strangers()
         self._seen = {*self._read, *(name for name, _, _ in self._waiting)}
         self._batches: Iterator[tuple[pa.RecordBatch, Any]] | None = None
         self._look_at = context.started_at
         self._name = ""
+
+    def _refuse_strangers(self) -> None:
+        """Raises SourceError for a file that was begun, by the checkpoint, and is none of those to be read."""
+        there = {file.path.removeprefix(self._root) for file in look(self._path)} if self._waiting else set()
+        for name, _, _ in self._waiting:
+            if name not in there:
+                raise SourceError(
+                    f"{self._root}{name}: is no file of {self._path} any more, and the checkpoint is of a job that had "
+                    "begun to read it; put it back"
+                )
 
     def read(self) -> pa.RecordBatch | None:
         """The next batch of what was found, which may be empty; None when it is all read and it is not yet time to look

@@ -10,9 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.state import shapes
 
 #: Rows come in groups of this length of wall time, seconds: smooth to the eye, and no batch of one row.
 _STEP = 0.02
+_GIVEN = shapes.items(shapes.row(shapes.count, shapes.count))
+_POSITION = shapes.fields({"inner": shapes.plain, "given": _GIVEN, "started_at": shapes.number(253_000_000_000.0)})
 
 
 class Replay(Source):
@@ -34,6 +37,11 @@ class Replay(Source):
 
     def restore(self, prepared: Any) -> None:
         self._inner.restore(prepared)
+
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        _POSITION(position, "the position")
+        self._inner.check_position(position["inner"])
 
     def reader(self, context: ReaderContext) -> SourceReader:
         return _ReplayReader(self._inner, self, context)

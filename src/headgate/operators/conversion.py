@@ -12,8 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headgate.errors import DataError
+
 #: What `converted` raises.
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+
+#: What Arrow raises for a value that Python does not have.
+_NOT_IN_PYTHON = (pa.ArrowException, OverflowError, ValueError, KeyError)
 
 #: Arrow itself refuses what is not of these, once there are no fractions.
 _STRICT: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -41,6 +46,30 @@ def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
             if not is_kept(given, kept):
                 raise ValueError(f"it would become {shown(kept)}")
     return array
+
+
+def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows as Python has them. Raises DataError, which names the column, for a value that Python does not have: a
+    time after the year 9999, or one in a zone that is unknown here."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+        return rows
+    except _NOT_IN_PYTHON:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            python_values(column, name)
+        raise
+
+
+def python_values(column: pa.Array, name: str) -> list[Any]:
+    """The same of one column."""
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except _NOT_IN_PYTHON as error:
+        raise DataError(
+            f"column {name!r} of type {column.type} has a value that Python does not have ({type(error).__name__}: "
+            f"{error}); filter such rows with a SQL string, or work on batches, which keep the value"
+        ) from None
 
 
 def shown(value: object) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from headgate.errors import CheckpointError, DataError, PlanError
 from headgate.operators.base import MIN_TIME, Operator, OperatorContext, UserCode
 from headgate.operators.collector import Collector
+from headgate.operators.conversion import python_rows, python_values
 from headgate.operators.event_times import event_times
 from headgate.operators.process_function import KeyedProcessFunction, ProcessContext
 from headgate.operators.rows import visible
@@ -22,12 +23,17 @@ from headgate.operators.state_base import Current, State, declared_states
 from headgate.operators.timers import Timer, TimerQueue
 from headgate.records.canonical import Int64s, as_arrow
 from headgate.records.hashing import key_group_range
+from headgate.state import shapes
 from headgate.state.keys import KeyTable
 from headgate.state.snapshot import Captured, Snapshot, in_pieces
 
 _EVENT, _PROCESSING = "event timers", "processing timers"
 #: With fewer keys than this none are forgotten.
 _LEAST_KEYS = 8192
+#: Key groups from the first on and to the end, and the watermark.
+_PROGRESS = shapes.row(shapes.count, shapes.count, shapes.time)
+#: Processing time in microseconds at which the year 9999 ends, about: no clock has been there.
+_LATEST = 253_000_000_000_000_000
 #: As many keys of timers are looked up at once.
 _KEYS_AHEAD = 1024
 
@@ -128,7 +134,7 @@ class KeyedProcess(Operator):
     def _process_rows(self, batch: pa.RecordBatch, slots: Int64s) -> None:
         function, user, at = self._function.process_element, self._user, self._at
         self._know(slots, batch)
-        for row, (slot, values) in enumerate(zip(slots.tolist(), visible(batch).to_pylist(), strict=True)):
+        for row, (slot, values) in enumerate(zip(slots.tolist(), python_rows(visible(batch)), strict=True)):
             at.slot, user._begin, user._end = slot, row, row + 1
             self._out.call(function, values, user)
 
@@ -205,7 +211,8 @@ class KeyedProcess(Operator):
     def _key(self, slot: int) -> tuple[Any, ...]:
         if slot not in self._known:
             slots = np.unique(np.append(self._ahead(), slot))
-            columns = [column.to_pylist() for column in self._keys.keys(slots)]
+            keys = zip(self._key_names, self._keys.keys(slots), strict=True)
+            columns = [python_values(column, name) for name, column in keys]
             self._known = dict(zip(slots.tolist(), zip(*columns, strict=True), strict=True)) if columns else {slot: ()}
         return self._known[slot]
 
@@ -271,6 +278,7 @@ class KeyedProcess(Operator):
         self._look_at_clock()
         for snapshot in snapshots:
             ours.check_same(snapshot)
+            _PROGRESS(snapshot.values.get("progress"), "progress")
             first, end, watermark = snapshot.values["progress"]
             if first < mine.stop and mine.start < end:
                 watermarks.append(watermark)
@@ -297,7 +305,9 @@ class KeyedProcess(Operator):
                     timers.add(timer)
                 continue
             state = next(state for state in self._states if state.table == name)
-            self._at.now = max(self._at.now, state.last_written(columns))
+            if (written := state.last_written(columns)) > _LATEST:
+                raise ValueError(f"{name}: a value was written {written} us after 1970")
+            self._at.now = max(self._at.now, written)
             state.load(slots, columns, self._at.now)
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import DataError, PlanError, UserFunctionError
 from headgate.operators.base import Operator, UserCode, call_user, function_name
-from headgate.operators.conversion import shown
+from headgate.operators.conversion import python_rows, shown
 from headgate.operators.rows_checks import Row, batch_of_rows, checked_batch, checked_mask
 from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql import HIDDEN_COLUMN, Expression, column_expression, compile_expression
@@ -167,7 +167,7 @@ class MapRows(FunctionOperator):
     """`function` takes a row as a dict and returns one. One Python call per row: use MapBatches where speed counts."""
 
     def process(self, batch: pa.RecordBatch) -> None:
-        self._emit_rows([call_user(self._function, row) for row in visible(batch).to_pylist()])
+        self._emit_rows([call_user(self._function, row) for row in python_rows(visible(batch))])
 
     def _emit_rows(self, rows: list[object]) -> None:
         """Made rows as batches, one for the main way and one for each side."""
@@ -188,7 +188,7 @@ class FlatMapRows(MapRows):
 
     def process(self, batch: pa.RecordBatch) -> None:
         rows: list[object] = []
-        for row in visible(batch).to_pylist():
+        for row in python_rows(visible(batch)):
             rows.extend(self._expand(row))
             if len(rows) >= ROWS_PER_BATCH:
                 self._emit_rows(rows)

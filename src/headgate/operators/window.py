@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import CheckpointError, ConfigError, DataError, PlanError
 from headgate.operators.accumulator_set import AccumulatorSet
@@ -28,10 +29,13 @@ from headgate.operators.window_state import Fired, WindowState
 from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, as_arrow, null_mask
 from headgate.records.hashing import key_group_range, key_groups, key_hash
+from headgate.state import shapes
 from headgate.state.snapshot import Captured, Snapshot
 
 Duration = float | str | timedelta
 _MOST_ROWS = 65_536
+#: Of some key groups: the first and the end of them, the watermark, and the last window that is closed.
+_PROGRESS = shapes.items(shapes.row(shapes.count, shapes.count, shapes.time, shapes.time))
 #: With fewer windows to a row, a pass for each of them costs no more than putting them together.
 _LEAST_PANES = 4
 
@@ -228,18 +232,40 @@ class WindowAggregate(Operator):
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours, mine = self.snapshot(), self._own_groups()
         lanes: dict[tuple[int, int], Lane] = {}
+        parts: list[tuple[Lane, range, Snapshot]] = []
         for snapshot in snapshots:
             ours.check_same(snapshot)
-            for begin, end, watermark, closed in snapshot.values["progress"]:
+            for begin, end, watermark, closed in self._progress(snapshot):
                 groups = range(max(begin, mine.start), min(end, mine.stop))
                 if groups:
                     lane = lanes.setdefault((watermark, closed), self._lane(watermark, closed))
                     lane.groups.append(groups)
-                    for table in snapshot.of_key_groups(groups).tables.values():
-                        lane.state.load(table)
-        if sum(len(groups) for lane in lanes.values() for groups in lane.groups) != len(mine):
+                    parts.append((lane, groups, snapshot))
+        if sorted(group for _, groups, _ in parts for group in groups) != list(mine):
             raise CheckpointError("the checkpoint does not have the state of every subtask that there was, each once")
+        for lane, groups, snapshot in parts:
+            if (entries := snapshot.tables.get("entries")) is not None:
+                self._check_windows(entries)
+                lane.state.load(snapshot.of_key_groups(groups).tables["entries"])
         self._lanes = list(lanes.values())
+
+    def _check_windows(self, entries: pa.Table) -> None:
+        """Raises ValueError for windows that `_check_range` lets no row into."""
+        least, greatest = time_range(self._time_type)
+        first, last = pc.min_max(entries.column("window")).as_py().values()
+        if first is not None and not least <= first * self._windows.every <= last * self._windows.every <= greatest:
+            raise ValueError(f"there are windows from {first} to {last}, which {self._time_type} cannot hold")
+
+    def _progress(self, snapshot: Snapshot) -> list[tuple[int, int, int, int]]:
+        """Raises ValueError for what no such operator has in its snapshots."""
+        found: list[tuple[int, int, int, int]] = snapshot.values.get("progress", [])
+        _PROGRESS(found, "progress")
+        if len(found) > self.context.max_parallelism:
+            raise ValueError(f"there is progress of {len(found)} parts, and {self.context.max_parallelism} key groups")
+        for _, _, watermark, closed in found:
+            if not self._last_ended(MIN_TIME) <= closed <= self._last_ended(watermark):
+                raise ValueError(f"window {closed} is closed, and the watermark is {watermark}")
+        return found
 
     def _lane(self, watermark: int, closed: int) -> Lane:
         return Lane(self._empty_state(), watermark, self._last_ended(watermark), closed)

@@ -118,6 +118,8 @@ class WindowState:
         for batch in table.to_batches():
             if batch.num_rows:
                 _, *keys, windows = batch.columns[: self._key_columns + 2]
+                if windows.null_count:
+                    raise ValueError("an entry is of no window")
                 slots = self.key_slots(keys, batch.num_rows)
                 entries = self._entries.slots(self._window_slots(raw_values(windows).view(np.int64)), slots)
                 self._accumulators.load(len(self._entries), entries, batch.columns[self._key_columns + 2 :])

@@ -30,6 +30,10 @@ class BatchCodec:
         self._paranoid = paranoid
         self._row_bytes = _fixed_row_bytes(self.schema)
 
+    def checking(self) -> BatchCodec:
+        """The same, but every decoded batch is fully validated."""
+        return BatchCodec(self.schema, paranoid=True)
+
     def batch_bytes(self, batch: pa.RecordBatch) -> int:
         """The bytes of a batch's rows. Asking Arrow costs as much as encoding does, so where all columns have a fixed
         width they are multiplied."""

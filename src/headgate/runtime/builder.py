@@ -319,6 +319,8 @@ class _TaskAssembly:
         output, sides = self._outputs(node)
 
         def open_reader(positions: Sequence[Any] | None) -> SourceReader:
+            for position in positions or ():
+                source.check_position(position)
             return source.reader(
                 ReaderContext(
                     context.job,

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, ExchangeError
 from headgate.exchange.selectors import ChannelSelector
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.node_keys import exchange_key
 from headgate.records.arrow import BatchCodec
 from headgate.records.spanning import SpanningDeserializer
+from headgate.state import shapes
 from headgate.state.checkpoint_files import read_state
-from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, TaskState
+from headgate.state.checkpoint_metadata import (
+    METADATA_FILE,
+    CheckpointMetadata,
+    ExchangeDescription,
+    Finished,
+    TaskState,
+)
 from headgate.state.in_flight import ChannelPart, decode_in_flight
-from headgate.state.snapshot import Snapshot, decode
+from headgate.state.snapshot import Snapshot, blamed_on, decode
+
+_VALUES: Final = shapes.mapping(shapes.plain)
 
 
 def snapshots(metadata: CheckpointMetadata, nodes: Collection[str], groups: range) -> dict[str, list[Snapshot]]:
@@ -27,16 +37,22 @@ def snapshots(metadata: CheckpointMetadata, nodes: Collection[str], groups: rang
     found: dict[str, list[Snapshot]] = {}
     for state in metadata.vertices:
         for task in state.tasks if state.has_any(nodes) else ():
-            for key, snapshot in _of(task):
-                found.setdefault(key, []).append(snapshot.of_key_groups(groups))
+            for key, snapshot in _of(task, METADATA_FILE):
+                with blamed_on(snapshot.origin):
+                    found.setdefault(key, []).append(snapshot.of_key_groups(groups))
     return found
 
 
-def _of(task: TaskState) -> Iterator[tuple[str, Snapshot]]:
+def _of(task: TaskState, metadata: str) -> Iterator[tuple[str, Snapshot]]:
     if isinstance(task, Finished):
-        yield from ((key, Snapshot(values=values)) for key, values in task.positions.items())
-    else:
-        yield from decode(read_state(task)).items()
+        for key, values in task.positions.items():
+            with blamed_on(metadata):
+                _VALUES(values, f"the position of {key!r}")
+            yield key, Snapshot(values=values, origin=metadata)
+        return
+    with blamed_on(task.path):
+        found = decode(read_state(task))
+    yield from ((key, replace(snapshot, origin=task.path)) for key, snapshot in found.items())
 
 
 def input_in_flight(
@@ -77,41 +93,59 @@ def rows_in_flight(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows that were on their way to the target, of each channel that there was in order, with the producer's
     number. Waits for the storage. Raises CheckpointError for data that are not as they were written."""
-    there = [exchange.consumers for exchange in metadata.exchanges if exchange.key == target.exchange]
+    there = [exchange for exchange in metadata.exchanges if exchange.key == target.exchange]
     if not there:
         return
-    as_before = there[0] == target.subtasks
-    parts = _parts(metadata, target.exchange)
+    as_before = there[0].consumers == target.subtasks
+    parts = _parts(metadata, there[0])
     for producer, consumer in sorted({(part.producer, part.consumer) for part in parts}):
         takes_all = consumer % target.subtasks == target.subtask
         if not takes_all and (as_before or target.selector is None):
             continue
         channel = [ChannelPart(target.exchange, producer, consumer, received) for received in (True, False)]
-        for batch in _decoded(channel, parts, codec):
+        for batch in _decoded(channel, parts, codec.checking()):
             shares = [(target.subtask, batch)]
             if target.selector is not None and not as_before:
                 shares = target.selector.select(batch)
             yield from ((producer, rows) for subtask, rows in shares if subtask == target.subtask)
 
 
-def _parts(metadata: CheckpointMetadata, exchange: str) -> dict[ChannelPart, memoryview]:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    content: memoryview
+    file: str
+
+
+def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[ChannelPart, _Part]:
     """All that there is of an exchange."""
-    found: dict[ChannelPart, memoryview] = {}
-    for state in metadata.states:
-        if state.in_flight is not None and exchange in state.in_flight.exchanges:
-            parts = decode_in_flight(read_state(state.in_flight)).items()
-            found.update((part, content) for part, content in parts if part.exchange == exchange)
+    found: dict[ChannelPart, _Part] = {}
+    for file in (state.in_flight for state in metadata.states):
+        if file is None or exchange.key not in file.exchanges:
+            continue
+        with blamed_on(file.path):
+            for part, content in decode_in_flight(read_state(file)).items():
+                if part.exchange == exchange.key:
+                    if part in found or part.producer >= exchange.producers or part.consumer >= exchange.consumers:
+                        raise CheckpointError(f"{part} is there twice, or of no such channel; start from another one")
+                    found[part] = _Part(content, file.path)
     return found
 
 
 def _decoded(
-    channel: list[ChannelPart], parts: dict[ChannelPart, memoryview], codec: BatchCodec
+    channel: list[ChannelPart], parts: dict[ChannelPart, _Part], codec: BatchCodec
 ) -> Iterator[pa.RecordBatch]:
     """The batches of one channel: a row may begin in what the consumer had received and end in what was still at the
     producer."""
     deserializer = SpanningDeserializer(codec)
-    elements = deserializer.feed(parts[part] for part in channel if part in parts)
-    if deserializer.partial:
-        raise CheckpointError(f"what was in flight from subtask {channel[0].producer} to {channel[0].consumer} of "
-                              f"{channel[0].exchange!r} ends in the midst of an element")  # fmt: skip
+    there = [parts[part] for part in channel if part in parts]
+    with blamed_on(*(part.file for part in there)):
+        try:
+            elements = deserializer.feed(part.content for part in there)
+        except ExchangeError as error:
+            raise CheckpointError(
+                f"what was in flight cannot be read: {error.message}; start from another checkpoint"
+            ) from error
+        if deserializer.partial:
+            raise CheckpointError(f"what was in flight from subtask {channel[0].producer} to {channel[0].consumer} of "
+                                  f"{channel[0].exchange!r} ends in the midst of an element")  # fmt: skip
     return (element for element in elements if isinstance(element, pa.RecordBatch))

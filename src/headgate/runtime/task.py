@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -27,6 +28,11 @@ from headgate.runtime.input import TaskInput
 from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.time_account import TimeAccount, Wait
+from headgate.state import shapes
+from headgate.state.snapshot import Snapshot, blamed_on
+
+#: What a source's state looks like; what a position looks like its source says.
+_STOOD: Final = shapes.fields({"position": shapes.plain, "watermark": shapes.optional(shapes.time)})
 
 #: What a head's `step` returns besides a number of seconds to wait: go on at once, wait for a wake-up, or the end.
 MORE: Final = 0.0
@@ -69,6 +75,7 @@ class SourceHead:
         self._plain = plain
         self._reader: SourceReader | None = None
         self._positions: Sequence[Any] | None = None
+        self._origins: Sequence[str] = ()
         self._watermarks = watermarks
         self._idle_timeout = idle_timeout
         self.output = output
@@ -123,7 +130,8 @@ class SourceHead:
             self.output.emit_watermark(watermark)
 
     def _open(self) -> SourceReader:
-        reader = self._reader = self._open_reader(self._positions)
+        with blamed_on(*self._origins) if self._positions is not None else nullcontext():
+            reader = self._reader = self._open_reader(self._positions)
         return reader
 
     def snapshot(self) -> dict[str, Any]:
@@ -135,12 +143,16 @@ class SourceHead:
         watermark = self._watermarks.position() if self._watermarks is not None else None
         return {"position": position, "watermark": watermark}
 
-    def restore(self, old: Sequence[Mapping[str, Any]]) -> None:
-        """Before the first step: go on from where the subtasks there were stood."""
-        self._positions = [each["position"] for each in old]
+    def restore(self, old: Sequence[Snapshot]) -> None:
+        """Before the first step: go on from where the subtasks there were stood. Raises CheckpointError."""
+        for each in old:
+            with blamed_on(each.origin):
+                _STOOD(each.values, "what a source kept")
+        self._origins = [each.origin for each in old]
+        self._positions = [each.values["position"] for each in old]
         self._restored = True
         if self._watermarks is not None:
-            there = [each["watermark"] for each in old]
+            there = [MIN_TIME if (time := each.values["watermark"]) is None else time for each in old]
             self._watermarks.restore(there, self.context.subtask, self.context.parallelism)
 
     def _send_marker(self) -> None:

@@ -15,11 +15,13 @@ from headgate.runtime.in_flight import InFlight
 from headgate.runtime.sink import SinkOperator
 from headgate.runtime.task import SourceHead
 from headgate.runtime.task_channels import TaskChannels
+from headgate.state import shapes
 from headgate.state.in_flight import InFlightData
-from headgate.state.snapshot import Snapshot
+from headgate.state.snapshot import Snapshot, blamed_on
 
 #: Beside the operators: what has been counted, so that a job's figures are those of all its attempts.
 _COUNTERS = "#counters"
+_COUNTED = shapes.mapping(shapes.items(shapes.count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +103,20 @@ class TaskState:
         self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
 
     def restore(self, snapshots: Mapping[str, Sequence[Snapshot]]) -> None:
-        """Go on from what the subtasks there were held, by node key; tables have this subtask's key groups only."""
+        """Go on from what the subtasks there were held, by node key; tables have this subtask's key groups only. Raises
+        CheckpointError for what they did not write."""
         for key, entry in self._entries:
             if key in snapshots:
                 try:
-                    entry.operator.restore(snapshots[key])
+                    with blamed_on(*(snapshot.origin for snapshot in snapshots[key])):
+                        entry.operator.restore(snapshots[key])
                 except Exception as error:
                     raise placed(error, entry.context) from error
         if self._head is not None and self._head[0] in snapshots:
-            self._head[1].restore([snapshot.values for snapshot in snapshots[self._head[0]]])
+            self._head[1].restore(snapshots[self._head[0]])
+        for counters in snapshots.get(_COUNTERS, ()):
+            with blamed_on(counters.origin):
+                _COUNTED(counters.values, "the counters")
         self._restore_counters([snapshot.values for snapshot in snapshots.get(_COUNTERS, ())])
 
     def _snapshots(self) -> dict[str, Snapshot]:
@@ -143,9 +150,9 @@ class TaskState:
         """Those of an old subtask go on in the new one of its number, of the last numbers in turn."""
         for counters in old[self._subtask :: self._parallelism]:
             for key, entry in self._entries:
-                rows_in, rows_out, late = counters.get(key, (0, 0, 0))
+                rows_in, rows_out, late = (*counters.get(key, ()), 0, 0, 0)[:3]
                 entry.operator.rows_in += rows_in
                 entry.operator.rows_out += rows_out
                 entry.operator.late_rows += late
             if self._head is not None:
-                self._head[1].rows += counters.get(self._head[0], (0,))[0]
+                self._head[1].rows += (*counters.get(self._head[0], ()), 0)[0]

@@ -14,10 +14,12 @@ from headgate.config import Config
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.files import expand
 from headgate.connectors.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
+from headgate.connectors.share import share_shape
 from headgate.connectors.splits import SplitReader
 from headgate.errors import ConfigError, HeadgateError, SourceError
 from headgate.filesystems import brief
 from headgate.spark.dataframe import remove_folder, spill_folder
+from headgate.state import shapes
 
 _BATCH_ROWS = 16_384
 _SPLIT_SIZE = 64 << 20
@@ -71,6 +73,10 @@ class DataFrameSource(Source):
             "dataframe: its rows are kept only as long as the program that made the checkpoint runs; "
             "write them to files, and read these with hg.sources.parquet"
         )
+
+    def check_position(self, position: Any) -> None:
+        """Raises ValueError."""
+        share_shape(shapes.count)(position, "the position")
 
     def release(self) -> None:
         with self._lock:

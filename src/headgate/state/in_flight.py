@@ -15,10 +15,23 @@ from typing import Final
 import pyarrow as pa
 
 from headgate.errors import CheckpointError
+from headgate.state import shapes
 
 _HEAD: Final = struct.Struct("<4sIQ")
 _MAGIC: Final = b"HGIF"
 _VERSION: Final = 1
+_SUBTASK: Final = shapes.whole(0, 1 << 31)
+_INDEX: Final = shapes.items(
+    shapes.fields(
+        {
+            "exchange": shapes.text,
+            "producer": _SUBTASK,
+            "consumer": _SUBTASK,
+            "received": shapes.truth,
+            "size": shapes.count,
+        }
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +65,16 @@ def decode_in_flight(content: pa.Buffer) -> dict[ChannelPart, memoryview]:
             raise CheckpointError(f"in-flight data of version {version} with magic {magic!r} cannot be read here")
         at = _HEAD.size + length
         found = {}
-        for entry in json.loads(bytes(view[_HEAD.size : at])):
-            size = int(entry.pop("size"))
-            found[ChannelPart(**entry)] = view[at : at + size]
+        index = json.loads(bytes(view[_HEAD.size : at]))
+        _INDEX(index, "the index")
+        for entry in index:
+            size = entry.pop("size")
+            part = ChannelPart(**entry)
+            if part in found:
+                raise ValueError(f"{part} is there twice")
+            found[part] = view[at : at + size]
             at += size
-    except (struct.error, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (struct.error, ValueError, RecursionError) as error:
         raise CheckpointError(f"in-flight data cannot be read: {type(error).__name__}: {error}") from None
     if at != len(view):
         raise CheckpointError(f"in-flight data are torn: {len(view)} bytes where there should be {at}")

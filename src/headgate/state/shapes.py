@@ -48,14 +48,26 @@ def _is_name(value: Any) -> bool:
     return plain and len(value.encode()) <= _NAME_BYTES
 
 
+def _is_below(value: Any) -> bool:
+    plain = _is_text(value) and "\0" not in value
+    return plain and not {"", ".", ".."} & set(value.split("/"))
+
+
 def _is_folder(value: Any) -> bool:
     return _is_text(value) and "\0" not in value and (value.startswith("/") or "://" in value)
 
 
+#: A path that leads below the folder that it is relative to.
+path_below: Final = _one("a path below a folder", _is_below)
 #: As UTF-8 has it.
 text: Final = _one("a text", _is_text)
 #: Of a file, without its folder.
 file_name: Final = _one("the name of a file", _is_name)
+#: What fits into 64 bits: an event time in microseconds, or what is counted by one.
+time: Final = whole(-(1 << 63), (1 << 63) - 1)
+count: Final = whole(0, (1 << 63) - 1)
+truth: Final = _one("true or false", lambda value: isinstance(value, bool))
+nothing: Final = _one("null", lambda value: value is None)
 #: An absolute path or a URI, or none.
 folder: Final = _one("an absolute path or a URI", lambda value: value is None or _is_folder(value))
 
@@ -64,12 +76,24 @@ def items(shape: Shape, least: int = 0) -> Shape:
     """A list of such, so many at least."""
 
     what = f"a list of {least} or more" if least else "a list"
-    is_list = _one(what, lambda value: isinstance(value, list) and len(value) >= least)
+    is_list = _one(what, lambda value: isinstance(value, list | tuple) and len(value) >= least)
 
     def check(value: Any, place: str) -> None:
         is_list(value, place)
         for index, each in enumerate(value):
             shape(each, f"{place}[{index}]")
+
+    return check
+
+
+def row(*each: Shape) -> Shape:
+    """A list of as many values, each of its own shape."""
+    is_list = _one(f"a list of {len(each)}", lambda value: isinstance(value, list | tuple) and len(value) == len(each))
+
+    def check(value: Any, place: str) -> None:
+        is_list(value, place)
+        for index, (part, shape) in enumerate(zip(value, each, strict=True)):
+            shape(part, f"{place}[{index}]")
 
     return check
 

@@ -9,18 +9,24 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, HeadgateError
+from headgate.state import shapes
 
 #: First column (int32) of every table of keyed state: the key group of each row. A restored subtask gets the rows of
 #: its own key groups, whatever the parallelism was.
 KEY_GROUP = "key_group"
+
+#: Files that an error names, and characters of what it says.
+_MOST_NAMED = 3
+_LONGEST_SAID = 500
 
 #: As many rows of a table are worked out at once: so the thread that does it stands in nobody's way for long.
 _PIECE = 1 << 15
@@ -28,6 +34,9 @@ _PIECE = 1 << 15
 #: Magic, version, CRC-32 of what follows, which begins with the length of the index.
 _HEAD = struct.Struct("<4sII")
 _LENGTH = struct.Struct("<Q")
+_PLACE = shapes.row(shapes.count, shapes.count)
+_INDEX = shapes.mapping(shapes.fields({"values": shapes.mapping(shapes.plain), "tables": shapes.mapping(_PLACE)}))
+_OF = shapes.mapping(shapes.plain)
 _MAGIC = b"HGSS"
 _VERSION = 1
 
@@ -68,25 +77,57 @@ class Snapshot:
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+    #: The file that it was read from, for errors.
+    origin: str = field(default="", compare=False)
 
     def of_key_groups(self, groups: range) -> Snapshot:
         """The same values, and of the tables the rows of these key groups."""
-        return Snapshot({name: _of_key_groups(table, groups) for name, table in self.tables.items()}, self.values)
+        tables = {name: _of_key_groups(table, groups) for name, table in self.tables.items()}
+        return Snapshot(tables, self.values, self.origin)
 
     def check_same(self, other: Snapshot) -> None:
         """See that `other`, of a checkpoint, is state of the operator that this one is of: values["of"] says the same,
         and tables have the same columns; a subtask that had ended has none. Raises CheckpointError that names what
-        differs."""
-        differences = _differences(self.values.get("of", {}), other.values.get("of", {}))
+        differs, ValueError for what no operator says of itself."""
+        of = other.values.get("of", {})
+        _OF(of, "of")
+        differences = _differences(self.values.get("of", {}), of)
         for name, table in self.tables.items():
             if name in other.tables:
-                differences += _differences(_columns(table), _columns(other.tables[name]))
+                theirs = other.tables[name]
+                differences += _differences(_columns(table), _columns(theirs))
+                if not differences and theirs.schema.names != table.schema.names:
+                    differences = [f"the columns of {name!r} are in another order"]
         differences = list(dict.fromkeys(differences))  # tables have columns in common
         if differences:
             raise CheckpointError(
                 f"the state in the checkpoint is that of another operator: {'; '.join(differences)}. Give this "
                 "operator another uid, or start without the checkpoint"
             )
+
+
+@contextmanager
+def blamed_on(*origins: str) -> Iterator[None]:
+    """What using state that was read raises: as a CheckpointError that names the files. Errors of ours that have
+    another cause stay."""
+    try:
+        yield
+    except HeadgateError as error:
+        if isinstance(error, CheckpointError) and not any(origin in error.message for origin in origins):
+            error.message = f"{_named(origins)}{error.message}"
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        said = said if len(said) <= _LONGEST_SAID else f"{said[:_LONGEST_SAID]}..."
+        raise CheckpointError(
+            f"{_named(origins)}is no state that this job can go on from: {said}; start from another checkpoint"
+        ) from error
+
+
+def _named(origins: Sequence[str]) -> str:
+    named = list(dict.fromkeys(filter(None, origins)))
+    others = f" or {len(named) - _MOST_NAMED} others" if len(named) > _MOST_NAMED else ""
+    return f"{' or '.join(named[:_MOST_NAMED])}{others}: " if named else ""
 
 
 def encode(snapshots: Mapping[str, Snapshot]) -> bytes:
@@ -115,7 +156,8 @@ def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
 
 
 def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
-    """What `encode` was given; tables are views of `data`. Raises CheckpointError for torn and foreign bytes."""
+    """What `encode` was given; tables are views of `data`. Raises CheckpointError for torn and foreign bytes, and for
+    those that anybody made who knows the checksum."""
     if len(data) < _HEAD.size + _LENGTH.size:
         raise CheckpointError(f"the state is torn: {len(data)} bytes are left of it")
     magic, version, checksum = _HEAD.unpack_from(data)
@@ -130,8 +172,9 @@ def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
     streams = begin + _LENGTH.unpack_from(data, _HEAD.size)[0]
     try:
         index = json.loads(bytes(view[begin:streams]))
+        _INDEX(index, "the index")
         return {node: _snapshot(fields, pa.py_buffer(data)[streams:]) for node, fields in index.items()}
-    except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+    except (ValueError, RecursionError, OSError, MemoryError, pa.ArrowException) as error:
         raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from None
 
 
@@ -145,13 +188,25 @@ def _stream(table: pa.Table) -> pa.Buffer:
 def _snapshot(fields: Any, streams: pa.Buffer) -> Snapshot:
     tables = {}
     for name, (begin, end) in fields["tables"].items():
+        if not begin <= end <= streams.size:
+            raise ValueError(f"table {name!r} is at {begin} to {end} of {streams.size} bytes")
         with pa.ipc.open_stream(streams[begin:end]) as reader:
-            tables[name] = reader.read_all()
+            tables[name] = _checked(name, reader.read_all())
     return Snapshot(tables, fields["values"])
 
 
+def _checked(name: str, table: pa.Table) -> pa.Table:
+    """Arrow trusts the offsets in a table: a wrong one reads somewhere else in memory, or ends the process."""
+    table.validate(full=True)
+    if len(set(table.schema.names)) < len(table.schema):
+        raise ValueError(f"table {name!r} has two columns of one name")
+    return table
+
+
 def _of_key_groups(table: pa.Table, groups: range) -> pa.Table:
-    column = table.column(KEY_GROUP)
+    names, column = table.schema.names, table.column(0) if table.num_columns else None
+    if column is None or names[0] != KEY_GROUP or column.type != pa.int32() or column.null_count:
+        raise CheckpointError(f"a table of state does not begin with the key group of each row, but with {names[:1]}")
     least, greatest = pc.min_max(column).as_py().values()
     if least is None or (groups.start <= least and greatest < groups.stop):  # all of them: nothing is copied
         return table

@@ -1,0 +1,185 @@
+"""Positions that no reader returned: refused when they are checked or when a reader begins, or read to an end."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headgate as hg
+from headgate.connectors.base import Source
+from headgate.demo.replay import Replay
+from headgate.state.snapshot import blamed_on
+from tests.connectors.conftest import reader_context
+from tests.runtime.forging import NASTY, put_nasty
+
+SCHEMA = pa.schema({"n": pa.int64(), "t": pa.timestamp("us", "UTC")})
+ROWS = 100
+FILE = "some.state"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rows(start: int, n: int) -> pa.RecordBatch:
+    return pa.record_batch([range(start, start + n), [1_000_000 * n for n in range(start, start + n)]], schema=SCHEMA)
+
+
+def batches(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    return (rows(start, 10) for start in range(10 * subtask, ROWS, 10 * subtasks))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    lines = "".join(f"{row['n']},{row['t'].isoformat()}\n" for row in rows(0, ROWS).to_pylist())
+    for name in "ab":
+        (tmp_path / "in" / f"{name}.csv").write_text(f"n,t\n{lines}")
+    pq.write_table(pa.table(rows(0, ROWS)), tmp_path / "n.parquet", row_group_size=10)
+    (tmp_path / "secret.csv").write_text("n,t\n666,2020-01-01\n")
+    return tmp_path
+
+
+SOURCES: dict[str, Callable[[Path], Source]] = {
+    "csv": lambda folder: hg.sources.csv(folder / "in", schema=SCHEMA, split_size=500),
+    "parquet": lambda folder: hg.sources.parquet(folder / "n.parquet", split_size=100, batch_rows=5),
+    "generate": lambda folder: hg.sources.generate(rows, rows=ROWS, batch_rows=7),
+    "paced": lambda folder: hg.sources.generate(rows, rows=ROWS, rate=50.0, batch_rows=7),
+    "list": lambda folder: hg.sources.iterable([rows(start, 10) for start in range(0, ROWS, 10)]),
+    "iterators": lambda folder: hg.sources.iterable(batches, schema=SCHEMA),
+    "watched": lambda folder: hg.sources.files(folder / "in", format="csv", schema=SCHEMA, watch=True, interval=5),
+    "replay": lambda folder: Replay(hg.sources.csv(folder / "in", schema=SCHEMA), "t", EPOCH, 9),
+    "socket": lambda folder: hg.sources.socket_lines("127.0.0.1", 9),
+}  # fmt: skip
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def positions_of(source: Source, parallelism: int, reads: int) -> list[Any]:
+    """Where its readers stand after some reads."""
+    source.prepare()
+    clock = Clock()
+    readers = [source.reader(reader_context(n, parallelism, clock=clock)) for n in range(parallelism)]
+    for reader in readers:
+        for _ in range(reads):
+            reader.read()
+    found = json.loads(json.dumps([reader.position() for reader in readers]))
+    for reader in readers:
+        reader.close()
+    return list(found)
+
+
+def resume(source: Source, positions: list[Any], parallelism: int) -> list[dict[str, Any]]:
+    """As a task does; the rows that come in some reads. Raises HeadgateError, and nothing else."""
+    clock, found = Clock(), []
+    for subtask in range(parallelism):
+        with blamed_on(FILE):
+            for position in positions:
+                source.check_position(position)
+            context = reader_context(subtask, parallelism, clock=clock)
+            reader = source.reader(replace(context, positions=positions))
+        for _ in range(60):
+            batch = reader.read()
+            found += batch.to_pylist() if batch is not None else []
+        json.dumps(reader.position())
+        reader.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SOURCES if kind != "socket"])
+def test_any_value_anywhere_in_a_position(folder: Path, kind: str) -> None:
+    source = SOURCES[kind](folder)
+    chance = random.Random(kind)
+    outcomes = []
+    originals = {reads: positions_of(source, 2, reads) for reads in (0, 2, 4)}
+    for number in range(150):
+        positions = put_nasty(originals[chance.choice([0, 2, 4])], chance)
+        if not isinstance(positions, list) or len(positions) != 2:
+            continue
+        try:
+            resume(source, positions, 2 + number % 2)
+            outcomes.append("read")
+        except hg.CheckpointError as error:
+            assert FILE in error.message or "go on with a parallelism" in error.message
+            outcomes.append("refused")
+        except hg.HeadgateError:
+            outcomes.append("failed")
+    assert outcomes.count("refused") > 20
+
+
+@pytest.mark.parametrize("value", NASTY)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_something_else_in_place_of_a_position(folder: Path, kind: str, value: Any) -> None:
+    if value is None and kind == "socket":
+        return
+    with pytest.raises(hg.CheckpointError, match=f"{FILE}: is no state that this job can go on from"):
+        resume(SOURCES[kind](folder), [value], 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.csv", "a/../../secret.csv", "/etc/passwd", "secret.csv", "", ".", "a//b", "a\0"]
+)
+@pytest.mark.parametrize("part", ["begun", "read"])
+def test_no_other_file_than_those_that_are_watched(folder: Path, part: str, name: str) -> None:
+    """Its rows appeared in the output once."""
+    position: dict[str, Any] = {"read": [], "begun": []}
+    position[part] = [[name, 10, [0, 0, 0]]] if part == "begun" else [name]
+    try:
+        found = resume(SOURCES["watched"](folder), [position], 1)
+        assert name == "secret.csv" and part == "read", "a file that was read once and is gone"
+        assert 666 not in {row["n"] for row in found}
+    except hg.CheckpointError as error:
+        assert f"{FILE}: is no state" in error.message and "a path below a folder" in error.message
+    except hg.SourceError as error:
+        assert name == "secret.csv" and "secret.csv: is no file of" in error.message
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("parallelism", [2, 4])
+@pytest.mark.parametrize("number", [1 << 40, (1 << 63) - 1])
+def test_readers_that_are_said_to_be_far_apart_are_refused_soon(folder: Path, parallelism: int, number: int) -> None:
+    source = hg.sources.generate(rows, rows=None, batch_rows=7)
+    positions = positions_of(source, 2, 1)
+    positions[1]["at"][0] = number | 1
+    if parallelism == 2:
+        positions[0]["before"] = [[[number, None]] * 7]
+    with pytest.raises(hg.CheckpointError, match="go on with a parallelism of"):
+        resume(source, positions, parallelism)
+
+
+def test_far_apart_and_read_by_all_is_no_matter(folder: Path) -> None:
+    """A job that ran for years goes on at once, at another parallelism, too."""
+    source = hg.sources.generate(rows, rows=None, batch_rows=7)
+    positions = positions_of(source, 2, 1)
+    for subtask, position in enumerate(positions):
+        position["at"] = [(1 << 30) + subtask, None]
+    found = resume(source, positions, 3)
+    assert min(row["n"] for row in found) == 7 << 30
+
+
+@pytest.mark.parametrize("prepared", [*NASTY, {"files": {}, "split_size": 0}, {"files": {"a": [1]}, "split_size": 1}])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_was_found_out_before_the_start(folder: Path, kind: str, prepared: Any) -> None:
+    with pytest.raises(hg.SourceError, match="what the source had found"):
+        SOURCES[kind](folder).restore(prepared)
+
+
+def test_a_split_size_that_makes_too_many_splits(tmp_path: Path) -> None:
+    with (tmp_path / "large.csv").open("wb") as file:
+        file.write(b"n,t\n")
+        file.truncate(1 << 30)
+    source = hg.sources.csv(tmp_path, schema=SCHEMA, split_size=100)
+    with pytest.raises(hg.SourceError, match=r"large\.csv: .* split_size=100 makes more than 4194304 splits"):
+        source.prepare()
