@@ -18,7 +18,7 @@ from typing import Any
 
 import headgate as hg
 from tests.exactly_once import environment
-from tests.runtime.faults import Pull, behind_gate, fills_the_disk, taken
+from tests.runtime.faults import behind_gate, fills_the_disk, raises
 from tests.runtime.random_pipelines import RandomPipeline
 
 ROOT = Path(__file__).parents[2]
@@ -39,17 +39,6 @@ class Program:
 
     def pipeline(self) -> RandomPipeline:
         return RandomPipeline(self.seed, self.rows, self.parallelism)
-
-
-def raises(lever: Path) -> Pull:
-    """Whoever comes first to the lever fails."""
-    take = taken()
-
-    def fail() -> None:
-        if take(lever):
-            raise ValueError("once")
-
-    return fail
 
 
 def run(program: Program) -> dict[str, Any]:

@@ -136,6 +136,17 @@ def fills_the_disk(lever: Path) -> Pull:
     return fill
 
 
+def raises(lever: Path) -> Pull:
+    """Whoever comes first fails."""
+    take = taken()
+
+    def fail() -> None:
+        if take(lever):
+            raise ValueError("once")
+
+    return fail
+
+
 def cuts_connections(lever: Path) -> Pull:
     """The process of whoever comes first loses all connections that it has accepted."""
     take = taken()

@@ -12,12 +12,14 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.base import Sink
-from headgate.runtime import jobmaster
+from headgate.connectors.file_sink import FileSink
+from headgate.errors import StorageError
+from headgate.runtime import checkpoints, jobmaster, restore
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.ending import END, within
-from tests.exactly_once import committed, environment, expected
-from tests.runtime.faults import Commit, build_gated, committing, kill, open_gate
+from tests.exactly_once import build, committed, environment, expected
+from tests.runtime.faults import Commit, build_gated, committing, gated, kill, open_gate, raises
 from tests.runtime.jobs import eventually
 
 PATIENCE = 60.0
@@ -41,6 +43,7 @@ class Door:
 def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     """The end of a job does not wait for long."""
     monkeypatch.setattr(jobmaster, "_SETTLE_TIMEOUT", 0.1)
+    monkeypatch.setattr(jobmaster, "_CLEAN_TIMEOUT", 0.1)
     door = Door()
     yield door
     door.opened.set()
@@ -151,4 +154,83 @@ def test_a_process_is_lost_during_a_commit_that_takes_long(tmp_path: Path, door:
     door.opened.set()
     open_gate(tmp_path)
     assert job.wait(PATIENCE).restarts == 1
+    assert committed(tmp_path) == expected()
+
+
+@pytest.fixture
+def slow_clean_up(door: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
+    """In the way of what sinks remove at the end of a job."""
+    abort = FileSink.abort
+
+    def stands(self: FileSink, *arguments: Any, **named: Any) -> None:
+        door.pass_through()
+        abort(self, *arguments, **named)
+
+    monkeypatch.setattr(FileSink, "abort", stands)
+    return door
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fails: bool) -> None:
+    """The end of a job that is cancelled, or fails, does not wait for it; what is visible stays, and it goes on."""
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=True), restart=hg.restart.none())
+    job = build_gated(env, tmp_path).execute_async()
+    eventually(lambda: committed(tmp_path), PATIENCE)
+    slow_clean_up.closed.set()
+    with within(END):
+        if fails:
+            kill(job._master._attempt.members[0].pid)
+        else:
+            job.cancel()
+        with pytest.raises(hg.HeadgateError) as caught:
+            job.wait(PATIENCE)
+    assert type(caught.value) is (hg.TaskManagerLost if fails else hg.JobCancelled)
+    stuck = "the clean-up of parquet did not return when the job ended; its daemon thread is left running"
+    assert f"({stuck})" in caught.value.message
+    seen = committed(tmp_path)
+    slow_clean_up.opened.set()
+    eventually(lambda: not list((tmp_path / "out").glob("_*")), PATIENCE)
+    assert set(seen) <= set(committed(tmp_path)) < set(expected())
+
+
+def cannot_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a task that goes on from a checkpoint."""
+    read, calls = restore.read_state, iter(range(1000))
+
+    def fails(file: Any) -> Any:
+        if next(calls) == 0:
+            raise StorageError(f"{file.path}: cannot be read: Input/output error")
+        return read(file)
+
+    monkeypatch.setattr(restore, "read_state", fails)
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_storage_stands_while_a_restart_looks_for_a_checkpoint(
+    tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    """That is seen to meanwhile: a cancel ends the job, and else it starts again when the storage answers."""
+    newest = checkpoints.newest
+
+    def stands(*arguments: Any) -> Any:
+        door.pass_through()
+        return newest(*arguments)
+
+    monkeypatch.setattr(checkpoints, "newest", stands)
+    cannot_be_read_once(monkeypatch)
+    lever = tmp_path / "raise"
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False), restart=hg.restart.fixed(9, delay=0))
+    job = build(env, tmp_path, source=gated(tmp_path, raises(lever))).execute_async()
+    eventually(lambda: committed(tmp_path), PATIENCE)
+    door.closed.set()
+    lever.touch()
+    assert door.reached.wait(PATIENCE)
+    if cancelled:
+        with within(END):
+            job.cancel()
+        assert job.status() == "CANCELLED"
+        return
+    door.opened.set()
+    open_gate(tmp_path)
+    assert job.wait(PATIENCE).restarts == 2
     assert committed(tmp_path) == expected()

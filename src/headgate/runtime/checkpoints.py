@@ -207,24 +207,37 @@ class Checkpoints:
             f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" goes on from the newest)'
         )
 
-    def fall_back(self) -> bool:
-        """The attempt could not read `latest`. Whether another one may: it is whole after all, or nobody can tell now,
-        or it is damaged, and the one before, which is `latest` then, leads to the same results."""
+    def fall_back(self) -> Future[CheckpointMetadata | None]:
+        """The attempt could not read `latest`: begin to look what another one may go on from. That is known once all is
+        settled: `latest`, which is whole after all, or nobody can tell now; or it is damaged, and the one before leads
+        to the same results; None where neither is so."""
+        answer: Future[CheckpointMetadata | None] = Future()
+
+        def look() -> None:
+            try:
+                answer.set_result(self._find_usable())
+            except Exception as error:
+                answer.set_exception(error)
+
+        self._errands.begin(look, pass_over)
+        return answer
+
+    def _find_usable(self) -> CheckpointMetadata | None:
+        """An errand: reads all files of a checkpoint, or of several."""
         if self._storage is None or self.latest is None:
-            return False
+            return None
         try:
             completed = [each for each in self._storage.completed() if self._first <= each <= self.latest.id]
             if self.latest.id in completed:
                 older = newest(self._storage, completed)
                 check_fits(older, self._plan.job, self._key_groups)
-                self.latest = older
-            else:
-                verify_checkpoint(self.latest)
+                return older
+            verify_checkpoint(self.latest)
         except StorageError:
-            return True
+            pass
         except CheckpointError:
-            return False
-        return True
+            return None
+        return self.latest
 
     def start(self, attempt: int) -> None:
         """All tasks of the attempt run."""

@@ -43,6 +43,7 @@ class Ends:
         self._reading: list[Node] = []
         #: Whose turn it is to commit, finish or roll back; none has one any more when the job has ended.
         self._turn: Node | None = None
+        self._cleaning: Node | None = None
         self._has_ended = False
         self._turns = threading.Lock()
 
@@ -114,11 +115,18 @@ class Ends:
             finally:
                 self._turn = None
 
+    @property
+    def at_hand(self) -> str:
+        """Any thread: which of them is, or was last, cleaning up."""
+        node = self._cleaning
+        return "the clean-up" if node is None else f"the clean-up of {node.name}"
+
     def release(self) -> list[str]:
         """The job has ended: sources remove what they made for it. Returns what could not be removed, and why."""
         problems = []
         for node in self._reading:
             assert node.source is not None
+            self._cleaning = node
             try:
                 node.source.release()
             except Exception as error:
@@ -138,6 +146,7 @@ class Ends:
             if node is stuck:
                 said.append(f"the commit of {node.name} did not return when the job ended; {LEFT}")
                 continue
+            self._cleaning = node
             try:
                 sink.abort(pending.get(node_key(node), ()), checkpoint)
             except Exception as error:

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
@@ -40,7 +41,8 @@ from headgate.runtime.barriers import Part
 from headgate.runtime.checkpoint_coordinator import HISTORY, CheckpointRecord
 from headgate.runtime.checkpoints import Checkpoints
 from headgate.runtime.deployment import Deployment
-from headgate.runtime.ends import Ends
+from headgate.runtime.ends import LEFT, Ends
+from headgate.runtime.errands import Errands, raise_it
 from headgate.runtime.guarantee import Guarantee, guarantee_of
 from headgate.runtime.late_rows import LateRowWarnings
 from headgate.runtime.measures import Metrics
@@ -52,6 +54,8 @@ log = logging.getLogger(__name__)
 
 #: How long a job that ends waits for what is being stored or committed, once its tasks have ended.
 _SETTLE_TIMEOUT = 1.5
+#: How long it then waits until sources and sinks have removed what is not to stay.
+_CLEAN_TIMEOUT = 2.5
 #: How often to look whether a job that waits for that was cancelled.
 _SETTLE_POLL = 0.02
 #: So many attempts in a row may lose a TaskManager before it registers, in a job that has never run. Where it lacks a
@@ -316,7 +320,7 @@ class JobMaster:
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
-        if isinstance(failed.error, CheckpointError) and not ran and not self._checkpoints.fall_back():
+        if isinstance(failed.error, CheckpointError) and not ran and not self._can_go_back(failed):
             return False
         in_vain = isinstance(failed.error, NotEnoughSlots) and not ran
         delay = (self._in_vain if in_vain else self._restarts).next_delay(time.monotonic())
@@ -329,6 +333,19 @@ class JobMaster:
         if self._cancelled.wait(delay):
             failed.error = self._as_cancelled()
         return not self._cancelled.is_set()
+
+    def _can_go_back(self, failed: Attempt) -> bool:
+        """What the attempt could not read can be read, or there is another checkpoint. Storage may take long to tell;
+        a cancel that comes meanwhile counts."""
+        found = self._checkpoints.fall_back()
+        try:
+            self._settle()
+        except JobCancelled as error:
+            failed.error = error
+            return False
+        usable = found.result()
+        self._checkpoints.latest = usable or self._checkpoints.latest
+        return usable is not None
 
     def _may_start(self, failed: Attempt) -> bool:
         """The job has never run. A lost TaskManager, storage that does not answer and too few slots may be better the
@@ -371,28 +388,44 @@ class JobMaster:
             if self._cancelled.is_set():
                 raise self._as_cancelled()
 
-    def _settle_at_the_end(self, error: HeadgateError | None) -> None:
-        """For a job that has failed, or is cancelled then, only for a while."""
+    def _settle_at_the_end(self, settle: Callable[[float], bool], timeout: float, error: HeadgateError | None) -> bool:
+        """Whether all is settled. A job that has failed, or is cancelled then, waits no longer than this timeout."""
         give_up: float | None = None
-        while not self._checkpoints.settle(_SETTLE_POLL):
+        while not settle(_SETTLE_POLL):
             now = time.monotonic()
             if give_up is None and (error is not None or self._cancelled.is_set()):
-                give_up = now + _SETTLE_TIMEOUT
+                give_up = now + timeout
             if give_up is not None and now >= give_up:
-                return
+                return False
+        return True
 
     def _end(self, error: HeadgateError | None) -> None:
         self._late_rows.look(self.metrics, ended=True)
-        self._settle_at_the_end(error)
+        self._settle_at_the_end(self._checkpoints.settle, _SETTLE_TIMEOUT, error)
+        problems = self._clean_up(error)
         if error is not None:
-            error.message += "".join(f" ({problem})" for problem in self._checkpoints.abort(error.message))
+            error.message += "".join(f" ({problem})" for problem in problems)
             problems = []
-        else:
-            problems = self._checkpoints.abort() if self._is_stopped else self._ends.release()
         for problem in problems:
             log.warning("job %r: %s", self._name, problem)
         self.error = error
         self.state = _STATES.get(type(error), JobState.FAILED)
+
+    def _clean_up(self, error: HeadgateError | None) -> list[str]:
+        """On a thread of its own, for the errands' may still be held up, and this one sees to cancels. Returns what
+        could not be cleaned up."""
+        problems: list[str] = []
+        cleaning = Errands(f"headgate-cleaning-{self._run_id}", lambda: None)
+        cleaning.begin(lambda: problems.extend(self._leave(error)), raise_it)
+        is_clean = self._settle_at_the_end(cleaning.settle, _CLEAN_TIMEOUT, error)
+        cleaning.close()
+        cleaning.look()
+        return problems if is_clean else [f"{self._ends.at_hand} did not return when the job ended; {LEFT}"]
+
+    def _leave(self, error: HeadgateError | None) -> list[str]:
+        if error is not None or self._is_stopped:
+            return self._checkpoints.abort("" if error is None else error.message)
+        return self._ends.release()
 
 
 _STATES = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}
