@@ -177,13 +177,14 @@ def test_a_timer_beside_a_load_is_on_every_core_before_all_else() -> None:
 def test_exchange_runs_and_counts_every_byte() -> None:
     batches = 40
     shapes = (
-        (exchange.MANY_BUFFERS, 1, False),
-        (exchange.DEFAULT_BUFFERS, 1, True),
-        (exchange.MANY_BUFFERS, 30, False),
+        (exchange.MANY_BUFFERS, 1, False, {}),
+        (exchange.DEFAULT_BUFFERS, 1, True, {}),
+        (exchange.MANY_BUFFERS, 30, False, {}),
+        (exchange.MANY_BUFFERS, 30, False, exchange.identity()),
     )
     with exchange.end("producer", 0) as producer, exchange.end("consumer", 1) as consumer:
-        for config, channels, row_function in shapes:
-            shared = {"config": config, "channels": channels}
+        for config, channels, row_function, identity in shapes:
+            shared = {"config": config, "channels": channels, **identity}
             port = producer.ask({"do": "listen", "batches": batches, **shared}, 60)["port"]
             took = consumer.ask({"do": "consume", "port": port, "row_function": row_function, **shared}, 60)
             producer.ask({"do": "result"}, 60)

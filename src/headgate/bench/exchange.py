@@ -11,6 +11,7 @@ from headgate.bench.exchange_pair import prebuilt_batch
 from headgate.bench.options import Options
 from headgate.bench.raw_baseline import payload_rate
 from headgate.bench.report import CaseResult, Figure, ratios
+from headgate.runtime import certificates
 
 #: Of the raw rate: over one channel, and over a hundred.
 ONE_TARGET = 0.6
@@ -54,22 +55,26 @@ def run(options: Options) -> CaseResult:
             f"{HUNDRED} channels": lambda: through(MANY_BUFFERS, channels=HUNDRED),
             f"{HUNDRED} channels, buffers of 64 KiB": lambda: through(MIDDLE_BUFFERS, channels=HUNDRED),
             "64 buffers, a Python function on each row": lambda: through(MANY_BUFFERS, 64, row_function=True),
+            "64 buffers, TLS": lambda: through(MANY_BUFFERS, 4, tls=True),
+            "4 buffers of 1 MiB, TLS": lambda: through(LARGE_BUFFERS, 4, tls=True),
         }
         rates: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(2 if options.quick else 5):
             options.say(f"exchange: round {number + 1}")
             for name, measure in ways.items():
                 rates[name].append(measure())
-    raw, small, large, default, hundred, hundred_middle, _ = rates.values()
+    raw, small, large, default, hundred, hundred_middle, _, small_tls, large_tls = rates.values()
     of_raw = (
         Figure("64 buffers / raw", "", ratios(small, raw)),
         Figure("4 buffers of 1 MiB / raw", "", ratios(large, raw)),
         Figure("2 + 8 buffers / raw", "", ratios(default, raw)),
         Figure(f"{HUNDRED} channels / raw", "", ratios(hundred, raw)),
         Figure(f"{HUNDRED} channels, buffers of 64 KiB / raw", "", ratios(hundred_middle, raw)),
+        Figure("64 buffers, TLS / plain", "", ratios(small_tls, small)),
+        Figure("4 buffers of 1 MiB, TLS / plain", "", ratios(large_tls, large)),
     )
     one = max(figure.median for figure in of_raw[:2])
-    many = max(figure.median for figure in of_raw[3:])
+    many = max(figure.median for figure in of_raw[3:5])
     target = f"one channel / raw at least {ONE_TARGET}, {HUNDRED} channels / raw at least {HUNDRED_TARGET}"
     figures = (*(Figure(name, "B/s", tuple(values)) for name, values in rates.items()), *of_raw)
     return CaseResult("exchange", target, one >= ONE_TARGET and many >= HUNDRED_TARGET, figures, {"volume": volume})
@@ -80,6 +85,12 @@ def end(name: str, rank: int) -> ChildProcess:
     return ChildProcess(f"exchange {name}", [sys.executable, "-P", "-m", "headgate.bench.exchange_pair", str(rank)])
 
 
+def identity() -> dict[str, list[str]]:
+    """What both ends of a link under TLS are asked with; its key is good for nothing else."""
+    _, taskmanager = certificates.issue()
+    return {"identity": [part.decode() for part in (taskmanager.authority, taskmanager.certificate, taskmanager.key)]}
+
+
 def rate(
     producer: ChildProcess,
     consumer: ChildProcess,
@@ -88,10 +99,11 @@ def rate(
     *,
     channels: int = 1,
     row_function: bool = False,
+    tls: bool = False,
 ) -> float:
     """Payload bytes/s from `emit` to the decoded batch, or to what a function on rows made of it."""
     batches = volume // prebuilt_batch().nbytes
-    shared = {"config": dict(config), "channels": channels}
+    shared = {"config": dict(config), "channels": channels, **(identity() if tls else {})}
     port = producer.ask({"do": "listen", "batches": batches, **shared}, _TIMEOUT)["port"]
     took = consumer.ask({"do": "consume", "port": port, "row_function": row_function, **shared}, _TIMEOUT)
     producer.ask({"do": "result"}, _TIMEOUT)

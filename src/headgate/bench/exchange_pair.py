@@ -6,6 +6,7 @@ partition, network threads and a real socket between them, credit, gate, and a t
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
 import threading
@@ -31,6 +32,7 @@ from headgate.operators.base import Operator, OperatorContext
 from headgate.operators.rows import MapRows
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.exclusive import ExclusiveBuffers
+from headgate.protocol.handshake import TASKMANAGER, Identity
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.protocol.sender import SubpartitionView
@@ -41,9 +43,10 @@ from headgate.runtime.cores import own_cores
 from headgate.runtime.input import TaskInput
 from headgate.runtime.mailbox import Mailbox
 from headgate.runtime.task import END, MORE, Head, InputHead, Task
-from headgate.transport.data_link import ConsumerEnd, ProducerEnd
+from headgate.transport.data_link import ConsumerEnd, producer_end
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import tune
+from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server_context
 
 SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("time", pa.timestamp("us", tz="UTC"))])
 BATCH_ROWS = 8192
@@ -61,11 +64,14 @@ def prebuilt_batch() -> pa.RecordBatch:
 class _End:
     """What either end has: a socket, a network thread, segments, and one task, run on the calling thread."""
 
-    def __init__(self, config: Config, sock: socket.socket) -> None:
+    def __init__(self, config: Config, sock: socket.socket, identity: Identity | None, server: str | None) -> None:
         tune(sock)
         self.config = config
-        self.socket = sock
         self.network = NetworkThread("bench")
+        self.socket: LinkSocket = sock
+        if identity is not None:
+            context = server_context(identity) if server is None else client_context(identity)
+            self.socket = _secured(TlsSocket(sock, context, self.network.hold, server))
         self.pool = NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
         self.mailbox = Mailbox()
         self._error: HeadgateError | None = None
@@ -83,6 +89,12 @@ class _End:
 
     def _done(self, task: Task, error: HeadgateError | None) -> None:
         self._error = error
+
+
+def _secured(sock: TlsSocket) -> TlsSocket:
+    while not sock.shake_hands():
+        select.select([sock], [], [], TIMEOUT)
+    return sock
 
 
 def _fail(reason: str) -> None:
@@ -112,10 +124,10 @@ class _PrebuiltHead:
     def close(self) -> None: ...
 
 
-def produce(config: Config, sock: socket.socket, batches: int, channels: int) -> None:
-    """Send so many batches, to the channels in turn, to who asks for them on this socket; returns when all were
-    taken."""
-    end = _End(config, sock)
+def produce(config: Config, sock: socket.socket, identity: Identity | None, batches: int, channels: int) -> None:
+    """Send so many batches, to the channels in turn, to who asks for them on this socket, under TLS with an identity;
+    returns when all were taken."""
+    end = _End(config, sock, identity, None)
     local = end.pool.create_local_pool(
         "output",
         required=channels + 1,
@@ -144,7 +156,7 @@ def produce(config: Config, sock: socket.socket, batches: int, channels: int) ->
         subpartition.attach(notify)
         return subpartition
 
-    link = ProducerEnd(end.network, sock, 1, open_view, end.lost, config.flow_control)
+    link = producer_end(end.network, end.socket, 1, open_view, end.lost, config.flow_control)
     end.network.start()
     end.network.post(link.start)
     try:
@@ -204,9 +216,11 @@ def _chain(count: _Count, row_function: bool) -> list[ToOperator]:
     return chain
 
 
-def consume(config: Config, sock: socket.socket, channels: int, row_function: bool) -> dict[str, Any]:
+def consume(
+    config: Config, sock: socket.socket, identity: Identity | None, channels: int, row_function: bool
+) -> dict[str, Any]:
     """Take all that comes on this socket: payload bytes, and the seconds they took."""
-    end = _End(config, sock)
+    end = _End(config, sock, identity, TASKMANAGER)
     gate = InputGate(end.mailbox.wake)
     link = ConsumerEnd(end.network, 0, config.segment_size, end.lost, config.flow_control)
     made = [
@@ -219,7 +233,7 @@ def consume(config: Config, sock: socket.socket, channels: int, row_function: bo
     count = _Count()
     chain = _chain(count, row_function)
     end.network.start()
-    end.network.post(lambda: link.established(sock))
+    end.network.post(lambda: link.established(end.socket))
     try:
         barriers = TaskBarriers("bench", [gate], [], lambda part: None)
         task_input = TaskInput([gate], [BatchCodec(SCHEMA)], config.message_size, barriers)
@@ -230,6 +244,11 @@ def consume(config: Config, sock: socket.socket, channels: int, row_function: bo
         end.network.stop(TIMEOUT)
     buffers = sum(channel.buffers_in for channel in made)
     return {"bytes": count.rows * ROW_BYTES, "seconds": count.seconds, "buffers": buffers}
+
+
+def _identity(request: dict[str, Any]) -> Identity | None:
+    """For links under TLS: certificates and key as text."""
+    return Identity(*(part.encode() for part in request["identity"])) if "identity" in request else None
 
 
 class _Process:
@@ -243,26 +262,30 @@ class _Process:
         match request["do"]:
             case "listen":
                 listener = socket.create_server(("127.0.0.1", 0))
-                arguments = (Config(**request["config"]), listener, request["batches"], request["channels"])
+                config, identity = Config(**request["config"]), _identity(request)
+                arguments = (config, listener, identity, request["batches"], request["channels"])
                 self._sending = threading.Thread(target=self._send, args=arguments)
                 self._sending.start()
                 return {"port": listener.getsockname()[1]}
             case "consume":
                 sock = socket.create_connection(("127.0.0.1", request["port"]), TIMEOUT)
-                return consume(Config(**request["config"]), sock, request["channels"], request["row_function"])
+                config, identity = Config(**request["config"]), _identity(request)
+                return consume(config, sock, identity, request["channels"], request["row_function"])
             case _:
                 self._sending.join(TIMEOUT)
                 if self._error is not None:
                     raise self._error
                 return {}
 
-    def _send(self, config: Config, listener: socket.socket, batches: int, channels: int) -> None:
+    def _send(
+        self, config: Config, listener: socket.socket, identity: Identity | None, batches: int, channels: int
+    ) -> None:
         try:
             with listener:
                 listener.settimeout(TIMEOUT)
                 sock, _ = listener.accept()
             with sock:  # whatever happens, the consumer must not wait for more
-                produce(config, sock, batches, channels)
+                produce(config, sock, identity, batches, channels)
         except Exception as error:
             self._error = error
 

@@ -96,7 +96,7 @@ class ControlLink:
         self._incoming += data
         try:
             self._parse()
-        except (ValueError, RecursionError, struct.error) as error:
+        except (ValueError, struct.error) as error:
             self._lose(f"it sent something that is no message: {error}")
 
     def _parse(self) -> None:
