@@ -217,6 +217,8 @@ def test_one_changed_bit_ends_the_connection(wire: Wire) -> None:
     wire.server._received.write(bytes(raw))
     with pytest.raises(ConnectionError, match="not what the peer sent: TLS says decryption failed or bad record mac"):
         wire.server.recv(100)
+    with pytest.raises(ConnectionError, match="TLS says "):
+        wire.server.send(b"no word more")
 
 
 # ---- who comes in

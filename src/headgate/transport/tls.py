@@ -116,7 +116,7 @@ class TlsSocket:
         try:
             while self._unsent or (step := _gathered(pieces, taken)):
                 if not self._unsent:
-                    self._stands_for = self._tls.write(step)
+                    self._stands_for = self._write(step)
                 self._flush()
                 if self._unsent:
                     break
@@ -127,6 +127,12 @@ class TlsSocket:
         if self._unsent and not taken:
             raise BlockingIOError
         return taken
+
+    def _write(self, data: bytes) -> int:
+        try:
+            return self._tls.write(data)
+        except ssl.SSLError as error:
+            raise _explained(error) from None
 
     def recv(self, size: int) -> bytes:
         """Up to `size` bytes; none when the peer has ended the connection."""
