@@ -17,6 +17,7 @@ from typing import Any, Literal
 from headgate import restart
 from headgate.errors import ConfigError
 from headgate.quantities import seconds, size
+from headgate.redaction import has_credentials, redacted
 from headgate.restart import RestartStrategy
 
 
@@ -280,8 +281,20 @@ def _path(value: object) -> str | None:
     if value is not None and not isinstance(value, (str, Path)):
         raise ConfigError(f"{value!r} is not a path")
     if value is None or "://" in str(value):
-        return None if value is None else str(value)
+        return None if value is None else refuse_credentials(str(value))
     return os.path.abspath(os.path.expanduser(value))  # the driver's, wherever it is used
+
+
+def refuse_credentials(uri: str) -> str:
+    """The URI. Raises ConfigError if it holds a password, a key or a token: it is stored in checkpoints, sent to all
+    machines, and shown in errors and reports."""
+    if has_credentials(uri):
+        raise ConfigError(
+            f"{redacted(uri)}: holds credentials, which would be stored in checkpoints and shown in errors; leave them "
+            "out, and set them in the environment of all machines (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "GOOGLE_APPLICATION_CREDENTIALS, a Kerberos ticket), or rely on the provider's role for them"
+        )
+    return uri
 
 
 def _host(value: object) -> str | None:

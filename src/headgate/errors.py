@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from headgate.redaction import redacted
+
 #: What an error's message takes to the driver, characters.
 _LONGEST_MESSAGE: Final = 1 << 16
 #: Controls but tab and line feed, which terminals act upon; separators of lines and what turns the direction of text;
@@ -33,7 +35,7 @@ class HeadgateError(Exception):
     subtask: int | None = None
 
     def __init__(self, message: str) -> None:
-        self.message = printable(message)
+        self.message = printable(redacted(message))
         super().__init__(self.message)
 
     def at(self, *, job: str | None = None, operator: str | None = None, subtask: int | None = None) -> HeadgateError:

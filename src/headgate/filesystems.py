@@ -6,6 +6,7 @@ import os
 
 from pyarrow import fs
 
+from headgate.config import refuse_credentials
 from headgate.errors import ConfigError
 
 
@@ -14,7 +15,25 @@ def absolute(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):
         raise ConfigError(f"{path!r} is not a path; give a path or URI: a non-empty string or a pathlib.Path")
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+    return refuse_credentials(text) if "://" in text else os.path.abspath(os.path.expanduser(text))
+
+
+def make_private(filesystem: fs.FileSystem, folder: str) -> None:
+    """Make a folder and those above it. On a local disk its owner alone may use what is made; a folder that exists
+    keeps its mode."""
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        filesystem.create_dir(folder, recursive=True)
+        return
+    missing: list[str] = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(each):  # else another task was quicker
+                raise
 
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+import stat
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
+import headgate as hg
 from headgate.errors import ConfigError
 from headgate.spark.dataframe import read_folder, spark_columns, spill, spill_folder
 
@@ -29,7 +32,6 @@ def test_a_spilled_dataframe_is_read_back_as_it_was(spark: SparkSession, tmp_pat
 def test_a_folder_of_files_is_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "name": pa.string()})
     folder = Path(spill_folder(spark, str(tmp_path)))
-    folder.mkdir()
     assert read_folder(spark, str(folder), spark_columns("a test", schema)).collect() == []
     table = pa.table({"id": [1, 2], "at": [0, 10**15], "name": ["a", None]}, schema)
     for number in range(2):
@@ -37,6 +39,23 @@ def test_a_folder_of_files_is_a_dataframe(spark: SparkSession, tmp_path: Path) -
     dataframe = read_folder(spark, str(folder), spark_columns("a test", schema))
     assert dataframe.count() == 2
     assert dataframe.orderBy("id").toArrow().cast(schema) == table
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_nobody_else_reads_spilled_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """With a usual umask all users of the machine could."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    table = spill(spark.range(3), str(tmp_path / "chosen") if named else None)
+    source = hg.sources.dataframe(spark.range(3))
+    source.configure(hg.Config(spill_dir=tmp_path / "chosen" if named else None))
+    source.prepare()
+    folders = [path for path in tmp_path.rglob("headgate-rows-*") if path.is_dir()]
+    assert len(folders) == 2 and table().num_rows == 3
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+    assert not any(folder.stat().st_mode & 0o077 for folder in tmp_path.glob("chosen"))
+    source.release()
 
 
 def test_executors_elsewhere_need_a_folder_that_they_reach(spark: SparkSession) -> None:

@@ -21,14 +21,17 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError, DataError, PlanError
-from headgate.filesystems import brief
+from headgate.filesystems import brief, locate, make_private
 from headgate.spark.session import context_of, is_local
 
 
 def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """The path of a new folder for rows on their way, removed when the session or this process ends. Raises ConfigError
-    as `new_folder` does."""
+    """The path of a new folder for rows on their way, removed when the session or this process ends. On a local disk it
+    is there, for its owner alone; Spark appends to it. Raises ConfigError as `new_folder` does."""
     folder = new_folder(spark, spill_dir)
+    filesystem, inside = locate(folder)
+    if isinstance(filesystem, pa.fs.LocalFileSystem):
+        make_private(filesystem, inside)
     weakref.finalize(spark.sparkContext, remove_folder, folder)
     return folder
 
@@ -102,7 +105,7 @@ class SpilledTable:
 def spill(dataframe: DataFrame, spill_dir: str | None) -> SpilledTable:
     """Write a DataFrame's rows to files, by an ordinary Spark job. Raises ConfigError as `spill_folder` does."""
     folder = spill_folder(dataframe.sparkSession, spill_dir)
-    dataframe.write.parquet(folder)
+    dataframe.write.mode("append").parquet(folder)
     return SpilledTable(folder, to_arrow_schema(dataframe.schema, timezone="UTC"))
 
 

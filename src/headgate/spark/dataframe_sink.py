@@ -22,7 +22,7 @@ from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import ParquetFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty, writing
 from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
-from headgate.filesystems import locate
+from headgate.filesystems import locate, make_private
 from headgate.operators.base import call_user
 from headgate.spark.dataframe import is_ours, new_folder, spark_columns
 from headgate.spark.session import context_of
@@ -123,7 +123,7 @@ class ForeachDataframeSink(Sink):
     def _make_folder(self) -> None:
         target = self._prepared()
         with writing(target.root):
-            target.filesystem.create_dir(target.root, recursive=True)
+            make_private(target.filesystem, target.root)
 
     def _is_there(self, names: Sequence[str]) -> bool:
         """Whether these files are still to be handed over. Raises SinkError if only some of them are there."""

@@ -91,7 +91,7 @@ class DataFrameSource(Source):
     def _write(self) -> None:
         self._folder = spill_folder(self._df.sparkSession, self._spill_dir)
         try:
-            self._df.write.parquet(self._folder)
+            self._df.write.mode("append").parquet(self._folder)
             files = expand([self._folder])
             self._splits = [part for file in files for part in pack_row_groups(file, read_footer(file)[1], _SPLIT_SIZE)]
         except BaseException as error:

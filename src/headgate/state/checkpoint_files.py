@@ -15,7 +15,7 @@ import xxhash
 from pyarrow import fs
 
 from headgate.errors import CheckpointError, StorageError
-from headgate.filesystems import brief, locate
+from headgate.filesystems import brief, locate, make_private
 from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 
 #: Bytes or Arrow buffers.
@@ -58,7 +58,7 @@ def write_file(path: str, payload: Payload) -> StateFile:
     checksum, size = xxhash.xxh3_64(), 0
     with touching(path, "written"):
         filesystem, inside = locate(path)
-        _make_private(filesystem, inside.rpartition("/")[0])
+        make_private(filesystem, inside.rpartition("/")[0])
         try:
             _create_private(filesystem, inside)
             with filesystem.open_output_stream(inside, compression=None) as stream:
@@ -90,24 +90,6 @@ def write_at_once(path: str, content: bytes) -> None:
     with suppress(OSError):  # not every filesystem can do that to a folder, and a lost entry is a lost checkpoint only
         _sync(filesystem, inside_folder)
         _sync(filesystem, inside_folder.rpartition("/")[0])
-
-
-def _make_private(filesystem: fs.FileSystem, folder: str) -> None:
-    """Make a folder and those above it. On a local disk its owner alone may use what is made; a folder that exists
-    keeps its mode."""
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        filesystem.create_dir(folder, recursive=True)
-        return
-    missing: list[str] = []
-    while not os.path.isdir(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder)
-    for each in reversed(missing):
-        try:
-            os.mkdir(each, 0o700)
-        except FileExistsError:
-            if not os.path.isdir(each):  # else another task was quicker
-                raise
 
 
 def _create_private(filesystem: fs.FileSystem, path: str) -> None:
@@ -194,7 +176,7 @@ def make_folder(path: str) -> None:
         if isinstance(filesystem, fs.LocalFileSystem):
             while not os.path.exists(above[-1]):
                 above.append(os.path.dirname(above[-1]))
-        _make_private(filesystem, inside)
+        make_private(filesystem, inside)
     for folder in above:
         with suppress(OSError):  # see `write_at_once`
             _sync(filesystem, folder)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import CheckpointError, HeadgateError
+from headgate.errors import CheckpointError, HeadgateError, printable
 from headgate.state import shapes
 
 #: First column (int32) of every table of keyed state: the key group of each row. A restored subtask gets the rows of
@@ -114,7 +114,7 @@ def blamed_on(*origins: str) -> Iterator[None]:
         yield
     except HeadgateError as error:
         if isinstance(error, CheckpointError) and not any(origin in error.message for origin in origins):
-            error.message = f"{_named(origins)}{error.message}"
+            error.message = printable(f"{_named(origins)}{error.message}")
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
