@@ -1,11 +1,13 @@
 # make demo    the main job on real data, on Spark
 # make test    every check and every test
+# make compat  the tests with other versions of Spark, Python, NumPy and pyarrow, see docs/compatibility.md
 # make bench   the measurements; make lab: the proofs of the exchange; make soak: the long, seeded runs
+# make wheel   a pure and a compiled wheel, in dist/; the compiled one needs a C compiler
 # Bench and lab run the compiled package, see hatch_build.py; the tests run the sources, and some of them both.
 # Each does its own set-up on first use. ARGS are passed on: make demo ARGS="--json -"
 BIN := .venv/bin
 
-.PHONY: demo test check bench lab soak setup
+.PHONY: demo test check compat bench lab soak wheel setup
 
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
@@ -14,12 +16,16 @@ demo: setup
 test: check
 	$(BIN)/pytest --numprocesses logical $(ARGS)
 	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
+	scripts/compat slice
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+compat: setup
+	scripts/compat check $(ARGS)
 
 bench: setup
 	@scripts/compiled $(BIN)/headgate bench $(ARGS)
@@ -29,6 +35,11 @@ lab: setup
 
 soak: setup
 	$(BIN)/pytest -m soak --timeout 1800 $(ARGS)
+
+wheel: setup
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	HEADGATE_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 setup:
 	@PYTHON="$(PYTHON)" scripts/bootstrap

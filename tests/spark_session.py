@@ -7,7 +7,11 @@ from pyspark.sql import SparkSession
 from headgate.spark.session import build_session
 
 #: Small, so that rows which are not to come to the driver would be noticed there; and few partitions for few rows.
-SETTINGS = {"spark.driver.maxResultSize": "16m", "spark.sql.shuffle.partitions": "2"}
+SETTINGS = {
+    "spark.driver.maxResultSize": "16m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",  # as in Spark 4; 3.5 refuses timestamps before 1900
+}
 
 
 class SharedSpark:

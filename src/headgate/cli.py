@@ -67,7 +67,7 @@ def _version(argv: Sequence[str]) -> int:
     from headgate.runtime.compiled import IS_COMPILED
 
     versions = {package: version(package) for package in ("headgate", "pyspark", "pyarrow", "numpy")}
-    versions |= {"python": platform.python_version(), "package": "compiled" if IS_COMPILED else "sources"}
+    versions |= {"python": platform.python_version(), "package": "compiled" if IS_COMPILED else "pure"}
     write_json(arguments.json, versions)
     if arguments.json is None:
         print("\n".join(f"{name} {each}" for name, each in versions.items()))

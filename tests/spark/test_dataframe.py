@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import headgate as hg
 from headgate.errors import ConfigError
@@ -19,13 +19,18 @@ from headgate.spark.dataframe import read_folder, spark_columns, spill, spill_fo
 pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
 
 
+def to_arrow(dataframe: DataFrame) -> pa.Table:
+    """As `DataFrame.toArrow` of PySpark 4."""
+    return pa.Table.from_batches(dataframe._collect_as_arrow())  # type: ignore[operator]
+
+
 def test_a_spilled_dataframe_is_read_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     rows = "(1, timestamp '9999-12-31 23:59:59.999999', 'a', decimal(1.50)), (null, timestamp '1600-01-01', null, null)"
     dataframe = spark.sql(f"select * from values {rows} as t(id, at, name, price)").repartition(3)
     table = pickle.loads(pickle.dumps(spill(dataframe, str(tmp_path))))
     assert table.schema.field("at").type == pa.timestamp("us", "UTC")
     assert table().schema == table.schema
-    assert table().sort_by("at").to_pylist() == dataframe.orderBy("at").toArrow().cast(table.schema).to_pylist()
+    assert table().sort_by("at").to_pylist() == to_arrow(dataframe.orderBy("at")).cast(table.schema).to_pylist()
     assert spill(dataframe.where("false"), str(tmp_path))().num_rows == 0
 
 
@@ -38,7 +43,7 @@ def test_a_folder_of_files_is_a_dataframe(spark: SparkSession, tmp_path: Path) -
         pa.parquet.write_table(table.slice(number, 1), folder / f"part-{number}.parquet")
     dataframe = read_folder(spark, str(folder), spark_columns("a test", schema))
     assert dataframe.count() == 2
-    assert dataframe.orderBy("id").toArrow().cast(schema) == table
+    assert to_arrow(dataframe.orderBy("id")).cast(schema) == table
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -59,6 +64,7 @@ def test_nobody_else_reads_spilled_rows(
 
 
 def test_executors_elsewhere_need_a_folder_that_they_reach(spark: SparkSession) -> None:
-    elsewhere: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object(), master="spark://host:7077"))
+    running = spark.sparkContext._jsc
+    elsewhere: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=running, master="spark://host:7077"))
     with pytest.raises(ConfigError, match=r"executors of spark://host:7077 .* set the option spill_dir to a folder"):
         spill_folder(elsewhere, None)

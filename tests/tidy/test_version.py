@@ -3,22 +3,51 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from headgate.cli import main
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_versions_to_read_and_for_machines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["version"]) == 0
     lines = dict(line.split() for line in capsys.readouterr().out.splitlines())
-    assert lines.keys() >= {"headgate", "pyspark", "pyarrow", "numpy", "python"} and lines["package"] == "sources"
+    assert lines.keys() >= {"headgate", "pyspark", "pyarrow", "numpy", "python"} and lines["package"] == "pure"
     for words in (["--json"], ["--json", "-"]):
         assert main(["version", *words]) == 0
         assert json.loads(capsys.readouterr().out) == lines
     assert main(["version", "--json", str(tmp_path / "versions.json")]) == 0
     assert capsys.readouterr().out == "" and json.loads((tmp_path / "versions.json").read_text()) == lines
+
+
+def test_both_spellings_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    said = capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_a_wheel_is_pure_unless_asked_for(tmp_path: Path) -> None:
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True, timeout=60)
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    (tmp_path / "site").mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-m", "headgate.cli", "version", "--json"]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout)["package"] == "pure"
 
 
 def test_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

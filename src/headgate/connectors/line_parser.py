@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from headgate.compat import concat_batches
+
 #: What is kept of a reason, characters: Arrow repeats a value that does not fit, however long it is.
 _LONGEST_REASON = 500
 #: After so many tries to parse a part of a block whoever wants its good lines may do something else.
@@ -53,7 +55,7 @@ class LineParser(ABC):
                     parts += [(middle, end), (start, middle)]
             tries += 1
             if tries % _TRIES == 0 or not parts:
-                yield pa.concat_batches(good) if good else pa.RecordBatch.from_pylist([], self.schema), bad
+                yield concat_batches(good) if good else pa.RecordBatch.from_pylist([], self.schema), bad
                 good, bad = [], []
 
     @abstractmethod

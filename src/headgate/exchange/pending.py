@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headgate.compat import concat_batches
 from headgate.records.elements import LatencyMarker
 
 PENDING_BUDGET: Final = 64 << 20
@@ -104,7 +105,7 @@ class PendingSlices:
     def cut(self, message_size: int) -> tuple[list[pa.RecordBatch], int]:
         """All slices as even batches of one to two times `message_size`, a part of a row more or less (fewer bytes when
         there are no more; at least one row each), and the bytes of source batches no longer held."""
-        whole = self._slices[0] if len(self._slices) == 1 else pa.concat_batches(self._slices)
+        whole = self._slices[0] if len(self._slices) == 1 else concat_batches(self._slices)
         messages = max(1, min(self.rows, int(self.bytes // message_size)))
         edges = [self.rows * message // messages for message in range(messages + 1)]
         batches = [whole] if messages == 1 else [whole.slice(at, end - at) for at, end in pairwise(edges)]

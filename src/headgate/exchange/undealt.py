@@ -6,6 +6,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from headgate.compat import concat_batches
+
 #: Bytes for each channel that are worth a deal: a slice costs a microsecond or two, whatever is in it.
 DEAL_BYTES: Final = 8 << 10
 #: The most that waits for a deal, however many channels there are.
@@ -35,7 +37,7 @@ class UndealtBatches:
         """All as one batch, and its bytes; there must be some."""
         batches, size = self._batches, self.bytes
         self.clear()
-        return batches[0] if len(batches) == 1 else pa.concat_batches(batches), size
+        return batches[0] if len(batches) == 1 else concat_batches(batches), size
 
     def clear(self) -> None:
         """Forget all."""

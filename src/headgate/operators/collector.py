@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.compat import concat_batches
 from headgate.errors import UserFunctionError
 from headgate.operators.base import UserCode, function_name
 from headgate.operators.conversion import shown
@@ -101,7 +102,7 @@ class _Way:
         self._cut()
         batches, self._batches = self._batches, []
         if len(batches) > 1:
-            return pa.concat_batches(batches)
+            return concat_batches(batches)
         return batches[0] if batches else None
 
     def _cut(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.compat import filter_batch
 from headgate.errors import DataError, PlanError, UserFunctionError
 from headgate.operators.base import Operator, UserCode, call_user, function_name
 from headgate.operators.conversion import python_rows, shown
@@ -108,7 +109,7 @@ class Filter(Operator):
     def process(self, batch: pa.RecordBatch) -> None:
         if isinstance(self._predicate, pc.Expression):
             try:
-                self.emit(batch.filter(self._predicate))
+                self.emit(filter_batch(batch, self._predicate))
             except pa.ArrowInvalid as error:
                 raise DataError(f"filter {self._predicate}: {error}") from None
             return

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.compat import MISSING_KERNELS
+
 #: What a node evaluates to: a scalar where it depends on no column, else an array as long as the batch.
 Value: TypeAlias = Union[pa.Array, pa.Scalar]  # noqa: UP007 - pyarrow has no types: "|" would not be an alias
 
@@ -69,7 +71,9 @@ class Call(Node):
     type: pa.DataType
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
-        return pc.call_function(self.kernel, [operand.evaluate(batch) for operand in self.operands])
+        values = [operand.evaluate(batch) for operand in self.operands]
+        missing = MISSING_KERNELS.get(self.kernel)
+        return pc.call_function(self.kernel, values) if missing is None else missing(*values)
 
 
 @dataclass(frozen=True, slots=True)

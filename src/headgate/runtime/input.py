@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headgate.compat import concat_batches
 from headgate.exchange.gate import InputGate
 from headgate.exchange.union_gate import UnionGate
 from headgate.exchange.watermark_valve import WatermarkValve
@@ -123,7 +124,7 @@ class TaskInput:
 
     def _joined(self) -> pa.RecordBatch:
         batches, self._batches, self._bytes = self._batches, [], 0
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        batch = batches[0] if len(batches) == 1 else concat_batches(batches)
         self.rows_in += batch.num_rows
         return batch
 

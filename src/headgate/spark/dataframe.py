@@ -11,17 +11,19 @@ import re
 import tempfile
 import uuid
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.fs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError, DataError, PlanError
 from headgate.filesystems import brief, locate, make_private
+from headgate.spark.compat import to_arrow_schema
 from headgate.spark.session import context_of, is_local
 
 
@@ -57,7 +59,13 @@ def is_ours(folder: str) -> bool:
 
 def read_folder(spark: SparkSession, folder: str, columns: StructType) -> DataFrame:
     """The rows of the parquet files in `folder`, which may have none."""
-    return spark.read.schema(columns).parquet(folder)
+    return read_files(spark, [folder], columns)
+
+
+def read_files(spark: SparkSession, paths: Sequence[str], columns: StructType) -> DataFrame:
+    """The rows of files or folders that Arrow has written: in the calendar that Spark 4 expects and Spark 3.5, for
+    dates before 1900, has to be told of."""
+    return spark.read.schema(columns).option("datetimeRebaseMode", "CORRECTED").parquet(*paths)
 
 
 def spark_columns(where: str, schema: pa.Schema) -> StructType:
@@ -106,7 +114,7 @@ def spill(dataframe: DataFrame, spill_dir: str | None) -> SpilledTable:
     """Write a DataFrame's rows to files, by an ordinary Spark job. Raises ConfigError as `spill_folder` does."""
     folder = spill_folder(dataframe.sparkSession, spill_dir)
     dataframe.write.mode("append").parquet(folder)
-    return SpilledTable(folder, to_arrow_schema(dataframe.schema, timezone="UTC"))
+    return SpilledTable(folder, to_arrow_schema(dataframe.schema))
 
 
 def remove_folder(folder: str) -> None:

@@ -24,7 +24,7 @@ from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty,
 from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import locate, make_private
 from headgate.operators.base import call_user
-from headgate.spark.dataframe import is_ours, new_folder, spark_columns
+from headgate.spark.dataframe import is_ours, new_folder, read_files, spark_columns
 from headgate.spark.session import context_of
 from headgate.spark.slots import count_slots, slots_held
 
@@ -141,7 +141,7 @@ class ForeachDataframeSink(Sink):
     def _hand_over(self, names: Sequence[str], checkpoint: int) -> None:
         self._require_slot()
         paths = [posixpath.join(self._folder, name) for name in names]
-        call_user(self._fn, self._spark.read.schema(self._columns).parquet(*paths), checkpoint)
+        call_user(self._fn, read_files(self._spark, paths, self._columns), checkpoint)
         self._remove(map(self._path, names))
 
     def _require_slot(self) -> None:

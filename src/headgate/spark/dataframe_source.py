@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.config import Config
 from headgate.connectors.base import ReaderContext, Source, SourceReader
@@ -18,6 +17,7 @@ from headgate.connectors.share import share_shape
 from headgate.connectors.splits import SplitReader
 from headgate.errors import ConfigError, HeadgateError, SourceError
 from headgate.filesystems import brief
+from headgate.spark.compat import to_arrow_schema
 from headgate.spark.dataframe import remove_folder, spill_folder
 from headgate.state import shapes
 
@@ -37,7 +37,7 @@ class DataFrameSource(Source):
         if not isinstance(df, DataFrame):
             raise ConfigError(f"dataframe: a {type(df).__name__} is not a Spark DataFrame; for a table use iterable")
         try:
-            self.schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
+            self.schema: pa.Schema = to_arrow_schema(df.schema)
         except Exception as error:  # PySpark's own kinds, which differ by version
             raise ConfigError(
                 f"dataframe: its columns have no Arrow types: {brief(error)}; cast or drop them"

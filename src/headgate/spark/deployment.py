@@ -61,7 +61,7 @@ class SparkDeployment:
         if not is_local(context):
             warn_of_listeners(str(context.applicationId), driver_host(context), _setting(context))
         payload = spec.pickled()
-        with jvm_errors():
+        with jvm_errors(context_of(self._spark)):
             tasks = barrier_tasks(self._spark, _run_taskmanager, payload, count, host)
             return SparkGang(self._spark, tasks, count, on_exit)
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext, SparkStageInfo
 from pyspark.sql import DataFrame, SparkSession
 
@@ -97,7 +96,7 @@ class SparkGang:
             self._on_exit(None, "")
 
     def _cancel_job(self) -> None:
-        with suppress(Py4JError, AttributeError, *NO_JVM):  # a session that was stopped has ended the job already
+        with suppress(AttributeError, *NO_JVM):  # a session that was stopped has ended the job already
             self._context._jsc.sc().cancelJobGroup(self._group)
 
     def _watch_tasks(self) -> None:
@@ -117,7 +116,7 @@ class SparkGang:
             tracker = self._context.statusTracker()
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
             stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        except (Py4JError, AttributeError, *NO_JVM):
+        except (AttributeError, *NO_JVM):
             return []
         return [stage for stage in stages if stage is not None]
 

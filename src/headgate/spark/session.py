@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
@@ -28,8 +28,8 @@ from pyspark.sql import SparkSession
 from headgate.errors import ConfigError, SessionLost
 from headgate.spark.scratch import Scratch, remove_abandoned
 
-#: What Py4J raises when it cannot reach the JVM: its connection broke, or it gets none.
-NO_JVM = (Py4JNetworkError, OSError)
+#: What Py4J may raise when it cannot reach the JVM: its connection broke, or it gets none.
+NO_JVM = (Py4JError, OSError)
 JVM_ENDED = (
     "Spark's JVM, which runs the driver of this session, does not answer any more: it was killed, ran out of memory or "
     "crashed"
@@ -76,18 +76,20 @@ def context_of(spark: SparkSession) -> SparkContext:
             "this Spark session has no SparkContext (Spark Connect), so barrier jobs cannot be counted or cancelled; "
             "use a classic session: SparkSession.builder.master(...).getOrCreate()"
         ) from None
-    with jvm_errors():
+    with jvm_errors(context):
         if context._jsc is None or context._jsc.sc().isStopped():
             raise SessionLost("this Spark session has been stopped; build a new one")
     return context
 
 
 @contextmanager
-def jvm_errors() -> Iterator[None]:
-    """Raise SessionLost in place of what Py4J raises when the JVM of the session is gone."""
+def jvm_errors(context: SparkContext) -> Iterator[None]:
+    """Raise SessionLost in place of what Py4J raises when the JVM of the context is gone."""
     try:
         yield
     except NO_JVM as error:
+        if jvm_answers(context):
+            raise
         raise SessionLost(f"{JVM_ENDED} ({type(error).__name__}: {error}); start the program again") from None
 
 
@@ -209,7 +211,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 def _clean_up(scratch: Path) -> None:
     """At exit: stop the context, let the JVM end (it does when its stdin closes), then remove what it has written."""
     if SparkContext._active_spark_context is not None:
-        with suppress(Py4JError, *NO_JVM):
+        with suppress(*NO_JVM):
             SparkContext._active_spark_context.stop()
     gateway = SparkContext._gateway
     if gateway is not None and gateway.proc is not None:

@@ -26,7 +26,7 @@ _INTERVAL = 0.05
 def count_slots(context: SparkContext) -> int:
     """Tasks that can run at once on the executors registered now; the same count as in Spark's own barrier check.
     Raises SessionLost."""
-    with jvm_errors():
+    with jvm_errors(context):
         scheduler = context._jsc.sc()
         profile = scheduler.resourceProfileManager().defaultResourceProfile()
         return int(scheduler.maxNumConcurrentTasks(profile))

@@ -1,0 +1,60 @@
+"""What the oldest supported pyarrow lacks, in terms of what it has; `headgate.spark.compat` is the same for PySpark.
+
+Each entry names the version of pyarrow that has it, and goes when no older one is supported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ConcatBatches = Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch]
+FilterBatch = Callable[[pa.RecordBatch, pc.Expression], pa.RecordBatch]
+
+
+def concat_columns(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join batches of one schema, at least one, column by column."""
+    schema = batches[0].schema
+    columns = [pa.concat_arrays([batch.column(at) for batch in batches]) for at in range(len(schema))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def filter_as_table(batch: pa.RecordBatch, predicate: pc.Expression) -> pa.RecordBatch:
+    """The rows for which an Arrow expression is true."""
+    kept = pa.Table.from_batches([batch]).filter(predicate).combine_chunks().to_batches()
+    return kept[0] if kept else batch.slice(0, 0)
+
+
+def remainder(dividend: Any, divisor: Any) -> Any:
+    """What is left of a division that truncates, of two arrays, two scalars or one of each, of one type."""
+    with np.errstate(invalid="ignore"):  # inf has no remainder: NaN, as in Arrow
+        rest = pa.array(np.fmod(_numbers(dividend), _numbers(divisor)), dividend.type)
+    is_null = pc.or_(pc.is_null(dividend), pc.is_null(divisor))
+    if isinstance(is_null, pa.Scalar):
+        return pa.scalar(None, dividend.type) if is_null.as_py() else rest[0]
+    return pc.if_else(is_null, pa.scalar(None, dividend.type), rest)
+
+
+def _numbers(value: Any) -> np.ndarray[Any, Any]:
+    """1 in place of null."""
+    array = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else value
+    numbers: np.ndarray[Any, Any] = array.fill_null(1).to_numpy()
+    return numbers
+
+
+#: Join batches of one schema into one; in pyarrow 19.
+concat_batches: Final[ConcatBatches] = getattr(pa, "concat_batches", concat_columns)
+
+#: The rows for which an Arrow expression is true; in pyarrow 17.
+filter_batch: Final[FilterBatch] = (
+    pa.RecordBatch.filter if int(pa.__version__.partition(".")[0]) >= 17 else filter_as_table
+)
+
+#: Kernels that this pyarrow does not have.
+MISSING_KERNELS: Final[dict[str, Callable[..., Any]]] = {
+    name: kernel for name, kernel in {"remainder": remainder}.items() if name not in pc.list_functions()
+}
