@@ -162,7 +162,8 @@ class _TwoMachines(hg.LocalDeployment):
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         payload, ground = framed(spec.pickled()), self._ground
         near = inside(ground.near, lambda: _started(payload, 0, Namespaces.NEAR))
-        return _Machines([near, inside(ground.far, lambda: _started(payload, 1, Namespaces.FAR))], on_exit)
+        far = inside(ground.far, lambda: _started(payload, 1, Namespaces.FAR))
+        return _Machines([near, far], spec.control_address, on_exit)
 
 
 def _started(payload: bytes, index: int, host: str) -> subprocess.Popen[bytes]:
@@ -180,8 +181,9 @@ def _started(payload: bytes, index: int, host: str) -> subprocess.Popen[bytes]:
 class _Machines:
     can_kill = True
 
-    def __init__(self, processes: list[subprocess.Popen[bytes]], on_exit: OnExit) -> None:
+    def __init__(self, processes: list[subprocess.Popen[bytes]], driver: tuple[str, int], on_exit: OnExit) -> None:
         self._processes = processes
+        self._driver = driver
         self._watchers = [threading.Thread(target=self._watch, args=(index, on_exit)) for index in range(2)]
         for watcher in self._watchers:
             watcher.start()
@@ -192,7 +194,7 @@ class _Machines:
         assert process.stdin is not None
         with suppress(OSError):
             process.stdin.close()
-        on_exit(index, _exit_reason((process.pid, code)))
+        on_exit(index, _exit_reason((process.pid, code), self._driver))
 
     def cancel(self) -> None:
         for process in self._processes:

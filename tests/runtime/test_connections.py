@@ -7,6 +7,7 @@ import pytest
 
 import headgate as hg
 from headgate.config import FlowControl
+from headgate.transport.sockets import Dial
 from tests.runtime.jobs import counted, endless, environment, error_of, eventually, keyed, ports, wait_until_running
 from tests.runtime.test_faults import cut
 
@@ -38,6 +39,29 @@ def test_the_results_are_the_same(flow_control: FlowControl) -> None:
     counted(env, 5000).key_by("n").aggregate(rows=hg.count(), final=True).sink_to(sink)
     env.execute()
     assert sorted(sink.to_table()["n"].to_pylist()) == list(range(5000))
+
+
+@pytest.mark.parametrize("tls", ["auto", "on"])
+def test_a_first_connection_that_is_refused_fails_no_attempt(monkeypatch: pytest.MonkeyPatch, tls: str) -> None:
+    """Each dial between the TaskManagers, and to the driver, finds nobody at first."""
+    refused: list[str] = []
+    connect, connect_again = Dial._connect, Dial._connect_again
+
+    def to_nobody_at_first(dial: Dial) -> None:
+        address = dial._address
+        dial._address = address if dial._tries else (address[0], 1)
+        connect(dial)
+        dial._address = address
+
+    def note(dial: Dial, reason: str) -> None:
+        refused.append(reason)
+        connect_again(dial, reason)
+
+    monkeypatch.setattr(Dial, "_connect", to_nobody_at_first)
+    monkeypatch.setattr(Dial, "_connect_again", note)
+    table = keyed(counted(environment(tls=tls), 1000)).collect()
+    assert sorted(table["n"].to_pylist()) == list(range(1000))
+    assert refused == ["[Errno 111] Connection refused"] * (TASKMANAGERS + PAIRS)
 
 
 def test_at_least_one() -> None:

@@ -392,6 +392,15 @@ def _rest(sock: socket.socket) -> bytes:
     return said
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_listener_that_says_nothing_is_given_up(network: NetworkThread) -> None:
+    with listen("127.0.0.1", None) as silent:
+        outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
+        address = silent.getsockname()
+        network.post(Dial(network, address, OF_TASKMANAGER, DATA_LINK, 7, outcome.put, outcome.put).start)
+        assert outcome.get(timeout=PATIENCE) == f"127.0.0.1:{address[1]}: no answer in time"
+
+
 # ---- certificates
 
 
