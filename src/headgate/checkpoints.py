@@ -16,12 +16,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, printable
 from headgate.json_option import add_json_option, write_json
+from headgate.redaction import redacted
 from headgate.state.checkpoint_files import is_there, read_state, verify_state
 from headgate.state.checkpoint_metadata import METADATA_FILE, CheckpointMetadata, Finished, StateFile, TaskState
 from headgate.state.checkpoint_storage import find_checkpoints, load_checkpoint
-from headgate.state.snapshot import decode
+from headgate.state.snapshot import blamed_on, decode
+from headgate.terminal import PlainConsole
 
 _LONGEST = 50
 
@@ -30,9 +32,9 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code: 0 done, 1 something is broken, 2 wrong usage (argparse exits). Raises
     CheckpointError when there is nothing to look at."""
     arguments = _parser().parse_args(argv)
-    console = Console(stderr=arguments.json == "-")
+    console = PlainConsole(stderr=arguments.json == "-")
     report, is_well = _COMMANDS[arguments.command](_found(arguments.uri), console)
-    write_json(arguments.json, report)
+    write_json(arguments.json, json.loads(redacted(json.dumps(report))))
     return 0 if is_well else 1
 
 
@@ -77,7 +79,7 @@ def _list(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
             )  # fmt: skip
     console.print(table)
     for broken in (each["state"] for each in report if each["state"].startswith("broken")):
-        console.print(broken, highlight=False, soft_wrap=True, style="red")
+        console.print(broken, soft_wrap=True, style="red")
     return report, True
 
 
@@ -96,7 +98,7 @@ def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
     metadata = load_checkpoint(folder)
     console.print(f"{metadata.kind} {metadata.id} of job {metadata.job!r}, attempt {metadata.attempt}: {folder}")
     took = f"{metadata.duration:.3g} s"
-    console.print(f"taken {_time(metadata.timestamp)} UTC, took {took}, {_bytes(metadata.size)}", highlight=False)
+    console.print(f"taken {_time(metadata.timestamp)} UTC, took {took}, {_bytes(metadata.size)}")
     tasks = _table("task", "of", "key groups", "state", "in flight")
     for vertex in metadata.vertices:
         for subtask, task in enumerate(vertex.tasks):
@@ -134,7 +136,8 @@ def _positions(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
 def _values(task: TaskState) -> dict[str, Any]:
     if isinstance(task, Finished):
         return dict(task.positions)
-    return {key: snapshot.values for key, snapshot in decode(read_state(task)).items()}
+    with blamed_on(task.path):
+        return {key: snapshot.values for key, snapshot in decode(read_state(task)).items()}
 
 
 def _verify(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
@@ -143,16 +146,16 @@ def _verify(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
     for folder in folders:
         metadata, state = _load(folder)
         problems = [state.removeprefix("broken: ")] if metadata is None and state != "not complete" else []
-        with console.status(Text(f"{folder}: reading")):  # on a terminal
+        with console.status(Text(printable(f"{folder}: reading"))):  # on a terminal
             for file in metadata.files if metadata is not None else ():
                 try:
                     verify_state(file)
                 except CheckpointError as error:
                     problems.append(str(error))
         said = "broken" if problems else state
-        console.print(f"{folder}: {said}", highlight=False, soft_wrap=True)
+        console.print(f"{folder}: {said}", soft_wrap=True)
         for problem in problems:
-            console.print(f"  {problem}", highlight=False, soft_wrap=True, style="red")
+            console.print(f"  {problem}", soft_wrap=True, style="red")
         report.append({"uri": folder, "state": said, "problems": problems})
     return report, not any(each["problems"] for each in report)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 _SHOWN: Final = "***"
 #: `user:password@`; a number and a slash after the colon are a port. Bounded, so that no text takes quadratic time.
-_USERINFO: Final = re.compile(r"(?<=://)[^\s@/:?#]{0,300}:(?!\d{1,5}(?:[/,?]|$))[^\s@]{0,300}(?=@)")
+_USERINFO: Final = re.compile(r"(?<=://)[^\s@/:?#]{0,300}:(?!\d{1,5}(?:[^\w%]|$))[^\s@]{0,300}(?=@)")
 #: Of a query, what names a secret.
 _QUERY: Final = re.compile(
     r"(?i)(?<=[?&;])([\w.%-]{0,60}(?:secret|password|passwd|token|signature|credential|access_?key|account_?key)"

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from headgate import checkpoints
 from headgate.cli import main
+from headgate.errors import printable
 from headgate.state.checkpoint_storage import CheckpointStorage, SavepointStorage
 from headgate.state.snapshot import Snapshot, encode
-from tests.state.checkpoints import make_checkpoint
+from headgate.terminal import PlainConsole
+from tests.state.checkpoints import make_checkpoint, metadata_of
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], 
 def test_a_terminal_shows_what_is_being_read(storage: CheckpointStorage) -> None:
     for terminal in (True, False):
         written = io.StringIO()
-        checkpoints._verify([storage.folder_of(1)], Console(file=written, force_terminal=terminal, width=500))
+        checkpoints._verify([storage.folder_of(1)], PlainConsole(file=written, force_terminal=terminal, width=500))
         assert (f"{storage.folder_of(1)}: reading" in written.getvalue()) == terminal
         assert f"{storage.folder_of(1)}: complete\n" in written.getvalue()
 
@@ -111,3 +112,45 @@ def test_where_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "is no completed checkpoint" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["checkpoints", "remove", str(tmp_path)])
+
+
+#: What a name may be.
+NAMES = ["[red]job[/]", "[/nothing]", "a[bold", ":smile:", "\x1b]0;owned\x07\x1b[31m", "line\r\x9b2J", "\u202ereversed"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_text_and_not_markup_nor_escapes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Markup that is not closed ended the command; escapes went to the terminal."""
+    storage = CheckpointStorage(tmp_path / "checkpoints", name)
+    state = encode({"read#0": Snapshot(values={"position": [name]})})
+    file = storage.write_task(1, 0, name, [state])
+    metadata = metadata_of(storage, 1, (file,))
+    vertices = (replace(metadata.vertices[0], name=name),)
+    storage.complete(replace(metadata, vertices=vertices, pending={name: [name]}))
+    torn = CheckpointStorage(tmp_path / "checkpoints", f"{name} torn")
+    make_checkpoint(torn, 1)
+    Path(torn.folder_of(1), "_metadata").write_text(json.dumps({"format": name}))
+    moved = tmp_path / name.replace("/", "_")
+    Path(storage.folder_of(1)).rename(moved)
+    for arguments in (["list", str(moved)], ["show", str(moved)], ["verify", str(moved)], ["list", torn.folder],
+                      ["verify", torn.folder]):  # fmt: skip
+        main(["checkpoints", *arguments])
+        captured = capsys.readouterr()
+        shown = captured.out + captured.err
+        assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(shown)
+        if arguments == ["show", str(moved)]:
+            assert "".join(shown.split()).count("".join(printable(name).split())) >= 4, shown
+
+
+def test_credentials_of_an_old_checkpoint_are_not_shown(
+    storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = storage.write_task(5, 0, "t", [encode({})])
+    metadata = metadata_of(storage, 5, (file,))
+    storage.complete(replace(metadata, pending={"out": ["s3://key:s3cr3t@bucket/a"]}))
+    for arguments in (["show", storage.folder], ["show", storage.folder, "--json", "-"]):
+        main(["checkpoints", *arguments])
+        captured = capsys.readouterr()
+        assert "***" in captured.out and "s3cr3t" not in captured.out + captured.err

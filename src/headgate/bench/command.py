@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headgate.bench.options import Options
 from headgate.bench.report import CaseResult, Skipped
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, printable
 from headgate.json_option import add_json_option
 
 #: What comes with the extra `bench`.
@@ -48,7 +48,7 @@ def chosen(parser: argparse.ArgumentParser, what: str, names: Iterable[str], kno
 
 def options(console: Console, quick: bool) -> Options:
     """What to tell a case: it speaks to `console`, as plain text."""
-    return Options(quick, lambda text: console.print(text, style="dim", highlight=False, markup=False))
+    return Options(quick, lambda text: console.print(text, style="dim"))
 
 
 def outcome(name: str, module: str, kind: type[Result], options: Options) -> Result:
@@ -70,15 +70,16 @@ def outcome(name: str, module: str, kind: type[Result], options: Options) -> Res
 
 def table(result: CaseResult) -> Table:
     """A result for the terminal: each figure's median and spread."""
-    verdict = "[green]met[/]" if result.met else "[red]missed[/]"
-    table = Table(title=f"{result.case}: {result.target}: {verdict}", title_justify="left")
+    verdict = ("met", "green") if result.met else ("missed", "red")
+    title = Text.assemble(printable(f"{result.case}: {result.target}: "), verdict)
+    table = Table(title=title, title_justify="left")
     for heading in ("figure", "median", "low", "high", "unit"):
         table.add_column(heading, justify="left" if heading in ("figure", "unit") else "right")
     for figure in result.figures:
         values = (figure.median, min(figure.values), max(figure.values))
         table.add_row(figure.name, *map(number, values), figure.unit)
     for skipped in result.skipped:
-        table.add_row(f"[red]{escape(skipped.what)}[/]", "skipped", "", "", escape(skipped.reason))
+        table.add_row(Text(printable(skipped.what), "red"), "skipped", "", "", skipped.reason)
     return table
 
 

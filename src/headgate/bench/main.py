@@ -8,11 +8,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from headgate.bench.command import chosen, options, outcome, parser, table
 from headgate.bench.report import CaseResult, run_description
 from headgate.json_option import write_json
+from headgate.terminal import PlainConsole
 
 #: Cases by name, in the order they run; each module has `run(options) -> CaseResult`.
 CASES = {
@@ -43,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     arguments_of = parser("headgate bench", _DESCRIPTION, "case", ABOUT)
     arguments = arguments_of.parse_args(argv)
     names = chosen(arguments_of, "case", arguments.names, CASES)
-    console = Console(stderr=arguments.json == "-")
+    console = PlainConsole(stderr=arguments.json == "-")
     told = options(console, arguments.quick)
     run = run_description(shlex.join(["headgate", "bench", *argv]))
     told.say(f"package: {run['package']}")

@@ -7,6 +7,7 @@ import pyarrow as pa
 from headgate.connectors.arguments import TEXT, check
 from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.collect_sink import DeliveringWriter, check_limit
+from headgate.errors import printable
 from headgate.operators.conversion import python_rows
 
 
@@ -38,4 +39,4 @@ class PrinterSink(Sink):
             self._left -= batch.num_rows
         for row in python_rows(batch):
             values = ", ".join(f"{name}={value}" for name, value in row.items())
-            print(f"{self._prefix}{values}")
+            print(f"{self._prefix}{printable(values)}")

@@ -20,6 +20,7 @@ from headgate.demo.kill import Killer
 from headgate.demo.progress import Progress, table
 from headgate.json_option import add_json_option, write_json
 from headgate.spark.session import build_session
+from headgate.terminal import PlainConsole
 
 MASTER = "local-cluster[2,1,1024]"
 PARALLELISM = 2
@@ -36,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo. Returns 0 when the answers agree and 1 when not; raises HeadgateError, and exits for --help."""
     arguments = _parser().parse_args(argv)
     speedup = _SPEEDUP_TO_KILL if arguments.kill and arguments.speedup is None else arguments.speedup
-    report = run(arguments.input, speedup, arguments.kill, Console(stderr=True))
+    report = run(arguments.input, speedup, arguments.kill, PlainConsole(stderr=True))
     if arguments.json != "-":
-        Console().print_json(json.dumps(report))
+        PlainConsole().print_json(json.dumps(report))
     write_json(arguments.json, report)
     return 0 if report["matches"] and not report["failures"] else 1
 

@@ -10,14 +10,13 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from headgate.bench.command import chosen, options, outcome, parser, table
 from headgate.bench.report import run_description
 from headgate.json_option import write_json
 from headgate.lab.page import page
 from headgate.lab.plots import draw
 from headgate.lab.report import Experiment
+from headgate.terminal import PlainConsole
 
 #: Experiments by name, in the order they run; each module has `run(options) -> Experiment`.
 EXPERIMENTS = {
@@ -50,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     arguments_of.add_argument("--out", metavar="DIR", type=Path, default=_FOLDER, help=folder_help)
     arguments = arguments_of.parse_args(argv)
     names = chosen(arguments_of, "experiment", arguments.names, EXPERIMENTS)
-    console = Console(stderr=arguments.json == "-")
+    console = PlainConsole(stderr=arguments.json == "-")
     told = options(console, arguments.quick)
     run = run_description(shlex.join(["headgate", "lab", *argv]))
     folder: Path = arguments.out
