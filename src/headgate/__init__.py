@@ -97,7 +97,9 @@ def __getattr__(name: str) -> object:
     elif name in _MODULES:
         value = _import_module(_MODULES[name])
     else:
-        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
+        from headgate.api.other_names import missing
+
+        raise missing("headgate", name)
     globals()[name] = value
     return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 
 import pyarrow as pa
@@ -152,9 +153,13 @@ def test_a_dataframe_needs_spark(plans):
 def test_an_interrupt_cancels_the_job():
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     main = threading.main_thread().ident
+    waits = []
 
     def interrupt(batch, info):
-        signal.pthread_kill(main, signal.SIGINT)
+        """Once, when it has waited for a while: in the first moments of a wait Python's own locks may break."""
+        waits.append(sys._current_frames()[main].f_code.co_name == "wait")
+        if all(waits[-2:]) and waits.count(True) == 2:
+            signal.pthread_kill(main, signal.SIGINT)
 
     env.from_source(hg.sources.generate(endless, rate=10)).sink_to(hg.sinks.for_each_batch(interrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -172,3 +177,18 @@ def test_a_failure_is_the_users_to_see():
         with pytest.raises(hg.UserFunctionError, match="no such thing") as error:
             run()
         assert (error.value.operator, error.value.subtask in (0, 1)) == ("mine", True)
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        (NUMBERS, r"a RecordBatch is not a source; write from_source\(hg.sources.iterable\(...\)\)"),
+        (pa.table({"n": [1]}), r"a Table is not a source; write from_source\(hg.sources.iterable"),
+        ([NUMBERS], r"a list is not a source; write from_source\(hg.sources.iterable"),
+        ("in.csv", r"a str is not a source; use one of hg.sources: for files hg.sources.csv\('in.csv'\)"),
+        (type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe"})(), r"hg.sources.dataframe\(df\)"),
+    ],
+)
+def test_what_is_no_source_says_how_to_make_one(plans, given, remedy):
+    with pytest.raises(hg.PlanError, match=remedy):
+        plans.env.from_source(given)

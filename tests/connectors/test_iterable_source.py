@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -40,7 +42,9 @@ def test_the_schema_of_a_list() -> None:
         (pa.record_batch({"b": [1]}), r"item 1 has schema \(b int64\), not \(a int64\)"),
         ([{"a": 1, "c": 2}], "item 1 has the column 'c', which the schema has not"),
         ([{"a": "text"}], "item 1 does not fit the schema: .*text"),
-        (pa.table({"a": [1]}), r"item 1 is a Table; each must be a RecordBatch .*use table.to_batches\(\)"),
+        (pa.table({"b": [1]}), r"item 1 has schema \(b int64\), not \(a int64\)"),
+        (pa.table({"a": ["text"]}), "item 1, a Table, does not fit the schema: .*text"),
+        (pd.DataFrame({"a": ["text"]}), "item 1, a DataFrame, does not fit the schema: .*text"),
         ({"a": 1}, "item 1 is a dict"),
     ],
 )
@@ -55,18 +59,45 @@ def test_an_item_that_does_not_fit_is_named(item: object, message: str, reader_c
 
 
 def test_an_iterator_cannot_be_a_source() -> None:
-    with pytest.raises(hg.ConfigError, match="a generator cannot be read again; give a list or a function"):
+    with pytest.raises(hg.ConfigError, match="a generator cannot be read again; give a list, a frame, or a function"):
         hg.sources.iterable(item for item in [batch(1)])
     with pytest.raises(hg.ConfigError, match="a list has an end"):
         hg.sources.iterable([batch(1)], bounded=False)
 
 
-@pytest.mark.parametrize(
-    ("items", "remedy"), [(pa.table({"n": [1]}), r"table\.to_batches\(\)"), (pa.record_batch({"n": [1]}), r"\[batch\]")]
-)
-def test_a_table_is_no_list_of_batches(items: Any, remedy: str) -> None:
-    with pytest.raises(hg.ConfigError, match=f"is not a list of batches; give {remedy}"):
-        hg.sources.iterable(items)
+FRAMES = {
+    "pandas": pd.DataFrame({"a": [1, 2], "s": ["x", None]}, index=[7, 8]),
+    "polars": pl.DataFrame({"a": [1, 2], "s": ["x", None]}),
+    "pyarrow": pa.table({"a": [1, 2], "s": ["x", None]}),
+    "a batch": pa.record_batch({"a": [1, 2], "s": ["x", None]}),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_a_frame_is_a_source_and_an_item(read_source: Read, frame: Any) -> None:
+    whole = [{"a": 1, "s": "x"}, {"a": 2, "s": None}]
+    assert read_source(hg.sources.iterable(frame))[0].to_pylist() == whole
+    assert [part.to_pylist() for part in read_source(hg.sources.iterable([frame, frame]), 2)] == [whole, whole]
+    assert hg.sources.iterable(frame[:0]).schema.names == ["a", "s"]
+
+
+def test_a_large_frame_is_cut_for_several_subtasks(read_source: Read) -> None:
+    parts = read_source(hg.sources.iterable(pl.DataFrame({"a": range(20_000)})), 2)
+    assert [part.num_rows for part in parts] == [8192 + 20_000 - 2 * 8192, 8192]
+
+
+def test_a_schema_makes_integers_of_the_floats_of_pandas(read_source: Read) -> None:
+    frames = [pd.DataFrame({"a": [1, 2]}), pd.DataFrame({"a": [3, None]})]
+    assert read_source(hg.sources.iterable(frames, schema=SCHEMA))[0]["a"].to_pylist() == [1, 2, 3, None]
+    with pytest.raises(hg.SourceError, match="item 1, a DataFrame, does not fit the schema: .*Float value 0.5"):
+        hg.sources.iterable([frames[0], pd.DataFrame({"a": [0.5]})])
+
+
+def test_what_is_not_computed_yet_is_no_frame() -> None:
+    with pytest.raises(hg.ConfigError, match=r"a LazyFrame is not computed yet; give frame.collect\(\)"):
+        hg.sources.iterable(pl.LazyFrame({"a": [1]}))
+    with pytest.raises(hg.SourceError, match="a Series, cannot become Arrow's"):
+        hg.sources.iterable([pl.Series([1])])
 
 
 class Waker:

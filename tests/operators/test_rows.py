@@ -19,6 +19,7 @@ from headgate.operators.base import Operator, OperatorContext
 from headgate.operators.rows import (
     ROWS_PER_BATCH,
     Filter,
+    FilterRows,
     FlatMapRows,
     MapBatches,
     MapRows,
@@ -28,6 +29,7 @@ from headgate.operators.rows import (
     select_expressions,
     with_columns_expressions,
 )
+from headgate.operators.sql import HIDDEN_COLUMN
 
 SCHEMA = pa.schema({"a": pa.int64(), "s": pa.string()})
 BATCH = pa.record_batch({"a": [1, 2, None, 4], "s": ["x", None, "y", "z"]}, schema=SCHEMA)
@@ -142,7 +144,7 @@ def test_filter_says_what_a_predicate_must_return(result: Any, words: str) -> No
         (pc.field("b") > 1, "does not fit the columns a, s"),
         (pc.field("a") + 1, "does not fit the columns a, s"),
         (pc.field("s") > 1, "does not fit the columns a, s"),
-        (5, "a function of a batch, not int"),
+        (5, "a function of a row (with rows=True) or of a batch, not int"),
     ],
 )
 def test_a_wrong_condition_is_refused_before_anything_runs(condition: Any, words: str) -> None:
@@ -381,3 +383,48 @@ def test_the_cancel_of_a_job_that_a_function_runs_is_not_this_jobs() -> None:
         raise JobCancelled("job 'inner' was cancelled")
 
     assert "raised JobCancelled: job 'inner' was cancelled" in raises(MapBatches(function, OUT))
+
+
+TAKES_A_ROW = {
+    "compares": lambda row: row["n"] > 1,
+    "equals": lambda row: row["n"] == 1,
+    "calculates": lambda row: row["n"] % 2 == 0,
+    "looks for a method": lambda row: row["n"].startswith("x"),
+    "asks for an attribute": lambda row: row.n > 1,
+    "asks whether": lambda row: row["n"] is not None,
+}
+
+
+@pytest.mark.parametrize("function", TAKES_A_ROW.values(), ids=TAKES_A_ROW)
+def test_a_predicate_that_takes_a_batch_for_a_row_is_told_of_rows(function: Any) -> None:
+    batch = pa.record_batch({"n": [1, 2]})
+    operator = Filter(filter_predicate(function, batch.schema), batch.schema)
+    with pytest.raises(UserFunctionError, match=r"for a function of one row, as a dict, write filter\(fn, rows=True\)"):
+        operator.process(batch)
+
+
+def test_other_errors_of_a_predicate_are_its_own() -> None:
+    batch = pa.record_batch({"n": [1, 2]})
+    for wrong in (lambda batch: 1 // 0, lambda batch: {}["n"], lambda batch: None + 1):
+        with pytest.raises(UserFunctionError) as caught:
+            Filter(filter_predicate(wrong, batch.schema), batch.schema).process(batch)
+        assert "rows=True" not in caught.value.message
+
+
+def test_a_predicate_of_rows() -> None:
+    batch = pa.record_batch({"n": [1, None, 3, 4], HIDDEN_COLUMN: [0, 0, 0, 0]})
+    seen: list[Any] = []
+
+    def odd(row: dict[str, Any]) -> bool | None:
+        seen.append(row)
+        return None if row["n"] is None else np.bool_(row["n"] % 2)
+
+    operator = FilterRows(filter_predicate(odd, batch.schema, True), batch.schema)
+    output = operator.output = Collected()
+    operator.process(batch)
+    assert [row["n"] for kept in output.batches for row in kept.to_pylist()] == [1, 3]
+    assert seen == [{"n": 1}, {"n": None}, {"n": 3}, {"n": 4}]
+    with pytest.raises(UserFunctionError, match="must return True, False or None for a row, and returned 1"):
+        FilterRows(filter_predicate(lambda row: row["n"], batch.schema, True), batch.schema).process(batch)
+    with pytest.raises(PlanError, match="rows=True is for a function of a row, not for 'n > 1'"):
+        filter_predicate("n > 1", batch.schema, True)

@@ -12,6 +12,7 @@ from headgate.api.builder import GraphBuilder, Input
 from headgate.api.checks import check_label, check_parallelism, check_schema
 from headgate.api.explain import describe
 from headgate.api.lost_changes import warn_of_lost_changes
+from headgate.api.other_names import OtherNames
 from headgate.api.overwrites import check_overwrites
 from headgate.api.results import check_batch, check_end_sinks, check_ends, check_limit, finish, wait_for_rows
 from headgate.api.stream import DataStream
@@ -40,7 +41,7 @@ _NO_SINK = (
 RESUME: Final = "HEADGATE_FROM"
 
 
-class StreamEnvironment:
+class StreamEnvironment(OtherNames):
     """Holds the streams of a program and runs them.
 
     `StreamEnvironment(spark)` runs them as tasks of that Spark session, `StreamEnvironment()` in processes of this
@@ -82,10 +83,7 @@ class StreamEnvironment:
     def from_source(self, source: Source, *, watermark: Watermark | None = None) -> DataStream:
         """A stream of what a source of `hg.sources` reads. Windows need a `watermark`."""
         if not isinstance(source, Source):
-            raise PlanError(
-                f"from_source: a {type(source).__name__} is not a source; use one of hg.sources, for example "
-                "hg.sources.iterable([batch])"
-            )
+            raise PlanError(f"from_source: a {type(source).__name__} is not a source; {_source_of(source)}")
         if watermark is not None and not isinstance(watermark, Watermark):
             raise PlanError(f"from_source: watermark must be a hg.Watermark, not {watermark!r}")
         source.configure(self.config)
@@ -212,6 +210,17 @@ def _check_session(spark: Any) -> None:
     from headgate.spark.session import context_of
 
     context_of(spark)
+
+
+def _source_of(given: object) -> str:
+    """What to write in place of something that is no source."""
+    if type(given).__module__.startswith("pyspark."):
+        return "for a DataFrame of Spark write from_source(hg.sources.dataframe(df))"
+    if isinstance(given, (list, tuple, pa.RecordBatch)) or hasattr(given, "__arrow_c_stream__"):
+        return "write from_source(hg.sources.iterable(...)) for a list of batches, or for a frame"
+    if isinstance(given, (str, os.PathLike)):
+        return f"use one of hg.sources: for files hg.sources.csv({os.fspath(given)!r}), or parquet, json_lines, text"
+    return "use one of hg.sources, for example hg.sources.iterable([batch])"
 
 
 def default_name(connector: Source | Sink) -> str:

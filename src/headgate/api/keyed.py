@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headgate.api.checks import check_columns, check_label, check_names, check_schema, check_sides
 from headgate.api.event_time import AFTER_WINDOW, after_function, on_null_time, out_of_orderness, required
+from headgate.api.other_names import OtherNames
 from headgate.api.stream import DataStream
 from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates import Aggregate
@@ -102,8 +104,18 @@ class KeyedStream(DataStream):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WindowedStream:
+class WindowedStream(OtherNames):
     """The rows of each key and window; `aggregate` makes one row of them."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_") or not hasattr(DataStream, name):
+                return super().__getattr__(name)
+            raise AttributeError(
+                f"a window has no rows of its own, so it has no {name!r}; aggregate them first, for example "
+                f"window(...).aggregate(rows=hg.count()).{name}(...)", name=name, obj=self,
+            )  # fmt: skip
 
     _stream: KeyedStream
     _windows: Windows

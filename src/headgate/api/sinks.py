@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from headgate.api.other_names import missing
 from headgate.connectors.base import Sink
 from headgate.connectors.sinks import collect, csv, for_each_batch, null, parquet, printer
 from headgate.operators.base import check_function
@@ -32,3 +33,9 @@ def foreach_dataframe(fn: Callable[[Any, int], object]) -> Sink:
 
     check_function("foreach_dataframe", fn)
     return ForeachDataframeSink(fn)
+
+
+if not TYPE_CHECKING:  # type checkers are to report such names themselves
+
+    def __getattr__(name: str) -> object:
+        raise missing("headgate.sinks", name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from headgate.api.other_names import missing
 from headgate.connectors.base import Source
 from headgate.connectors.sources import csv, files, generate, iterable, json_lines, parquet, socket_lines, text
 
@@ -24,3 +25,9 @@ def dataframe(df: Any) -> Source:
     from headgate.spark.dataframe_source import DataFrameSource
 
     return DataFrameSource(df)
+
+
+if not TYPE_CHECKING:  # type checkers are to report such names themselves
+
+    def __getattr__(name: str) -> object:
+        raise missing("headgate.sources", name)

@@ -24,6 +24,7 @@ from headgate.api.checks import (
     check_sides,
     listed,
 )
+from headgate.api.other_names import OtherNames
 from headgate.connectors.base import Sink
 from headgate.errors import PlanError
 from headgate.operators.aggregates import Aggregate, key_fields
@@ -34,6 +35,7 @@ from headgate.operators.process_function import KeyedProcessFunction
 from headgate.operators.rows import (
     Columns,
     Filter,
+    FilterRows,
     FlatMapRows,
     MapBatches,
     MapRows,
@@ -70,7 +72,7 @@ _NO_KEY = (
 )
 
 
-class _LastOperator(ABC):
+class _LastOperator(OtherNames, ABC):
     """Settings of the operator that was written last."""
 
     _env: StreamEnvironment
@@ -189,14 +191,18 @@ class DataStream(_LastOperator):
         side = node.sides[tag]
         return DataStream(self._env, (Input(node.id, tag=tag),), side.schema, side.event_time)
 
-    def filter(self, condition: Any) -> DataStream:
+    def filter(self, condition: Any, *, rows: bool = False) -> DataStream:
         """Keep the rows for which `condition` is true (not false, not null).
 
         `condition` is a SQL string ("delay > 5 and carrier is not null"), a `pyarrow.compute.Expression`, or a
-        function from a RecordBatch to a boolean Arrow array.
+        function from a RecordBatch to a boolean Arrow array. With `rows=True` it is a function from one row, as a
+        dict, to True, False or None: convenient, and far slower.
         """
-        predicate = filter_predicate(condition, self._schema)
-        return self._then("filter", partial(Filter, predicate, self._schema), self._schema, self._event_time)
+        if not isinstance(rows, bool):
+            raise PlanError(f"filter: rows={rows!r} must be True or False")
+        predicate = filter_predicate(condition, self._schema, rows)
+        operator = partial(FilterRows if rows else Filter, predicate, self._schema)
+        return self._then("filter", operator, self._schema, self._event_time)
 
     def select(self, /, *columns: str, **expressions: str) -> DataStream:
         """Only these columns, then the given SQL expressions: `select("a", b="c + 1")`."""

@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
+from headgate.connectors.frames import is_frame, one_batch
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_shape
 from headgate.errors import CheckpointError, ConfigError, SourceError, UserFunctionError
 from headgate.operators.base import call_user
 from headgate.state import shapes
 
-#: One item: a record batch, or rows as dicts.
-Item: TypeAlias = pa.RecordBatch | Sequence[dict[str, Any]]
+#: One item: a record batch, rows as dicts, or a frame (`frames.is_frame`).
+Item: TypeAlias = Any
 #: Called with (subtask, subtasks); must give the same items each time.
 Factory: TypeAlias = Callable[[int, int], Iterable[Item]]
 
@@ -158,10 +159,12 @@ def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBa
         if item.schema.equals(schema, check_metadata=True):
             return item
         return pa.RecordBatch.from_arrays(item.columns, schema=schema)
+    if is_frame(item):
+        return to_batch(one_batch(item, schema, f"iterable: item {number}"), schema, number)
     if not isinstance(item, (list, tuple)) or not all(isinstance(row, dict) for row in item):
-        hint = "; use table.to_batches()" if isinstance(item, pa.Table) else ""
         raise SourceError(
-            f"iterable: item {number} is a {type(item).__name__}; each must be a RecordBatch or a list of dicts{hint}"
+            f"iterable: item {number} is a {type(item).__name__}; each must be a RecordBatch, a list of dicts, or a "
+            "frame of pandas, polars or pyarrow"
         )
     if schema is not None:
         unknown = sorted({str(key) for row in item for key in row} - set(schema.names))

@@ -23,6 +23,7 @@ from headgate.connectors.base import Source
 from headgate.connectors.csv_parser import CsvDialect
 from headgate.connectors.csv_source import CsvSource
 from headgate.connectors.files import Paths
+from headgate.connectors.frames import batches, is_frame
 from headgate.connectors.generate_source import GenerateSource, RowFunction
 from headgate.connectors.iterable_source import Factory, FactorySource, Item, ListSource
 from headgate.connectors.json_source import JsonLinesSource
@@ -117,23 +118,24 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
              replayable: bool = True) -> Source:  # fmt: skip
     """Batches from a list, or from a function that is called in each subtask as `factory(subtask, subtasks)`.
 
-    An item is a RecordBatch or a list of dicts. Item i of a list goes to subtask i mod parallelism. A factory returns
-    an iterator, which may block, and must give the same batches whenever it is called with the same arguments; say
-    `replayable=False` if it cannot (a job that starts again then takes what it gives from its beginning), and
-    `bounded=False` if it has no end. Without `schema` the first item's is taken: for that a factory is also called
-    here, with (0, 1). Raises SourceError for an item of another schema, ConfigError if the schema cannot be known.
+    An item is a RecordBatch, a list of dicts, or a frame: a pandas or polars DataFrame, a pyarrow Table. A single frame
+    or RecordBatch may stand for the list; it is cut into batches of 8192 rows. The index of pandas is left out. Give a
+    `schema` for several frames of pandas whose integers may be missing: pandas makes floats of them.
+
+    Item i of a list goes to subtask i mod parallelism. A factory returns an iterator, which may block, and must give
+    the same batches whenever it is called with the same arguments; say `replayable=False` if it cannot (a job that
+    starts again then takes what it gives from its beginning), and `bounded=False` if it has no end. Without `schema`
+    the first item's is taken: for that a factory is also called here, with (0, 1). Raises SourceError for an item of
+    another schema, ConfigError if the schema cannot be known.
     """
     check(SCHEMA_OR_NONE, schema=schema)
     check(FLAG, bounded=bounded, replayable=replayable)
     if callable(items):
         return FactorySource(items, schema, bounded=bounded, replayable=replayable)
-    if isinstance(items, (pa.RecordBatch, pa.Table)):
-        made = "table.to_batches()" if isinstance(items, pa.Table) else "[batch]"
-        raise ConfigError(f"iterable: a {type(items).__name__} is not a list of batches; give {made}")
+    if isinstance(items, pa.RecordBatch) or is_frame(items):
+        items = batches(pa.table(items) if isinstance(items, pa.RecordBatch) else items, schema)
     if not isinstance(items, (list, tuple)):
-        raise ConfigError(
-            f"iterable: a {type(items).__name__} cannot be read again; give a list or a function of (subtask, subtasks)"
-        )
+        raise ConfigError(f"iterable: a {type(items).__name__} {_not_a_list(items)}")
     if not bounded or not replayable:
         raise ConfigError("iterable: a list has an end and stays; bounded=False and replayable=False are for functions")
     return ListSource(items, schema)
@@ -154,6 +156,15 @@ def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None
     """
     return GenerateSource(fn, rows=rows, rate=rate, schema=schema, time=time, batch_rows=batch_rows,
                           batch_time=batch_time)  # fmt: skip
+
+
+def _not_a_list(given: object) -> str:
+    """Why something cannot be the items of `iterable`, and what to give instead."""
+    if type(given).__module__.startswith("pyspark."):
+        return "is read with hg.sources.dataframe(df)"
+    if hasattr(given, "collect") and hasattr(given, "lazy"):
+        return "is not computed yet; give frame.collect()"
+    return "cannot be read again; give a list, a frame, or a function of (subtask, subtasks)"
 
 
 _FORMATS: dict[str, Callable[..., Source]] = {"csv": csv, "json_lines": json_lines, "parquet": parquet, "text": text}

@@ -16,7 +16,7 @@ from headgate.compat import filter_batch
 from headgate.errors import DataError, PlanError, UserFunctionError
 from headgate.operators.base import Operator, UserCode, call_user, function_name
 from headgate.operators.conversion import python_rows, shown
-from headgate.operators.rows_checks import Row, batch_of_rows, checked_batch, checked_mask
+from headgate.operators.rows_checks import ONE_ROW, Row, batch_of_rows, checked_batch, checked_mask, row_mask
 from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql import HIDDEN_COLUMN, Expression, column_expression, compile_expression
 from headgate.operators.sql_parser import unknown_column
@@ -35,8 +35,11 @@ def visible(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch if index < 0 else batch.remove_column(index)
 
 
-def filter_predicate(condition: object, schema: pa.Schema) -> Predicate:
-    """Check what the user gave to filter, on the driver; a SQL string is compiled. Raises PlanError."""
+def filter_predicate(condition: object, schema: pa.Schema, rows: bool = False) -> Predicate:
+    """Check what the user gave to filter, on the driver; a SQL string is compiled. With `rows` it must be a function.
+    Raises PlanError."""
+    if rows and not callable(condition):
+        raise PlanError(f"filter: rows=True is for a function of a row, not for {condition!r}; leave it out")
     if isinstance(condition, str):
         expression = _compiled("filter", condition, schema)
         if not (pa.types.is_boolean(expression.type) or pa.types.is_null(expression.type)):
@@ -51,7 +54,10 @@ def filter_predicate(condition: object, schema: pa.Schema) -> Predicate:
         return condition
     if not callable(condition):
         what = f"not {type(condition).__name__}"
-        raise PlanError(f"filter takes a SQL string, a pyarrow Expression or a function of a batch, {what}")
+        raise PlanError(
+            "filter takes a SQL string, a pyarrow Expression, or a function of a row (with rows=True) or of a batch, "
+            f"{what}"
+        )
     return condition
 
 
@@ -121,7 +127,22 @@ class Filter(Operator):
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         if isinstance(self._predicate, Expression):
             return self._predicate.evaluate(batch).cast(pa.bool_())
-        return checked_mask(self._predicate, call_user(self._predicate, visible(batch)), batch.num_rows)
+        try:
+            result = call_user(self._predicate, visible(batch))
+        except UserFunctionError as error:
+            if isinstance(error.__context__, (AttributeError, TypeError)) and "pyarrow.lib." in str(error.__context__):
+                error.message += f"\n{ONE_ROW}"
+            raise
+        return checked_mask(self._predicate, result, batch.num_rows)
+
+
+class FilterRows(Filter):
+    """`predicate` takes a row as a dict and returns True, False or None. One Python call per row."""
+
+    def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        function = self._predicate
+        assert callable(function)
+        return row_mask(function, [call_user(function, row) for row in python_rows(visible(batch))])
 
 
 class Project(Operator):

@@ -21,6 +21,19 @@ Function = Callable[..., Any]
 Row = dict[str, Any]
 
 
+#: What to say to those whose predicate takes a batch for a row.
+ONE_ROW = "filter gives its function a RecordBatch; for a function of one row, as a dict, write filter(fn, rows=True)"
+
+
+def row_mask(function: Function, results: Sequence[object]) -> pa.BooleanArray:
+    """What a predicate returned for each row of a batch."""
+    for result in results:
+        if result is not None and not isinstance(result, (bool, np.bool_)):
+            must = "must return True, False or None for a row"
+            raise UserFunctionError(f"filter: {function_name(function)} {must}, and returned {shown(result)}")
+    return pa.array(results, pa.bool_())
+
+
 def checked_mask(function: Function, result: object, rows: int) -> pa.BooleanArray:
     """What a predicate returned for a batch of `rows` rows."""
     name = function_name(function)
@@ -29,7 +42,8 @@ def checked_mask(function: Function, result: object, rows: int) -> pa.BooleanArr
     if not isinstance(result, pa.BooleanArray):
         got = f"{type(result).__name__} of {result.dtype}" if isinstance(result, np.ndarray) else type(result).__name__
         must = "a boolean pyarrow Array or NumPy array with one value per row"
-        raise UserFunctionError(f"filter: {name} must return {must}, and returned {got}")
+        hint = f"; {ONE_ROW}" if isinstance(result, (bool, np.bool_)) else ""
+        raise UserFunctionError(f"filter: {name} must return {must}, and returned {got}{hint}")
     if len(result) != rows:
         raise UserFunctionError(
             f"filter: {name} returned {len(result)} values for a batch of {rows} rows; return one per row"

@@ -1,0 +1,75 @@
+"""Names of Flink and Spark: an AttributeError that says what to write, and no other trouble."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import headgate as hg
+from headgate.api.other_names import _INSTEAD
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("keyBy", "key_by("), ("groupBy", "key_by("), ("flatMap", "flat_map("), ("reduce", "aggregate("),
+        ("addSink", "sink_to("), ("print", "hg.sinks.printer()"), ("map_partitions", "map_batches("),
+        ("withColumn", "with_columns("), ("where", "filter("), ("assign_timestamps_and_watermarks", "hg.Watermark("),
+    ],
+)  # fmt: skip
+def test_a_stream_names_its_own_call(plans, name, remedy):
+    with pytest.raises(AttributeError) as caught:
+        getattr(plans.stream(), name)
+    assert str(caught.value).startswith(f"'DataStream' object has no attribute '{name}'; write ")
+    assert remedy in str(caught.value)
+    assert caught.value.name == name
+
+
+def test_every_name_is_foreign_and_every_remedy_is_there(plans):
+    stream = plans.stream()
+    keyed = stream.key_by("carrier")
+    things = [plans.env, stream, keyed, keyed.window(hg.tumble("1 s")), stream.sink_to(hg.sinks.null())]
+    calls = {name for thing in (*things, hg, hg.sources, hg.sinks) for name in dir(thing)}
+    for name, remedy in _INSTEAD.items():
+        assert not hasattr(stream, name) and not hasattr(plans.env, name), name
+        first = remedy.removeprefix("job = env.").removeprefix("hg.").partition("(")[0].partition(",")[0]
+        assert first in calls, f"{name}: there is no {first}"
+
+
+def test_environment_modules_and_sources(plans):
+    with pytest.raises(AttributeError, match=r"has no attribute 'from_collection'; write from_source\("):
+        plans.env.from_collection([1])
+    with pytest.raises(AttributeError, match=r"'headgate' has no attribute 'TumblingEventTimeWindows'; .*hg.tumble"):
+        _ = hg.TumblingEventTimeWindows
+    with pytest.raises(AttributeError, match=r"module 'headgate.sources' has no attribute 'json'; write json_lines"):
+        _ = hg.sources.json
+    with pytest.raises(AttributeError, match=r"module 'headgate.sinks' has no attribute 'console'; write printer\(\)"):
+        _ = hg.sinks.console
+    with pytest.raises(AttributeError, match="^module 'headgate' has no attribute 'nonsense'$"):
+        _ = hg.nonsense
+
+
+@pytest.mark.parametrize("name", ["collect", "sink_to", "filter", "map_batches", "to_dataframe"])
+def test_a_window_is_aggregated_first(plans, name):
+    windows = plans.stream().key_by("carrier").window(hg.tumble("1 s"))
+    with pytest.raises(AttributeError, match=rf"aggregate them first, .*\.aggregate\(rows=.*\.{name}\(\.\.\.\)"):
+        getattr(windows, name)()
+    with pytest.raises(AttributeError, match="write key_by"):
+        _ = windows.reduce
+
+
+def test_what_python_asks_of_objects_still_works(plans):
+    stream = plans.stream()
+    windows = stream.key_by("carrier").window(hg.tumble("1 s"))
+    for thing in (plans.env, stream, windows):
+        assert not hasattr(thing, "keyBy") and not hasattr(thing, "nonsense")
+        assert getattr(thing, "keyBy", None) is None
+        assert "keyBy" not in dir(thing)
+        copied = copy.copy(thing)
+        assert type(copied) is type(thing) and vars(copied) == vars(thing)
+    pickled = pickle.loads(pickle.dumps(windows._windows))
+    assert pickled == windows._windows
+    with pytest.raises(AttributeError, match="^'DataStream' object has no attribute 'nonsense'$"):
+        _ = stream.nonsense
