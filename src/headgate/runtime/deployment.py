@@ -89,6 +89,15 @@ class TaskManagerSpec:
         return pickle.dumps(self)
 
 
+def cut_off(driver: tuple[str, int], reason: str = "") -> str:
+    """What is said of a TaskManager whose link to the driver at this address was cut, and it did not end itself."""
+    why = f" ({reason})" if reason else ""
+    return (
+        f"its link to the driver at {driver[0]}:{driver[1]} was cut{why} while it was alive. Without a driver it ends "
+        "itself; see what ends connections between the two machines: a firewall, a proxy, the network"
+    )
+
+
 #: Called when TaskManager `index` (None: all of them) has ended; the reason is empty when it ended well.
 OnExit = Callable[[int | None, str], None]
 

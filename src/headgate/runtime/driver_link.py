@@ -21,15 +21,6 @@ from headgate.transport.sockets import Dial
 _DELIVERY_WINDOW = 4 << 20
 
 
-def cut_off(driver: tuple[str, int], reason: str = "") -> str:
-    """What is said of a TaskManager whose link to the driver at this address was cut, and it did not end itself."""
-    why = f" ({reason})" if reason else ""
-    return (
-        f"its link to the driver at {driver[0]}:{driver[1]} was cut{why} while it was alive. Without a driver it ends "
-        "itself; see what ends connections between the two machines: a firewall, a proxy, the network"
-    )
-
-
 class DriverLink:
     """`on_message` and `on_lost` run on the network thread; what is sent goes nowhere before `connect`, and after the
     link was lost."""

@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from headgate.config import Config
 from headgate.errors import ConfigError, HeadgateError, PlanError, TaskManagerLost
 from headgate.runtime.cores import usable_cores
-from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
-from headgate.runtime.driver_link import cut_off
+from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec, cut_off
 from headgate.runtime.forks import Fork, server
 from headgate.runtime.framing import CUT_OFF, NOBODY_TOLD
 

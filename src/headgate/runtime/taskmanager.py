@@ -27,8 +27,8 @@ from headgate.records.events import Alignment, CheckpointBarrier
 from headgate.runtime.builder import BuiltTask, Surroundings, TaskBuilder
 from headgate.runtime.console import Console
 from headgate.runtime.data_links import DataLinks
-from headgate.runtime.deployment import TaskManagerSpec
-from headgate.runtime.driver_link import DriverLink, cut_off
+from headgate.runtime.deployment import TaskManagerSpec, cut_off
+from headgate.runtime.driver_link import DriverLink
 from headgate.runtime.measures import snapshot
 from headgate.runtime.state_memory import StateMemory
 from headgate.runtime.state_upload import StateUpload
