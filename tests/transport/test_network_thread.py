@@ -190,3 +190,48 @@ def test_after_the_end_words_go_nowhere(network_of: MakeNetwork) -> None:
     network.post(lambda: None)
     network.call_later(0.0, lambda: None)
     network.stop(PATIENCE)
+
+
+class Held:
+    """A link whose socket has `left` bytes inside that no selector sees; it takes one at a time."""
+
+    def __init__(self, network: NetworkThread, sock: socket.socket, left: int) -> None:
+        self.network, self.sock, self.left = network, sock, left
+        self.masks: list[int] = []
+        self.empty = threading.Event()
+
+    def on_ready(self, mask: int) -> None:
+        self.masks.append(mask)
+        self.left -= 1
+        self.network.hold(self.sock, self.left > 0)
+        if not self.left:
+            self.empty.set()
+
+    def on_marked(self) -> None: ...
+
+
+def test_a_socket_with_bytes_inside_is_ready_for_who_wants_to_read_it(network: NetworkThread) -> None:
+    """In turn with the others; and nobody is called who waits for something else, or for nothing."""
+    ours, theirs = socket.socketpair()
+    other, sender = socket.socketpair()
+    held, reader = Held(network, ours, 3), Reader(network, other)
+
+    def hold() -> None:
+        network.hold(ours, True)
+        network.register(ours, selectors.EVENT_READ, held)
+        network.modify(ours, 0, held)
+
+    on(network, hold)
+    sender.send(b"x")
+    assert reader.read.wait(PATIENCE), "the others are served"
+    turns = [on(network, lambda: len(held.masks)) for _ in range(10)]
+    assert turns == [0] * 10
+    assert on(network, network._timeout) is None, "and the thread sleeps"
+    on(network, lambda: network.modify(ours, selectors.EVENT_READ, held))
+    assert held.empty.wait(PATIENCE)
+    on(network, lambda: None)
+    assert held.masks == [selectors.EVENT_READ] * 3
+    for sock in (ours, other):
+        on(network, lambda sock=sock: network.unregister(sock))  # type: ignore[misc]
+    for sock in (ours, theirs, other, sender):
+        sock.close()
