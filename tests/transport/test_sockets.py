@@ -258,6 +258,21 @@ def test_a_peer_that_goes_away_during_the_handshake_is_told(network: NetworkThre
     assert reason == f"127.0.0.1:{address[1]}: the peer closed the connection during the handshake"
 
 
+def test_what_an_impostor_says_in_refusal_is_shown_without_its_control_characters(network: NetworkThread) -> None:
+    """Nobody has proved anything yet."""
+    with listen("127.0.0.1", None) as impostor:
+        impostor.setblocking(True)
+        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+        address = impostor.getsockname()
+        network.post(Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+        accepted, _ = impostor.accept()
+        accepted.recv(HELLO_BYTES, socket.MSG_WAITALL)
+        accepted.sendall(b"\0another job\x1b[2J\r\xc2\x9b\xff".ljust(ANSWER_BYTES, b"\0"))
+        reason = outcome.get(timeout=PATIENCE)
+        accepted.close()
+    assert reason == rf"127.0.0.1:{address[1]}: the peer refused the connection: another job\x1b[2J\r\x9b" + "\ufffd"
+
+
 def test_silence_ends_both_sides_of_a_handshake(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "HANDSHAKE_TIMEOUT", 0.01)
     door = Door(network)
