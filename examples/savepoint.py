@@ -20,7 +20,7 @@ def readings(start: int, n: int) -> pa.RecordBatch:
 
 def counting(parallelism: int) -> hg.StreamEnvironment:
     env = hg.StreamEnvironment(parallelism=parallelism)
-    stream = env.from_source(hg.sources.generate(readings, rows=10_000, rate=10_000)).uid("readings")
+    stream = env.from_source(hg.sources.generate(readings, rows=30_000, rate=10_000)).uid("readings")
     totals = stream.key_by("sensor").aggregate(final=True, total=hg.sum("value"), rows=hg.count()).uid("totals")
     totals.sink_to(hg.sinks.parquet(folder / "totals")).uid("files")  # by uids they are found when more is added
     return env

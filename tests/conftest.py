@@ -21,7 +21,6 @@ from headgate.config import Config
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.execution import ExecutionPlan
 from headgate.runtime import forks, job, taskmanager
-from headgate.runtime.deployment import Deployment
 from headgate.runtime.jobmaster import JobMaster
 from tests.ending import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401
@@ -75,12 +74,10 @@ class WatchedPool(NetworkBufferPool):
 class PatientJobMaster(JobMaster):
     """Of a job that says nothing itself about how long its processes may take to start."""
 
-    def __init__(
-        self, name: str, run: str, plan: ExecutionPlan, config: Config, deployment: Deployment, resume: str | None
-    ) -> None:
+    def __init__(self, name: str, run: str, plan: ExecutionPlan, config: Config, *arguments: Any) -> None:
         if config.registration_timeout == Config().registration_timeout:
             config = dataclasses.replace(config, registration_timeout=REGISTRATION_TIMEOUT)
-        super().__init__(name, run, plan, config, deployment, resume)
+        super().__init__(name, run, plan, config, *arguments)
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SourceError,
         SpillError,
         StateMemoryExceeded,
+        Superseded,
         TaskManagerLost,
         UserFunctionError,
     )
@@ -63,7 +64,7 @@ _HOMES = {
     "headgate.errors": (
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
         "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError",
-        "StateMemoryExceeded", "TaskManagerLost", "UserFunctionError",
+        "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
     ),
     "headgate.operators.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
@@ -85,7 +86,7 @@ __all__ = [
     "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction",
     "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState", "NotEnoughSlots", "PlanError",
     "ProcessContext", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
-    "StreamEnvironment", "StreamSink", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark",
+    "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark",
     "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean",
     "min", "restart", "sinks", "sources", "sum", "tumble",
 ]  # fmt: skip

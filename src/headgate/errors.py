@@ -147,6 +147,10 @@ class StorageError(CheckpointError):
     """The place where checkpoints are does not do what is asked; the next time it may."""
 
 
+class Superseded(HeadgateError):
+    """Another program has taken over the job's checkpoints or results; this one ends and leaves them as they are."""
+
+
 class JobCancelled(HeadgateError):
     """The job was cancelled."""
 

@@ -1,13 +1,21 @@
-"""Paths and URIs: how they are understood, and the filesystem that `pyarrow.fs` has for each."""
+"""Paths and URIs: how they are understood, the filesystem that `pyarrow.fs` has for each, and whole small files."""
 
 from __future__ import annotations
 
 import os
+import uuid
+from contextlib import suppress
+from typing import Final
 
 from pyarrow import fs
 
 from headgate.config import refuse_credentials
 from headgate.errors import ConfigError
+
+#: Where what is written appears all at once, when it is closed.
+OBJECT_STORES: Final = ("s3", "gcs", "abfs")
+#: Filesystems that rename a file in one step, and refuse to rename over one that is there.
+_RENAMING: Final = ("hdfs", "viewfs")
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -50,3 +58,108 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
 def brief(error: Exception) -> str:
     """The first line of what a library says: some add a page of places where they looked for theirs."""
     return str(error).partition("\n")[0]
+
+
+def write_new(path: str, content: bytes) -> bool:
+    """Create a file with this content, unless a file of that name is there. Return whether this call created it: of
+    several programs that try at the same moment exactly one does.
+
+    Local disks create it with `O_EXCL`, HDFS renames without overwriting, S3 puts it on the condition that there is
+    none. Raises ConfigError for other filesystems, and what the filesystem raises.
+    """
+    filesystem, inside = locate(path)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return _create_local(inside, content)
+    if filesystem.type_name in _RENAMING:
+        return _rename_to_new(filesystem, inside, content)
+    if filesystem.type_name == "s3":
+        from headgate.s3 import put_new  # an optional dependency
+
+        return put_new(inside, content)
+    raise ConfigError(
+        f"{path}: {filesystem.type_name} cannot create a file only if it is not there, so two programs could "
+        "both own this folder; use a local or shared disk, HDFS or S3"
+    )
+
+
+def write_whole(path: str, content: bytes) -> None:
+    """Write a file that readers see as a whole or not at all, in place of one that may be there. The folder must be
+    there. Raises what the filesystem raises."""
+    filesystem, inside = locate(path)
+    if filesystem.type_name in OBJECT_STORES:
+        _write(filesystem, inside, content)
+        return
+    hidden = _beside(inside)
+    try:
+        create_private(filesystem, hidden)
+        _write(filesystem, hidden, content)
+        sync(filesystem, hidden)
+        filesystem.move(hidden, inside)
+    except BaseException:
+        with suppress(OSError):
+            filesystem.delete_file(hidden)
+        raise
+    sync_folder(filesystem, inside)
+
+
+def create_private(filesystem: fs.FileSystem, path: str) -> None:
+    """An empty file that its owner alone may use: Arrow keeps the mode of a file that it writes over."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+
+def sync(filesystem: fs.FileSystem, path: str) -> None:
+    """Have the machine's disk hold what is in a file or folder now, so that power may fail; other filesystems see to
+    that themselves when a file is closed."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def sync_folder(filesystem: fs.FileSystem, path: str) -> None:
+    """The same for the folder of a file, and the one above. Not every filesystem can; then power that fails at once
+    may lose the entry."""
+    folder = path.rpartition("/")[0]
+    with suppress(OSError):
+        sync(filesystem, folder)
+        sync(filesystem, folder.rpartition("/")[0])
+
+
+def _create_local(path: str, content: bytes) -> bool:
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(fs.LocalFileSystem(), path)
+    return True
+
+
+def _rename_to_new(filesystem: fs.FileSystem, path: str, content: bytes) -> bool:
+    hidden = _beside(path)
+    _write(filesystem, hidden, content)
+    try:
+        filesystem.move(hidden, path)
+    except OSError:
+        with suppress(OSError):
+            filesystem.delete_file(hidden)
+        if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+            raise
+        return False
+    return True
+
+
+def _write(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
+    with filesystem.open_output_stream(path, compression=None) as stream:
+        stream.write(content)
+
+
+def _beside(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}-{uuid.uuid4().hex}"

@@ -9,7 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.connectors.base import ReaderContext, Sink, Source, SourceReader, WriterContext
+from headgate.connectors.base import Claim, ReaderContext, Sink, Source, SourceReader, WriterContext
+from headgate.ownership import Program
+
+#: Of a job without checkpoints.
+CLAIM = Claim(Program.this("run"))
 
 
 def reader_context(subtask: int = 0, parallelism: int = 1, *, wake: Callable[[], None] = lambda: None,
@@ -43,6 +47,13 @@ def read_source(source: Source, parallelism: int = 1) -> list[pa.Table]:
 def writer_context(schema: pa.Schema, subtask: int = 0, deliver: Callable[[pa.RecordBatch], None] = print,
                    parallelism: int = 1, attempt: int = 0, checkpoint: int = 0) -> WriterContext:  # fmt: skip
     return WriterContext("job-1", "sink", subtask, parallelism, schema, deliver, attempt, checkpoint)
+
+
+def start(sink: Sink, schema: pa.Schema, claim: Claim | None = None) -> Sink:
+    """Prepare and begin a sink as a job that is not resumed does."""
+    sink.prepare("job 1", schema)
+    sink.begin(claim or CLAIM)
+    return sink
 
 
 def write_sink(sink: Sink, parts: Sequence[Sequence[pa.RecordBatch]], schema: pa.Schema) -> list[Any]:

@@ -17,6 +17,7 @@ import pytest
 import headgate as hg
 from headgate.connectors import file_writer
 from headgate.connectors.file_sink import FileSink
+from tests.connectors.conftest import start
 
 Write = Callable[..., list[Any]]
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
@@ -27,7 +28,9 @@ def batch(*rows: tuple[str | None, int | None]) -> pa.RecordBatch:
 
 
 def files(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    """All but the ledger."""
+    found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return sorted(str(path) for path in found if path.parts[0] != ".headgate")
 
 
 def visible(root: Path) -> list[str]:
@@ -38,7 +41,7 @@ def visible(root: Path) -> list[str]:
 def test_files_show_at_commit_and_only_then(tmp_path: Path, write_sink: Write, make: Callable[..., FileSink]) -> None:
     out = tmp_path / "new" / "out"
     sink = make(out)
-    sink.prepare("job 1", SCHEMA)
+    start(sink, SCHEMA)
     pending = write_sink(sink, [[batch(("a", 1), (None, 2))], [batch(("", None))], []], SCHEMA)
     assert (len(files(out)), visible(out)) == (2, [])
     sink.commit(pending)
@@ -56,7 +59,7 @@ def test_files_show_at_commit_and_only_then(tmp_path: Path, write_sink: Write, m
 def test_csv_keeps_null_and_the_empty_text_apart(tmp_path: Path, write_sink: Write, read_source: Any) -> None:
     rows = [("", 1), (None, None), ('say "hi", é', 3), ("NA", 4)]
     sink = hg.sinks.csv(tmp_path)
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     sink.commit(write_sink(sink, [[batch(*rows)]], SCHEMA))
     table = read_source(hg.sources.csv(tmp_path, schema=SCHEMA))[0]
     assert list(zip(*table.to_pydict().values(), strict=True)) == rows
@@ -68,10 +71,10 @@ def test_partitions_are_folders_as_hive_has_them(
 ) -> None:
     keys = ["a", None, "x/y=z%", "é ü", "a", "b:c"]
     sink = hg.sinks.parquet(tmp_path, partition_by=partition_by)
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     sink.commit(write_sink(sink, [[batch(*((key, i) for i, key in enumerate(keys)))]], SCHEMA))
     assert sorted(os.listdir(tmp_path)) == sorted(
-        ["k=a", "k=__HIVE_DEFAULT_PARTITION__", "k=x%2Fy%3Dz%25", "k=é ü", "k=b%3Ac"]
+        [".headgate", "k=a", "k=__HIVE_DEFAULT_PARTITION__", "k=x%2Fy%3Dz%25", "k=é ü", "k=b%3Ac"]
     )
     expected = sorted(((i, key) for i, key in enumerate(keys)), key=lambda row: row[0])
     by_arrow = ds.dataset(tmp_path, partitioning=ds.partitioning(pa.schema({"k": pa.string()}), flavor="hive"))
@@ -85,7 +88,7 @@ def test_partitions_of_several_columns_and_types(tmp_path: Path, write_sink: Wri
     rows = [(date(2013, 1, i % 2 + 1), i / 2, i % 3 == 0, None if i == 5 else i % 2) for i in range(12)]
     rows = pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
     sink = hg.sinks.csv(tmp_path, partition_by=["d", "n", "b"])
-    sink.prepare("job", schema)
+    start(sink, schema)
     sink.commit(write_sink(sink, [[rows.slice(0, 7), rows.slice(7)]], schema))
     folders = {os.path.dirname(name) for name in visible(tmp_path)}
     assert len(folders) == 5
@@ -96,7 +99,7 @@ def test_partitions_of_several_columns_and_types(tmp_path: Path, write_sink: Wri
 
 def test_a_job_without_rows_leaves_the_schema(tmp_path: Path, write_sink: Write) -> None:
     sink = hg.sinks.parquet(tmp_path, partition_by="k")
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     sink.commit(write_sink(sink, [[], []], SCHEMA))
     assert files(tmp_path) == []
     sink.finish()
@@ -110,11 +113,11 @@ def test_mode_error_wants_an_empty_folder(tmp_path: Path) -> None:
     sink = hg.sinks.parquet(tmp_path)
     (tmp_path / "_part-other-job.parquet").touch()
     (tmp_path / ".hidden").touch()
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     (tmp_path / "k=a").mkdir()
     (tmp_path / "k=a" / "old.parquet").touch()
     with pytest.raises(hg.SinkError, match=r"the folder is not empty \(it has k=a/old\.parquet\); choose another, or"):
-        sink.prepare("job", SCHEMA)
+        start(sink, SCHEMA)
     sink.abort()
     assert "k=a/old.parquet" in files(tmp_path)
 
@@ -122,7 +125,7 @@ def test_mode_error_wants_an_empty_folder(tmp_path: Path) -> None:
 def test_mode_append_adds_and_overwrite_empties_when_the_job_starts(tmp_path: Path, write_sink: Write) -> None:
     def run(mode: Any, value: int) -> None:
         sink = hg.sinks.parquet(tmp_path, mode=mode)
-        sink.prepare("job", SCHEMA)
+        start(sink, SCHEMA)
         sink.commit(write_sink(sink, [[batch(("a", value))]], SCHEMA))
 
     run("error", 1)
@@ -131,7 +134,8 @@ def test_mode_append_adds_and_overwrite_empties_when_the_job_starts(tmp_path: Pa
     (tmp_path / "k=b").mkdir()
     run("overwrite", 3)
     assert pq.read_table(tmp_path)["v"].to_pylist() == [3]
-    assert len(os.listdir(tmp_path)) == 1
+    assert len(files(tmp_path)) == 1
+    assert sorted(os.listdir(tmp_path)) == sorted([".headgate", *files(tmp_path)])
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
@@ -139,11 +143,11 @@ def test_abort_leaves_nothing_of_this_run(
     tmp_path: Path, write_sink: Write, writer_context: Any, partition_by: Any
 ) -> None:
     other = hg.sinks.parquet(tmp_path, partition_by=partition_by)
-    other.prepare("job", SCHEMA)
+    start(other, SCHEMA)
     other_pending = write_sink(other, [[batch(("a", 1))]], SCHEMA)
     before = files(tmp_path)
     sink = hg.sinks.parquet(tmp_path, mode="append", partition_by=partition_by)
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     pending = write_sink(sink, [[batch(("a", 2), ("b", 3))]], SCHEMA)
     killed = sink.writer(writer_context(SCHEMA, 1))
     killed.write(batch(*[("c", i) for i in range(70_000)]))
@@ -153,7 +157,7 @@ def test_abort_leaves_nothing_of_this_run(
     sink.abort()
     killed.close()
     assert files(tmp_path) == before
-    assert sorted(os.listdir(tmp_path)) == (["k=a"] if partition_by else before)
+    assert sorted(os.listdir(tmp_path)) == sorted([".headgate", *(["k=a"] if partition_by else before)])
     other.commit(other_pending)
     assert len(visible(tmp_path)) == 1
 
@@ -161,7 +165,7 @@ def test_abort_leaves_nothing_of_this_run(
 def test_abort_removes_the_folder_that_it_made_and_no_other(tmp_path: Path, write_sink: Write) -> None:
     for out in (tmp_path / "new", tmp_path):
         sink = hg.sinks.csv(out, mode="append", partition_by="k")
-        sink.prepare("job", SCHEMA)
+        start(sink, SCHEMA)
         write_sink(sink, [[batch(("a", 1))]], SCHEMA)
         sink.abort()
     assert os.listdir(tmp_path) == []
@@ -170,7 +174,7 @@ def test_abort_removes_the_folder_that_it_made_and_no_other(tmp_path: Path, writ
 def test_two_sinks_of_one_job_may_share_a_folder(tmp_path: Path, write_sink: Write) -> None:
     sinks = [hg.sinks.parquet(tmp_path) for _ in range(2)]
     for sink in sinks:
-        sink.prepare("job", SCHEMA)
+        start(sink, SCHEMA)
     for value, sink in enumerate(sinks):
         sink.commit(write_sink(sink, [[batch(("a", value))]], SCHEMA))
     assert sorted(pq.read_table(tmp_path)["v"].to_pylist()) == [0, 1]
@@ -178,7 +182,7 @@ def test_two_sinks_of_one_job_may_share_a_folder(tmp_path: Path, write_sink: Wri
 
 def test_a_hidden_file_that_is_gone_fails_the_commit(tmp_path: Path, write_sink: Write) -> None:
     sink = hg.sinks.parquet(tmp_path)
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     pending = write_sink(sink, [[batch(("a", 1))]], SCHEMA)
     (tmp_path / files(tmp_path)[0]).unlink()
     with pytest.raises(hg.SinkError, match="is gone, and with it .* a path that all machines of the job share"):
@@ -191,7 +195,7 @@ def test_small_batches_become_one_row_group_and_large_files_are_ended(
     monkeypatch.setattr(file_writer, "_ROWS_HELD", 100)
     monkeypatch.setattr(file_writer, "_FILE_BYTES", 1500)
     sink = hg.sinks.parquet(tmp_path)
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     batches = [batch(*((f"{i * 7 + j}", i * 7 + j) for j in range(7))) for i in range(50)]
     sink.commit(write_sink(sink, [batches], SCHEMA))
     groups = [pq.ParquetFile(tmp_path / name).metadata for name in visible(tmp_path)]
@@ -205,7 +209,7 @@ def test_what_is_held_and_open_is_bounded(tmp_path: Path, writer_context: Any, m
     monkeypatch.setattr(file_writer, "_BYTES_HELD", 20_000)
     monkeypatch.setattr(file_writer, "_FILES_OPEN", 3)
     sink = hg.sinks.parquet(tmp_path, partition_by="k")
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     writer: Any = sink.writer(writer_context(SCHEMA))
     for i in range(100):
         writer.write(batch(*((f"{key}", i) for key in range(8))))
@@ -222,7 +226,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, writer_context: Any, monkeyp
     monkeypatch.setattr(file_writer.Target, "hidden_name", lambda *_: "full")
     (tmp_path / "full").symlink_to("/dev/full")
     sink = hg.sinks.csv(tmp_path, mode="append")
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     writer = sink.writer(writer_context(SCHEMA))
     writer.write(batch(("a", 1)))
     with pytest.raises(hg.SinkError, match=r"/full: cannot be written: .*No space left on device.*; check free space"):
@@ -233,9 +237,9 @@ def test_a_full_disk_names_the_file(tmp_path: Path, writer_context: Any, monkeyp
 def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     with pytest.raises(hg.SinkError, match="/f: is a file; give the path of a folder"):
-        hg.sinks.parquet(tmp_path / "f").prepare("job", SCHEMA)
+        start(hg.sinks.parquet(tmp_path / "f"), SCHEMA)
     with pytest.raises(hg.SinkError, match="/f/g: cannot be written: .*Not a directory"):
-        hg.sinks.parquet(tmp_path / "f" / "g").prepare("job", SCHEMA)
+        start(hg.sinks.parquet(tmp_path / "f" / "g"), SCHEMA)
 
 
 def test_an_error_of_a_library_is_told_in_one_line() -> None:
@@ -264,7 +268,7 @@ def test_what_cannot_be_a_file_sink(tmp_path: Path) -> None:
 )
 def test_types_that_a_format_lacks(tmp_path: Path, sink: Any, types: dict[str, Any], message: str) -> None:
     with pytest.raises(hg.PlanError, match=message):
-        sink(tmp_path / "out").prepare("job", pa.schema(types))
+        start(sink(tmp_path / "out"), pa.schema(types))
     assert not (tmp_path / "out").exists()
 
 
@@ -279,6 +283,6 @@ def test_types_that_a_format_lacks(tmp_path: Path, sink: Any, types: dict[str, A
 def test_impossible_partitions(tmp_path: Path, partition_by: Any, message: str) -> None:
     schema = pa.schema([*SCHEMA, pa.field("x", pa.float64())])
     with pytest.raises(hg.PlanError, match=message):
-        hg.sinks.parquet(tmp_path, partition_by=partition_by).prepare("job", schema)
+        start(hg.sinks.parquet(tmp_path, partition_by=partition_by), schema)
     with pytest.raises(hg.PlanError, match="at least one must be left for the files"):
-        hg.sinks.parquet(tmp_path, partition_by=["k", "v"]).prepare("job", SCHEMA)
+        start(hg.sinks.parquet(tmp_path, partition_by=["k", "v"]), SCHEMA)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from headgate.connectors import file_sink
 from headgate.connectors.base import Sink
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import ResultsGone
-from tests.connectors.conftest import write_sink, writer_context
+from tests.connectors.conftest import CLAIM, start, write_sink, writer_context
 
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
 MAKERS = [hg.sinks.parquet, hg.sinks.csv]
@@ -29,7 +30,9 @@ def batch(*values: int) -> pa.RecordBatch:
 
 
 def files(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    """All but the ledger."""
+    found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return sorted(str(path) for path in found if path.parts[0] != ".headgate")
 
 
 def hidden(root: Path) -> list[str]:
@@ -52,13 +55,14 @@ def stored(value: Any) -> Any:
 
 
 def prepared(sink: FileSink) -> FileSink:
-    sink.prepare("job", SCHEMA)
+    start(sink, SCHEMA)
     return sink
 
 
 def in_another_program(sink: FileSink, path: Path, **options: Any) -> FileSink:
     other = hg.sinks.parquet(path, **options)
     other.resume("job", SCHEMA, stored(sink.prepared()))
+    other.begin(CLAIM)
     return other
 
 
@@ -269,7 +273,7 @@ def test_a_failed_job_leaves_the_rows_of_its_last_checkpoint(tmp_path: Path, par
     writer.flush(3)
     sink.abort([second], 2)
     assert (rows(out), hidden(out)) == ([1, 4], [])
-    assert sorted(os.listdir(out)) == (["k=k1"] if partition_by else files(out))
+    assert sorted(os.listdir(out)) == [".headgate", *(["k=k1"] if partition_by else files(out))]
 
 
 def test_a_job_that_fails_before_its_first_checkpoint_leaves_nothing(tmp_path: Path) -> None:
@@ -286,7 +290,7 @@ def test_going_on_needs_the_folder_and_its_path(tmp_path: Path) -> None:
     value = stored(prepared(hg.sinks.parquet(tmp_path / "a")).prepared())
     with pytest.raises(hg.SinkError, match=r"/b: the rows up to the checkpoint are in .*/a; write there, too"):
         hg.sinks.parquet(tmp_path / "b").resume("job", SCHEMA, value)
-    (tmp_path / "a").rmdir()
+    shutil.rmtree(tmp_path / "a")
     with pytest.raises(hg.SinkError, match="/a: is gone, and with it the rows up to the checkpoint"):
         hg.sinks.parquet(tmp_path / "a").resume("job", SCHEMA, value)
 

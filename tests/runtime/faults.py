@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 import headgate as hg
-from headgate.connectors.base import ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
+from headgate.connectors.base import Claim, ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
 from tests.exactly_once import Function, build, rows
 from tests.runtime.jobs import eventually
 
@@ -103,11 +103,11 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
     def tear() -> None:
         if not take(lever):
             return
-        from headgate.state.checkpoint_storage import CheckpointStorage
+        from headgate.runtime import state_upload
 
-        write = CheckpointStorage.write_task
+        write = state_upload.write_part
 
-        def write_task(self: Any, checkpoint: int, attempt: int, task: str, payload: Any, kind: Any = "state") -> Any:
+        def write_part(folder: str, attempt: int, task: str, payload: Any, kind: Any = "state") -> Any:
             def halves() -> Any:
                 whole = b"".join(payload)
                 yield whole[: len(whole) // 2]
@@ -116,9 +116,9 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
                     time.sleep(0.005)
                 yield whole[len(whole) // 2 :]
 
-            return write(self, checkpoint, attempt, task, halves() if kind == of else payload, kind)
+            return write(folder, attempt, task, halves() if kind == of else payload, kind)
 
-        CheckpointStorage.write_task = write_task  # type: ignore[method-assign]
+        state_upload.write_part = write_part
 
     return tear
 
@@ -212,6 +212,12 @@ def committing(sink: Sink, commit: Callable[[Commit, Sequence[Any]], None]) -> S
 
         def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
             sink.resume(job, schema, prepared)
+
+        def begin(self, claim: Claim) -> None:
+            sink.begin(claim)
+
+        def shown(self) -> int:
+            return sink.shown()
 
         def writer(self, context: WriterContext) -> SinkWriter:
             return sink.writer(context)

@@ -20,9 +20,8 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.base import Sink
-from headgate.runtime import data_links
+from headgate.runtime import data_links, state_upload
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
-from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import ROWS, SMALL, STEP, Function, attempts, build, committed, environment, expected
 from tests.runtime.faults import (
     Commit,
@@ -338,7 +337,7 @@ def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("timeout", ["10 min", "200 ms"])
 def test_slow_storage_holds_up_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout: str) -> None:
     """Half of a task's part is written while all rows are read; too late for the checkpoint, or not."""
-    monkeypatch.setattr(CheckpointStorage, "write_task", CheckpointStorage.write_task)  # put back at the end
+    monkeypatch.setattr(state_upload, "write_part", state_upload.write_part)  # put back at the end
     lever = tmp_path / "lever"
     options = {"checkpoint_timeout": timeout, "tolerable_failed_checkpoints": 1000}
     job = start(tmp_path, holds_uploads(lever), deployment=hg.LocalDeployment(2, processes=False), **options)

@@ -13,7 +13,8 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
-from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint
+from headgate.runtime import state_upload
+from headgate.state.checkpoint_storage import load_checkpoint
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate
 from tests.runtime.jobs import eventually, numbers, wait_until_running
@@ -111,14 +112,14 @@ def test_a_taskmanager_is_killed_during_a_savepoint(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_is_no_failure_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = CheckpointStorage.write_task
+    write = state_upload.write_part
 
-    def write_task(self: CheckpointStorage, *arguments: Any) -> Any:
-        if "kept" in self.folder:
+    def write_part(folder: str, *arguments: Any) -> Any:
+        if "kept" in folder:
             raise hg.CheckpointError("no space left")
-        return write(self, *arguments)
+        return write(folder, *arguments)
 
-    monkeypatch.setattr(CheckpointStorage, "write_task", write_task)
+    monkeypatch.setattr(state_upload, "write_part", write_part)
     job = build_gated(seldom(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
     wait_until_running(job)
     for _ in range(2):

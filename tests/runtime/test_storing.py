@@ -14,7 +14,7 @@ import headgate as hg
 from headgate.connectors.base import Sink
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import StorageError
-from headgate.runtime import checkpoints, jobmaster, restore
+from headgate.runtime import jobmaster, restore, resumption
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.ending import END, within
@@ -210,13 +210,13 @@ def test_storage_stands_while_a_restart_looks_for_a_checkpoint(
     tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
     """That is seen to meanwhile: a cancel ends the job, and else it starts again when the storage answers."""
-    newest = checkpoints.newest
+    newest = resumption.newest
 
     def stands(*arguments: Any) -> Any:
         door.pass_through()
         return newest(*arguments)
 
-    monkeypatch.setattr(checkpoints, "newest", stands)
+    monkeypatch.setattr(resumption, "newest", stands)
     cannot_be_read_once(monkeypatch)
     lever = tmp_path / "raise"
     env = environment(tmp_path, hg.LocalDeployment(2, processes=False), restart=hg.restart.fixed(9, delay=0))

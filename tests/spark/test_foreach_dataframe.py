@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headgate as hg
-from headgate.connectors.base import SinkWriter
+from headgate.connectors.base import Claim, SinkWriter
+from headgate.ownership import Program
 from tests.connectors.conftest import writer_context
 from tests.runtime.jobs import eventually
 
@@ -179,6 +180,7 @@ def prepared(spark: SparkSession, folder: Path, calls: list[Any], resumed: Any =
     sink = hg.sinks.foreach_dataframe(note)
     sink.configure(hg.Config(spill_dir=folder), spark)
     sink.prepare("job", SCHEMA) if resumed is None else sink.resume("job", SCHEMA, json.loads(json.dumps(resumed)))
+    sink.begin(Claim(Program.this("run")))
     return sink
 
 

@@ -12,14 +12,15 @@ import xxhash
 from pyarrow import fs
 
 from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, NodeDescription, TaskState, VertexState
-from headgate.state.checkpoint_storage import CheckpointStorage
+from headgate.state.checkpoint_storage import CheckpointStorage, write_part
 
 NODES = (NodeDescription("read#0", "read", "source", "a: int64"), NodeDescription("out", "write", "sink", "a: int64"))
 
 
 def make_checkpoint(storage: CheckpointStorage, checkpoint: int, payload: bytes = b"state!") -> CheckpointMetadata:
     """Of two tasks, one of which has finished; complete."""
-    file = storage.write_task(checkpoint, 0, "read -> write[0]", [payload[:-1], pa.py_buffer(payload[-1:])])
+    parts = [payload[:-1], pa.py_buffer(payload[-1:])]
+    file = write_part(storage.folder_of(checkpoint), 0, "read -> write[0]", parts)
     metadata = metadata_of(storage, checkpoint, (file, Finished({"read#0": 7})))
     storage.complete(metadata)
     return metadata

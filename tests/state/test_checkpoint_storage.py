@@ -18,18 +18,35 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
+from headgate import filesystems
 from headgate.errors import CheckpointError, StorageError
 from headgate.state import checkpoint_files, checkpoint_storage
 from headgate.state.checkpoint_files import read_state
-from headgate.state.checkpoint_metadata import Finished, StateFile
+from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, StateFile
 from headgate.state.checkpoint_storage import (
     CheckpointStorage,
-    SavepointStorage,
+    discard,
     find_checkpoints,
     load_checkpoint,
+    savepoint_folder,
     verify_checkpoint,
+    write_part,
 )
 from tests.state.checkpoints import FullDisk, make_checkpoint, metadata_of, sealed
+
+
+def ids(storage: CheckpointStorage) -> list[int]:
+    """The numbers of those that count, the newest first."""
+    return [int(folder.rpartition("chk-")[2]) for folder in storage.completed()]
+
+
+def discard_own(storage: CheckpointStorage, checkpoint: int) -> None:
+    discard(storage.folder_of(checkpoint))
+
+
+def usable(storage: CheckpointStorage) -> CheckpointMetadata | None:
+    folder = storage.latest_usable()
+    return None if folder is None else storage.load(folder)
 
 
 @pytest.fixture
@@ -41,13 +58,13 @@ def storage(tmp_path: Path) -> CheckpointStorage:
 def test_what_is_written_is_read(tmp_path: Path, scheme: str) -> None:
     storage = pickle.loads(pickle.dumps(CheckpointStorage(f"{scheme}{tmp_path}/a b", "delays")))
     storage.check()
-    assert storage.completed() == [] and storage.latest_usable() is None and storage.next_id() == 1
+    assert ids(storage) == [] and usable(storage) is None and storage.next_id() == 1
     metadata = make_checkpoint(storage, 1)
-    assert storage.load(1) == storage.latest_usable() == load_checkpoint(storage.folder_of(1)) == metadata
+    assert storage.load(storage.folder_of(1)) == usable(storage) == load_checkpoint(storage.folder_of(1)) == metadata
     file, finished = metadata.vertices[0].tasks
     assert isinstance(file, StateFile) and read_state(file).to_pybytes() == b"state!"
     assert finished == Finished({"read#0": 7}) and metadata.size == 6
-    assert (storage.completed(), storage.next_id()) == ([1], 2)
+    assert (ids(storage), storage.next_id()) == ([1], 2)
     names = sorted(os.listdir(tmp_path / "a b" / "delays" / "chk-1"))
     assert len(names) == 2 and names[1] == "_metadata" and re.fullmatch(r"0-read-write-0-\w{12}\.state", names[0])
 
@@ -66,10 +83,10 @@ def open_umask() -> Iterator[None]:
 def test_nobody_else_reads_or_writes_what_is_made(tmp_path: Path, open_umask: None) -> None:
     above = tmp_path / "above"
     make_checkpoint(CheckpointStorage(above / "checkpoints", "delays"), 1)
-    SavepointStorage.below(f"file://{above}/savepoints", "delays", 2, "ab").check()
+    write_part(savepoint_folder(f"file://{above}/savepoints", "delays", 2, "ab"), 0, "t", [b"state"])
     made = modes(above)
     files = {name: mode for name, mode in made.items() if (above / name).is_file()}
-    assert len(files) == 2 and set(files.values()) == {0o600}
+    assert len(files) == 3 and set(files.values()) == {0o600}
     assert {mode for name, mode in made.items() if name not in files} == {0o700}
     assert {"checkpoints/delays/chk-1", "savepoints/delays/sp-2-ab"} < made.keys() - files
 
@@ -106,7 +123,7 @@ def test_what_counts_is_on_the_disk_first(storage: CheckpointStorage, monkeypatc
 
     monkeypatch.setattr(os, "fsync", fsync)
     files = [file.path for file in make_checkpoint(storage, 1).files]
-    *written, metadata, folder, above = synced
+    *written, _, metadata, folder, above = synced
     assert written == files and metadata.startswith(f"{storage.folder_of(1)}/._metadata-")
     assert (folder, above) == (storage.folder_of(1), storage.folder)
 
@@ -138,14 +155,14 @@ def test_the_newest_are_kept_and_what_others_left_is_not(storage: CheckpointStor
         if checkpoint % 2:
             make_checkpoint(storage, checkpoint)
         else:
-            storage.write_task(checkpoint, 0, "t", [b"aborted"])
-    storage.write_task(12, 0, "t", [b"in the making"])
+            write_part(storage.folder_of(checkpoint), 0, "t", [b"aborted"])
+    write_part(storage.folder_of(12), 0, "t", [b"in the making"])
     storage.retain(2)
-    assert storage.completed() == [11, 9] and storage.next_id() == 13
+    assert ids(storage) == [11, 9] and storage.next_id() == 13
     assert sorted(os.listdir(storage.folder)) == ["chk-11", "chk-12", "chk-9"]
-    storage.discard(11)
-    storage.discard(11)
-    assert storage.completed() == [9]
+    discard_own(storage, 11)
+    discard_own(storage, 11)
+    assert ids(storage) == [9]
 
 
 def test_savepoints_do_not_push_checkpoints_out(storage: CheckpointStorage) -> None:
@@ -156,10 +173,10 @@ def test_savepoints_do_not_push_checkpoints_out(storage: CheckpointStorage) -> N
         kind: Any = {"kind": "savepoint", "folder": f"{storage.folder}/sp-{savepoint}-ab"}
         storage.complete(dataclasses.replace(metadata_of(storage, savepoint, (Finished(),)), **kind))
     storage.retain(2)
-    assert storage.completed() == [7, 6, 5, 4, 3, 2]
+    assert ids(storage) == [7, 6, 5, 4, 3, 2]
     make_checkpoint(storage, 8)
     storage.retain(2)
-    assert storage.completed() == [8, 7, 6, 5, 4]
+    assert ids(storage) == [8, 7, 6, 5, 4]
 
 
 def test_a_folder_that_cannot_be_listed_is_no_failure_of_what_is_complete(
@@ -175,26 +192,23 @@ def test_a_folder_that_cannot_be_listed_is_no_failure_of_what_is_complete(
         patch.setattr(checkpoint_storage, "listed", broken)
         storage.retain(1)
     assert f"old checkpoints are left: {storage.folder}: cannot be listed" in caplog.text
-    assert storage.completed() == [2, 1]
+    assert ids(storage) == [2, 1]
 
 
 def test_without_a_completed_one_nothing_is_removed(storage: CheckpointStorage) -> None:
-    storage.write_task(1, 0, "t", [b"in the making"])
+    write_part(storage.folder_of(1), 0, "t", [b"in the making"])
     storage.retain()
     assert os.listdir(storage.folder) == ["chk-1"]
 
 
 def test_an_old_attempt_that_writes_the_same_checkpoint_changes_nothing(storage: CheckpointStorage) -> None:
-    old = storage.write_task(5, 0, "t[0]", [b"of the old attempt"])
-    new = storage.write_task(5, 1, "t[0]", [b"of the new one"])
+    old = write_part(storage.folder_of(5), 0, "t[0]", [b"of the old attempt"])
+    new = write_part(storage.folder_of(5), 1, "t[0]", [b"of the new one"])
     storage.complete(metadata_of(storage, 5, (new,)))
-    storage.write_task(5, 0, "t[0]", [b"late"])
-    assert storage.write_task(5, 1, "t[0]", [b"another run"]).path != new.path != old.path
-    usable = storage.latest_usable()
-    assert usable is not None and [read_state(file).to_pybytes() for file in usable.files] == [b"of the new one"]
-    with pytest.raises(CheckpointError, match="another job named 'delays' runs with this folder"):
-        storage.complete(metadata_of(storage, 5, (old,)))
-    assert storage.load(5) == usable
+    write_part(storage.folder_of(5), 0, "t[0]", [b"late"])
+    assert write_part(storage.folder_of(5), 1, "t[0]", [b"another run"]).path != new.path != old.path
+    found = usable(storage)
+    assert found is not None and [read_state(file).to_pybytes() for file in found.files] == [b"of the new one"]
 
 
 def test_jobs_do_not_see_each_other(tmp_path: Path) -> None:
@@ -202,7 +216,7 @@ def test_jobs_do_not_see_each_other(tmp_path: Path) -> None:
     storages = [CheckpointStorage(tmp_path, name) for name in names]
     for checkpoint, storage in enumerate(storages, 1):
         make_checkpoint(storage, checkpoint)
-    assert [storage.completed() for storage in storages] == [[each] for each in range(1, 10)]
+    assert [ids(storage) for storage in storages] == [[each] for each in range(1, 10)]
     assert len(os.listdir(tmp_path)) == 9
     assert sorted(find_checkpoints(tmp_path)) == sorted(each.folder_of(n) for n, each in enumerate(storages, 1))
 
@@ -210,7 +224,7 @@ def test_jobs_do_not_see_each_other(tmp_path: Path) -> None:
 def test_checkpoints_are_found_from_above(storage: CheckpointStorage, tmp_path: Path) -> None:
     for checkpoint in (2, 10):
         make_checkpoint(storage, checkpoint)
-    storage.write_task(11, 0, "t", [b""])
+    write_part(storage.folder_of(11), 0, "t", [b""])
     expected = [storage.folder_of(checkpoint) for checkpoint in (11, 10, 2)]
     assert find_checkpoints(tmp_path / "checkpoints") == find_checkpoints(storage.folder) == expected
     assert find_checkpoints(storage.folder_of(10)) == [storage.folder_of(10)]
@@ -232,14 +246,14 @@ def test_a_torn_file_is_named_and_the_checkpoint_before_is_used(
     for cut in cuts(len(content.rstrip())):
         path.write_bytes(content[:cut])
         with caplog.at_level(logging.WARNING):
-            assert storage.latest_usable() == before
-        assert str(path) in caplog.messages[-1] and "checkpoint 2 cannot be used" in caplog.messages[-1]
+            assert usable(storage) == before
+        assert str(path) in caplog.messages[-1] and "chk-2 cannot be used" in caplog.messages[-1]
     for at in range(0, len(content), 7):
         flipped = bytes([content[at] ^ 1])
         path.write_bytes(content[:at] + flipped + content[at + 1 :])
-        assert storage.latest_usable() == before or json.loads(path.read_bytes()) == json.loads(content)
+        assert usable(storage) == before or json.loads(path.read_bytes()) == json.loads(content)
     path.unlink()
-    assert storage.latest_usable() == before
+    assert usable(storage) == before
 
 
 def test_a_file_that_is_gone_is_named(storage: CheckpointStorage) -> None:
@@ -248,7 +262,7 @@ def test_a_file_that_is_gone_is_named(storage: CheckpointStorage) -> None:
     with pytest.raises(CheckpointError, match=re.escape(f"{file.path}: cannot be read, it is not there")):
         read_state(file)
     with pytest.raises(CheckpointError, match="is no completed checkpoint, it has no _metadata"):
-        storage.load(2)
+        storage.load(storage.folder_of(2))
 
 
 @pytest.mark.parametrize(
@@ -256,14 +270,14 @@ def test_a_file_that_is_gone_is_named(storage: CheckpointStorage) -> None:
     [
         ("[]", "is no metadata of a checkpoint"),
         ('{"format": "parquet"}', "is no metadata of a checkpoint"),
-        ('{"format": "headgate checkpoint", "version": 2}', "has version 2, this Headgate reads 1"),
+        ('{"format": "headgate checkpoint", "version": 3}', "has version 3, this Headgate reads 1 to 2"),
     ],
 )
 def test_what_somebody_else_wrote_is_told_apart(storage: CheckpointStorage, content: str, says: str) -> None:
     make_checkpoint(storage, 1)
     Path(storage.folder_of(1), "_metadata").write_text(content)
     with pytest.raises(CheckpointError, match=f"chk-1/_metadata: {says}"):
-        storage.load(1)
+        storage.load(storage.folder_of(1))
 
 
 def deep(levels: int) -> Any:
@@ -280,7 +294,7 @@ def test_what_json_cannot_be_read_from_is_named(storage: CheckpointStorage, cont
     make_checkpoint(storage, 1)
     Path(storage.folder_of(1), "_metadata").write_bytes(content)
     with pytest.raises(CheckpointError, match="chk-1/_metadata: is torn, or no metadata of a checkpoint; start from"):
-        storage.load(1)
+        storage.load(storage.folder_of(1))
 
 
 FILE: Sequence[str | int] = ("vertices", 0, "tasks", 0)
@@ -326,7 +340,7 @@ def test_metadata_of_the_wrong_shape_are_named(
     inner[place[-1]] = value
     path.write_bytes(sealed(body))
     with pytest.raises(CheckpointError, match=rf"chk-1/_metadata: is no metadata of a checkpoint: checkpoint.*{says}"):
-        storage.load(1)
+        storage.load(storage.folder_of(1))
 
 
 def test_metadata_of_another_checkpoint_or_job_are_not_taken(storage: CheckpointStorage, tmp_path: Path) -> None:
@@ -334,17 +348,17 @@ def test_metadata_of_another_checkpoint_or_job_are_not_taken(storage: Checkpoint
     other = CheckpointStorage(tmp_path / "checkpoints", "other")
     shutil.copytree(storage.folder, other.folder)
     with pytest.raises(CheckpointError, match="other/chk-1/_metadata: is of job 'delays', not 'other'"):
-        other.load(1)
+        other.load(other.folder_of(1))
     assert load_checkpoint(other.folder_of(1)).job == "delays", "named, it can be used"
     shutil.copytree(storage.folder_of(1), storage.folder_of(2))
     with pytest.raises(CheckpointError, match="chk-2/_metadata: is that of checkpoint 1, which is not its folder's"):
-        storage.load(2)
+        storage.load(storage.folder_of(2))
 
 
 def test_a_folder_whose_number_is_too_large_is_nobodys(storage: CheckpointStorage) -> None:
     make_checkpoint(storage, 3)
     shutil.copytree(storage.folder_of(3), storage.folder_of((1 << 63) - 1))
-    assert (storage.next_id(), storage.completed()) == (4, [3])
+    assert (storage.next_id(), ids(storage)) == (4, [3])
 
 
 def test_of_a_link_nothing_but_the_link_is_removed(storage: CheckpointStorage, tmp_path: Path) -> None:
@@ -362,9 +376,9 @@ def test_what_json_does_not_have_is_refused(storage: CheckpointStorage) -> None:
         metadata = metadata_of(storage, 1, (Finished({"read#0": value}),))
         with pytest.raises(CheckpointError, match="checkpoint 1: what a source or sink keeps is not plain"):
             storage.complete(metadata)
-    assert storage.completed() == []
+    assert ids(storage) == []
     storage.complete(metadata_of(storage, 1, (Finished({"read#0": {10: "ten", 9: "nine"}}),)))
-    assert storage.load(1).vertices[0].tasks == (Finished({"read#0": {"10": "ten", "9": "nine"}}),)
+    assert storage.load(storage.folder_of(1)).vertices[0].tasks == (Finished({"read#0": {"10": "ten", "9": "nine"}}),)
 
 
 def test_a_disk_that_is_full_leaves_the_checkpoint_before(
@@ -375,16 +389,17 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(
     locate = checkpoint_files.locate
     for room in (0, 3, 6, 7, 100, needed - 1, needed):
         disk = fs.PyFileSystem(FullDisk(room))
-        monkeypatch.setattr(checkpoint_files, "locate", lambda path, disk=disk: (disk, locate(path)[1]))
+        for module in (checkpoint_files, filesystems):
+            monkeypatch.setattr(module, "locate", lambda path, disk=disk: (disk, locate(path)[1]))
         if room < needed:
             with pytest.raises(CheckpointError, match=r"cannot be written: .*No space left.*; free some space there"):
                 make_checkpoint(storage, 2)
-            assert storage.latest_usable() == before
+            assert usable(storage) == before
             assert not [each for each in Path(storage.folder_of(2)).iterdir() if not each.name.endswith(".state")]
-            storage.discard(2)
+            discard_own(storage, 2)
         else:
             make_checkpoint(storage, 2)
-            assert storage.completed() == [2, 1]
+            assert ids(storage) == [2, 1]
     assert sorted(os.listdir(storage.folder)) == ["chk-1", "chk-2"]
 
 

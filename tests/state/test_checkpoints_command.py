@@ -13,7 +13,8 @@ import pytest
 from headgate import checkpoints
 from headgate.cli import main
 from headgate.errors import printable
-from headgate.state.checkpoint_storage import CheckpointStorage, SavepointStorage
+from headgate.state.checkpoint_metadata import Finished
+from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint, savepoint_folder, store, write_part
 from headgate.state.snapshot import Snapshot, encode
 from headgate.terminal import PlainConsole
 from tests.state.checkpoints import make_checkpoint, metadata_of
@@ -25,7 +26,7 @@ def storage(tmp_path: Path) -> CheckpointStorage:
     storage = CheckpointStorage(tmp_path / "checkpoints", "delays")
     make_checkpoint(storage, 1)
     make_checkpoint(storage, 2)
-    storage.write_task(3, 0, "t", [b"given up"])
+    write_part(storage.folder_of(3), 0, "t", [b"given up"])
     return storage
 
 
@@ -64,7 +65,7 @@ def test_show(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]) ->
 def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, report = run(capsys, "verify", storage.folder)
     assert code == 0 and [each["state"] for each in report] == ["not complete", "complete", "complete"]
-    [file] = storage.load(1).files
+    [file] = storage.load(storage.folder_of(1)).files
     Path(file.path).write_bytes(b"other!")
     written = tmp_path / "report.json"
     assert main(["checkpoints", "verify", storage.folder, "--json", str(written)]) == 1
@@ -86,23 +87,23 @@ def test_a_terminal_shows_what_is_being_read(storage: CheckpointStorage) -> None
 
 def test_a_savepoint(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """It stays when others go, and is named among the checkpoints of its job."""
-    savepoint = SavepointStorage.below(tmp_path / "checkpoints", "delays", 4, "ab12")
-    made = replace(make_checkpoint(savepoint, 4, encode({})), kind="savepoint")
-    Path(savepoint.folder, "_metadata").unlink()
-    savepoint.complete(made)
-    storage.complete(replace(made, folder=savepoint.folder))
+    savepoint = savepoint_folder(tmp_path / "checkpoints", "delays", 4, "ab12")
+    file = write_part(savepoint, 0, "read -> write[0]", [encode({})])
+    made = replace(metadata_of(storage, 4, (file, Finished({"read#0": 7}))), kind="savepoint")
+    assert store(savepoint, made) == savepoint
+    storage.complete(replace(made, folder=savepoint))
     _, report = run(capsys, "list", storage.folder)
     assert [(each["uri"].rpartition("/")[2], each.get("kind")) for each in report] == [
         ("sp-4-ab12", "savepoint"), ("chk-4", "savepoint"), ("chk-3", None), ("chk-2", "checkpoint"),
         ("chk-1", "checkpoint"),
     ]  # fmt: skip
-    assert main(["checkpoints", "show", savepoint.folder]) == 0
+    assert main(["checkpoints", "show", savepoint]) == 0
     assert "savepoint 4 of job 'delays'" in capsys.readouterr().out
     make_checkpoint(storage, 5)
     storage.retain(keep=1)
     assert sorted(path.name for path in Path(storage.folder).iterdir()) == ["chk-5", "sp-4-ab12"]
-    assert storage.next_id() == 6 and savepoint.load(4) == made
-    assert run(capsys, "verify", savepoint.folder)[0] == 0
+    assert storage.next_id() == 6 and load_checkpoint(savepoint) == made
+    assert run(capsys, "verify", savepoint)[0] == 0
 
 
 def test_where_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,8 @@ _NO_SINK = (
 
 #: Set by `headgate run --from`: the checkpoint that the script's jobs go on from.
 RESUME: Final = "HEADGATE_FROM"
+#: Set if `headgate run --allow-duplicates` says so.
+ALLOW_DUPLICATES: Final = "HEADGATE_ALLOW_DUPLICATES"
 
 
 class StreamEnvironment(OtherNames):
@@ -101,23 +103,30 @@ class StreamEnvironment(OtherNames):
         )
         return DataStream(self, (Input(node_id),), schema, event_time)
 
-    def execute(self, name: str = "job", resume: str | None = None) -> JobResult:
+    def execute(self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False) -> JobResult:
         """Run what was added since the last run and wait for its end. Raises the job's error.
 
         `resume` is a checkpoint to go on from: its path or URI, or "latest" of those that a job of this name has in
         `checkpoint_dir`, or "latest-if-any", with which a job that has none yet starts afresh. None is what `headgate
-        run --from` says, or a fresh start. A job over an unbounded source ends when it is interrupted (Ctrl-C cancels
-        it) or fails.
-        """
-        return finish(self.execute_async(name, resume))
+        run --from` says, or a fresh start. A checkpoint that is older than what a sink has shown is refused, unless
+        `allow_duplicates`: the rows between them are then there twice. A job over an unbounded source ends when it is
+        interrupted (Ctrl-C cancels it) or fails.
 
-    def execute_async(self, name: str = "job", resume: str | None = None) -> JobHandle:
-        """Start what was added since the last run. Raises PlanError when that is nothing, CheckpointError for a
-        checkpoint that the job cannot go on from."""
+        A program that starts or resumes a job takes it over: an older program that still runs a job of this name with
+        this `checkpoint_dir` ends with Superseded.
+        """
+        return finish(self.execute_async(name, resume, allow_duplicates=allow_duplicates))
+
+    def execute_async(
+        self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False
+    ) -> JobHandle:
+        """Start what was added since the last run; see `execute`. Raises PlanError when that is nothing,
+        CheckpointError for a checkpoint that the job cannot resume from."""
         if not self._pending:
             raise PlanError(_NO_SINK)
         self._last_run, self._pending = self._pending, []
-        return self._submit(self._last_run, name, resume or os.environ.get(RESUME) or None)
+        allow_duplicates = allow_duplicates or bool(os.environ.get(ALLOW_DUPLICATES))
+        return self._submit(self._last_run, name, resume or os.environ.get(RESUME) or None, allow_duplicates)
 
     def explain(self) -> None:
         """Print the plan of the next run, or else of the last: chains of operators, exchanges, parallelism."""
@@ -181,7 +190,9 @@ class StreamEnvironment(OtherNames):
 
         return spill(table, self.config.spill_dir)
 
-    def _submit(self, sinks: list[int], name: str, resume: str | None = None) -> JobHandle:
+    def _submit(
+        self, sinks: list[int], name: str, resume: str | None = None, allow_duplicates: bool = False
+    ) -> JobHandle:
         from headgate.runtime.job import submit  # loaded while TaskManagers' processes start
 
         graph = self._graph.graph(sinks)
@@ -193,7 +204,8 @@ class StreamEnvironment(OtherNames):
         deployment = self._deployed()
         if deployment.copies_functions:
             warn_of_lost_changes(graph)
-        return submit(graph, check_label("the job's name", name), self.config, deployment, resume)
+        name = check_label("the job's name", name)
+        return submit(graph, name, self.config, deployment, resume, allow_duplicates)
 
     def _deployed(self) -> Deployment:
         if self._deployment is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 
-from headgate.api.environment import RESUME
+from headgate.api.environment import ALLOW_DUPLICATES, RESUME
 from headgate.api.progress import SHOWN
 from headgate.errors import HeadgateError
 from headgate.json_option import add_json_option, write_json
@@ -24,8 +24,9 @@ _WHAT = (
     "stderr."
 )
 
-#: Ours, each with a value. They are ours before SCRIPT and right behind it.
+#: Ours, before SCRIPT and right behind it: those with a value, and those without.
 _OPTIONS = ("--from", "--json")
+_FLAGS = ("--allow-duplicates",)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,6 +36,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv[:own])
     if arguments.start is not None:
         os.environ[RESUME] = arguments.start
+    if arguments.allow_duplicates:
+        os.environ[ALLOW_DUPLICATES] = "1"
     os.environ[SHOWN] = "1"
     given = argv[own + 1 :] if argv[own : own + 1] == ["--"] else argv[own:]
     sys.argv = [str(arguments.script), *given]
@@ -83,6 +86,8 @@ def _own_words(argv: Sequence[str]) -> int:
         name, has_value, _ = argv[at].partition("=")
         if name in _OPTIONS:
             at += 1 if has_value else 2
+        elif name in _FLAGS:
+            at += 1
         elif has_script:
             break
         else:
@@ -105,6 +110,8 @@ def _parser() -> argparse.ArgumentParser:
         '"latest-if-any", a fresh start where there is none yet'
     )
     parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=where)
+    twice = "resume from a checkpoint older than what sinks have shown: the rows between are then there twice"
+    parser.add_argument("--allow-duplicates", action="store_true", help=twice)
     add_json_option(parser)
     parser.add_argument("script", type=_script, metavar="SCRIPT")
     return parser

@@ -19,6 +19,7 @@ from headgate.state import shapes
 if TYPE_CHECKING:
     from headgate.config import Config
     from headgate.connectors.files import DataFile
+    from headgate.ownership import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +131,36 @@ class SourceReader(ABC):
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """With what a program takes over a job's results."""
+
+    program: Program
+    #: The folder of the job's checkpoints, by path or URI; None without.
+    home: str | None = None
+    #: What `prepared` returned in the programs whose checkpoints the job can resume from, of all its sinks; None: that
+    #: cannot be told.
+    referenced: Sequence[Any] | None = None
+    #: The checkpoint that the job resumes from, 0 for none, and the run that took it, "" if it does not say.
+    resumed: int = 0
+    resumed_run: str = ""
+
+
 class Sink(ABC):
     """Where results go. All but `writer` runs on the driver.
 
-    `prepare` (or `resume`), then `commit` for each checkpoint that is complete and for the job's end, then `finish`;
-    when the job starts again, `rollback`; when it has failed or was cancelled, `abort`. `commit` and `finish` are
-    called by a thread of their own; `deliver` may be called meanwhile.
+    `prepare` (or `resume`), then `begin`, then `commit` for each checkpoint that is complete and for the job's end,
+    then `finish`; when the job starts again, `rollback`; when it has failed or was cancelled, `abort`. `commit` and
+    `finish` are called by a thread of their own; `deliver` may be called meanwhile.
+
+    Several programs may resume one job, and an older one may have been paused in the midst of any of these methods. A
+    sink whose rows count once claims its results in `begin`, and raises Superseded when another program has done so
+    since; see `headgate.ownership`.
     """
 
     #: Functions of the user's that run in its tasks.
     task_functions: tuple[Callable[..., Any], ...] = ()
-    #: `prepare` removes what is there. Such a sink is prepared last, when all else of the job is known to be well.
+    #: `begin` removes what is there.
     replaces: bool = False
     #: Its rows are seen when they are committed, and not before.
     shows_at_commit: bool = False
@@ -154,7 +174,8 @@ class Sink(ABC):
         where there is none. Raises PlanError if it needs one."""
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Before the job starts: check and make the target ready. Raises SinkError. `job` is unique per run."""
+        """Before the job starts: check that results can be written, and remove nothing. `job` is unique per run. Raises
+        SinkError."""
 
     def prepared(self) -> Any:
         """After `prepare`: what `resume` needs to go on with the same results in another program, as JSON has it; None
@@ -162,9 +183,18 @@ class Sink(ABC):
         return None
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """In place of `prepare`, when a job goes on from a checkpoint of another program; `rollback` comes next. Raises
-        SinkError."""
+        """In place of `prepare`, when a job goes on from a checkpoint of another program. Raises SinkError."""
         self.prepare(job, schema)
+
+    def begin(self, claim: Claim) -> None:
+        """The job is sure to start, and this program is its owner: take over the results, and remove what is to be
+        replaced and what lost programs of this job left. If the job is resumed, `rollback` comes next. Raises
+        SinkError."""
+
+    def shown(self) -> int:
+        """After `prepare` or `resume`: the last checkpoint whose rows are seen, whichever program showed them; 0 if
+        there is none, or that is not recorded. Raises SinkError."""
+        return 0
 
     @abstractmethod
     def writer(self, context: WriterContext) -> SinkWriter:

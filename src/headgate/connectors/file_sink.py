@@ -5,6 +5,7 @@ Writers make files with a name that begins with `_`, which readers pass over; a 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import posixpath
 import re
@@ -17,16 +18,20 @@ import pyarrow as pa
 from pyarrow import fs
 
 from headgate.connectors.arguments import check_texts
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.base import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import FileFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
 from headgate.connectors.files import DataFile
+from headgate.connectors.ledger import FOLDER, Ledger, abandoned
 from headgate.connectors.partition_by import check_partitioning
 from headgate.errors import ConfigError, ResultsGone, SinkError
 from headgate.filesystems import absolute, locate
+from headgate.ownership import Program
 
 Mode = Literal["error", "append", "overwrite"]
 
+#: How often to look for hidden files before the rest is left to the next time.
+_LOOKS = 5
 #: Where a rename is atomic.
 _SCHEMES = ("file", "hdfs", "viewfs")
 
@@ -56,7 +61,8 @@ class FileSink(Sink):
         check_texts(partition_by=names)
         self._partition_by = tuple(names)
         self._target: Target | None = None
-        self._made_root = False
+        self._ledger: Ledger | None = None
+        self._made_root = self._empties = False
 
     def file_in_it(self, files: Sequence[DataFile]) -> DataFile | None:
         """The first of the files that is in this sink's folder or below."""
@@ -70,16 +76,13 @@ class FileSink(Sink):
         return None
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Check the schema and the folder, which is made, or emptied in mode "overwrite". Raises SinkError, PlanError.
-
-        This is when the mode acts: once per run.
-        """
-        self._target = None
+        """Check the schema and the folder, which is made. Raises SinkError, PlanError."""
+        self._target = self._ledger = None
         # Random, since one job may have two sinks in one folder.
         target = self._target_of(schema, f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}")
         with writing(self.path):
-            self._made_root = self._take_over(target.filesystem, target.root)
-        self._target = target
+            self._made_root = self._make_root(target.filesystem, target.root)
+        self._empties, self._target = self._mode == "overwrite", target
 
     def prepared(self) -> Any:
         """The folder, and the run, by which its files are known."""
@@ -94,7 +97,32 @@ class FileSink(Sink):
         with writing(self.path):
             if target.filesystem.get_file_info(target.root).type != fs.FileType.Directory:
                 raise SinkError(f"{self.path}: is gone, and with it the rows up to the checkpoint")
-        self._made_root, self._target = False, target
+        self._made_root, self._empties, self._target = False, False, target
+
+    def begin(self, claim: Claim) -> None:
+        """Take over the run's files; in mode "overwrite" a job that is not resumed empties the folder."""
+        target = self._prepared()
+        ledger = Ledger(self.path, target.run, claim.home, claim.program)
+        with writing(self.path):
+            if self._empties:
+                target.filesystem.delete_dir_contents(target.root)
+        self._remove_abandoned(claim)
+        self._target = dataclasses.replace(target, owner=ledger.take_over())
+        self._ledger = ledger
+
+    def _remove_abandoned(self, claim: Claim) -> None:
+        """Remove the hidden files of programs that were lost before the first checkpoint of this job."""
+        if claim.home is None or claim.referenced is None:
+            return
+        runs = [each["run"] for each in claim.referenced if isinstance(each, dict) and isinstance(each.get("run"), str)]
+        for run, ledger in abandoned(self.path, claim.home, {*runs, self._prepared().run}, claim.program):
+            left = dataclasses.replace(self._prepared(), run=run, owner=ledger.take_over())
+            self._remove_hidden(left)
+            ledger.remove()
+
+    def shown(self) -> int:
+        """By the ledger in the folder."""
+        return Ledger(self.path, self._prepared().run, None, Program.this("")).shown()
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Writes one subtask's hidden files."""
@@ -102,8 +130,12 @@ class FileSink(Sink):
 
     def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
         """Show the files. Raises ResultsGone for one that is neither hidden nor shown, when the others are shown."""
-        target = self._prepared()
-        gone = [name for names in pending for name in names or () if not _show(target, name)]
+        target, ledger = self._owned()
+        names = [name for group in pending for name in group or ()]
+        ledger.check()
+        if names:
+            ledger.show(checkpoint)
+        gone = [name for name in names if not _show(target, name)]
         if gone:
             folder, base = posixpath.split(target.path(gone[0]))
             others = f" (and {len(gone) - 1} others)" if len(gone) > 1 else ""
@@ -115,71 +147,93 @@ class FileSink(Sink):
 
     def finish(self) -> None:
         """Remove what an attempt that was given up has left. A job without rows gets a file, which has the schema."""
-        target = self._prepared()
-        with writing(self.path):
-            shown = self._remove(target, self._entries(target), hidden=True)
-        if not shown:
+        target, ledger = self._prepared(), self._ledger
+        if ledger is None:
+            return
+        ledger.check()
+        self._remove_hidden(target)
+        if not any(target.owns(entry.base_name) for entry in self._entries(target)):
             file = HiddenFile(target, target.empty_name, target.schema)
             file.close()
             _show(target, file.name)
+        if ledger.shown():
+            ledger.forget_older()
+        else:
+            ledger.remove()
+        self._ledger = None
 
     def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
         """Show the files of the checkpoint, and remove those that are hidden then."""
-        target = self._prepared()
-        self.commit(pending)
-        with writing(self.path):
-            self._remove(target, self._entries(target), hidden=True)
+        self.commit(pending, checkpoint)
+        self._remove_hidden(self._owned()[0])
 
     def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
         """Remove every file of this run that no checkpoint has, also those of writers that were killed, and the folders
         that leaves empty."""
-        target = self._target
+        target, ledger = self._target, self._ledger
         if target is None:
             return
-        if checkpoint:
-            self.commit(pending)
-        self._target = None
+        if ledger is not None:
+            if checkpoint:
+                self.commit(pending, checkpoint)
+            ledger.check()
+            self._remove_hidden(target)
+            if not checkpoint:
+                self._remove(target, "part-")
+                ledger.remove()
+        self._target = self._ledger = None
+        self._remove_empty_folders(target, keep_root=not self._made_root or checkpoint > 0)  # it may be resumed
+
+    def _remove_empty_folders(self, target: Target, keep_root: bool) -> None:
         with writing(self.path):
-            entries = self._entries(target)
-            self._remove(target, entries, hidden=bool(checkpoint))
-            folders = [entry.path for entry in entries if entry.type == fs.FileType.Directory and self._partition_by]
-            roots = [target.root] if self._made_root and not checkpoint else []  # a job may go on from that
-            for folder in [*sorted(folders, reverse=True), *roots]:
+            entries = self._entries(target) if self._partition_by else []
+            folders = [entry.path for entry in entries if entry.type == fs.FileType.Directory]
+            for folder in [*sorted(folders, reverse=True), *([] if keep_root else [target.root])]:
                 remove_if_empty(target.filesystem, folder)
 
     def _entries(self, target: Target) -> list[fs.FileInfo]:
         everything = fs.FileSelector(target.root, recursive=True, allow_not_found=True)
-        entries: list[fs.FileInfo] = target.filesystem.get_file_info(everything)
-        return entries
+        with writing(self.path):
+            entries: list[fs.FileInfo] = target.filesystem.get_file_info(everything)
+        return [entry for entry in entries if FOLDER not in entry.path[len(target.root) :].split("/")]
 
-    def _remove(self, target: Target, entries: Sequence[fs.FileInfo], hidden: bool) -> int:
-        """Remove this run's files, or only those that are hidden; how many are left."""
-        left = 0
-        for entry in entries:
-            if entry.type == fs.FileType.File and target.owns(entry.base_name):
-                if hidden and not entry.base_name.startswith("_"):
-                    left += 1
-                else:
-                    with suppress(FileNotFoundError):
-                        target.filesystem.delete_file(entry.path)
-        return left
+    def _remove_hidden(self, target: Target) -> None:
+        """Remove the run's hidden files but those of newer programs. A program that was replaced may be about to rename
+        some, and finds none; its writers may still create others, so look again."""
+        for _ in range(_LOOKS):
+            if not self._remove(target, "_part-"):
+                return
+
+    def _remove(self, target: Target, prefix: str) -> int:
+        """Remove the run's files whose names begin so; how many there were."""
+        entries = [entry for entry in self._entries(target) if entry.type == fs.FileType.File]
+        paths = [e.path for e in entries if e.base_name.startswith(prefix) and target.may_remove(e.base_name)]
+        for path in paths:
+            with writing(path), suppress(FileNotFoundError):
+                target.filesystem.delete_file(path)
+        return len(paths)
 
     def _prepared(self) -> Target:
         if self._target is None:
             raise SinkError(f"{self.path}: the sink was not prepared")
         return self._target
 
+    def _owned(self) -> tuple[Target, Ledger]:
+        target = self._prepared()
+        if self._ledger is None:
+            raise SinkError(f"{self.path}: the sink was not begun")
+        return target, self._ledger
+
     def _target_of(self, schema: pa.Schema, run: str) -> Target:
         check_partitioning(schema, self._partition_by)
         with writing(self.path):
             filesystem, root = locate(self.path)
-            program = uuid.uuid4().hex[:8]
-            target = Target(filesystem, root.rstrip("/"), run, program, self._format, schema, self._partition_by)
+            target = Target(filesystem, root.rstrip("/"), run, 0, self._format, schema, self._partition_by)
             check_writable(self._format, target.file_schema)
         return target
 
-    def _take_over(self, filesystem: fs.FileSystem, root: str) -> bool:
-        """Make the folder ready as the mode says; True if it did not exist before."""
+    def _make_root(self, filesystem: fs.FileSystem, root: str) -> bool:
+        """Check the folder as the mode says, and make it; True if it did not exist before."""
         info = filesystem.get_file_info(root)
         if info.type == fs.FileType.File:
             raise SinkError(f"{self.path}: is a file; give the path of a folder")
@@ -190,21 +244,22 @@ class FileSink(Sink):
             raise SinkError(
                 f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'
             )
-        if self._mode == "overwrite":
-            filesystem.delete_dir_contents(root)
         return False
 
 
 def _show(target: Target, name: str) -> bool:
-    """Rename a hidden file, unless that is done; whether it is there."""
+    """Rename a hidden file, unless that is done; whether it is there. Another program may do the same now."""
     folder, base = posixpath.split(target.path(name))
     source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
     with writing(shown):
-        at_source, at_shown = target.filesystem.get_file_info([source, shown])
-        if at_source.type == fs.FileType.File:
-            target.filesystem.move(source, shown)
-            return True
-        return bool(at_shown.type == fs.FileType.File)
+        if target.filesystem.get_file_info(source).type == fs.FileType.File:
+            try:
+                target.filesystem.move(source, shown)
+                return True
+            except OSError:
+                if target.filesystem.get_file_info(source).type == fs.FileType.File:
+                    raise
+        return bool(target.filesystem.get_file_info(shown).type == fs.FileType.File)
 
 
 def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:

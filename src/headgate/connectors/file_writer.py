@@ -30,19 +30,21 @@ _FILE_BYTES = 128 << 20
 _FILES_OPEN = 64
 #: What is part of files' names.
 _RUN: Final = re.compile("[A-Za-z0-9-]+")
+_OWNER: Final = re.compile("o([0-9]+)-")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where and how one run of one sink writes. Paths below `root` are relative and have slashes.
 
-    A run goes on in other programs, from its checkpoints; `program` tells the files of one from those of the others.
+    A run goes on in other programs, from its checkpoints; `owner`, the program's epoch, tells the files of one from
+    those of the others. It is 0 before the program has taken over.
     """
 
     filesystem: fs.FileSystem
     root: str
     run: str
-    program: str
+    owner: int
     format: FileFormat
     schema: pa.Schema
     partition_by: tuple[str, ...]
@@ -61,7 +63,7 @@ class Target:
 
     def hidden_name(self, attempt: int, subtask: int, number: int) -> str:
         """The name of a subtask's file in the making. An attempt that was given up may still be writing."""
-        return f"{self.prefix}-{self.run}-{self.program}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
+        return f"{self.prefix}-{self.run}-o{self.owner}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
 
     @property
     def empty_name(self) -> str:
@@ -71,6 +73,11 @@ class Target:
     def owns(self, name: str) -> bool:
         """Whether this run wrote the file of that name, hidden or visible."""
         return name.removeprefix("_").startswith(f"part-{self.run}-")
+
+    def may_remove(self, name: str) -> bool:
+        """Whether this run wrote it, and no program that came after this one."""
+        found = _OWNER.match(name.removeprefix("_").removeprefix(f"part-{self.run}-"))
+        return self.owns(name) and (found is None or int(found[1]) <= self.owner)
 
     def path(self, name: Any) -> str:
         """Of a file that a writer of this run told of. Raises SinkError for anything else: a checkpoint may say that,

@@ -22,12 +22,12 @@ from functools import partial
 from typing import Any, Final
 
 from headgate.config import Config
-from headgate.errors import CheckpointError, HeadgateError, StorageError, printable
+from headgate.connectors.base import Claim
+from headgate.errors import CheckpointError, HeadgateError, Superseded, printable
 from headgate.filesystems import absolute
+from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
-from headgate.plan.node_keys import check_fits
 from headgate.records.events import Alignment
-from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.barrier_message import alignment, barrier_message
 from headgate.runtime.checkpoint_contents import exchanges_of, nodes_of, vertices_of
 from headgate.runtime.checkpoint_coordinator import (
@@ -45,25 +45,28 @@ from headgate.runtime.checkpoint_coordinator import (
     Trigger,
     all_finished,
 )
-from headgate.runtime.ends import LEFT, Ends
+from headgate.runtime.ends import LEFT, Ends, Pending
 from headgate.runtime.errands import Errand, Errands, pass_over, raise_it
 from headgate.runtime.requests import Requests
-from headgate.runtime.resume import LATEST, LATEST_IF_ANY, found, newest
+from headgate.runtime.resume import Found
+from headgate.runtime.resumption import Resumption, require_numbers
 from headgate.state.checkpoint_metadata import (
-    LAST_ID,
     CheckpointMetadata,
     Kind,
     StateFile,
 )
 from headgate.state.checkpoint_storage import (
     CheckpointStorage,
-    SavepointStorage,
-    verify_checkpoint,
+    discard,
+    savepoint_folder,
+    store,
 )
 from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
 
+#: How often to look whether another program has taken over the job, seconds.
+OWNER_CHECK_INTERVAL: Final = 5.0
 _NONE_IN_BATCH: Final = (
     "there are no checkpoints and savepoints with execution_mode='batch', where an operator begins when those before "
     "it have ended"
@@ -71,14 +74,15 @@ _NONE_IN_BATCH: Final = (
 
 
 class Checkpoints:
-    """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints. `run` is
-    hexadecimal, and the job's alone. `stopped` is called when the job is over though its tasks are not, `finished` when
-    all is done after the end of its tasks, and `done`, on another thread, when `go_on` has something to see to."""
+    """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints. `run_id`
+    ends with a hexadecimal number, which is the run's alone. `stopped` is called when the job is over though its tasks
+    are not, `finished` when all is done after the end of its tasks, and `done`, on another thread, when `go_on` has
+    something to see to."""
 
     def __init__(
         self,
         job: str,
-        run: str,
+        run_id: str,
         plan: ExecutionPlan,
         config: Config,
         ends: Ends,
@@ -89,7 +93,8 @@ class Checkpoints:
         resume: str | None,
     ) -> None:
         self._job = job
-        self._run = run
+        self._run_id = run_id
+        self._run = run = run_id.rpartition("-")[2]
         self._plan = plan
         self._config = config
         self._ends = ends
@@ -100,18 +105,16 @@ class Checkpoints:
         #: Of checkpoints of which the metadata is being stored, or is to be.
         self._storing: dict[int, Errand] = {}
         self._runs = self._tasks_have_ended = False
-        self._resume = resume
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
+        self.resumption = Resumption(job, plan, config, self._storage, resume)
         self._coordinator: CheckpointCoordinator
         self._requests = Requests()
         self._attempt = 0
+        self._next_check: float | None = 0.0
         #: When the coordinator's clock was 0, in seconds since the epoch.
         self._epoch = time.time() - time.monotonic()
         #: Keys of nodes that have something in a checkpoint; others may come and go between two programs.
         self._kept: set[str] = set()
-        self.latest: CheckpointMetadata | None = None
-        #: Among the job's checkpoints those before this one are of another run, which it does not go on from.
-        self._first = 1
         #: The path or URI of the last that this program took.
         self._last: str | None = None
         self.next_id = 0
@@ -125,31 +128,32 @@ class Checkpoints:
             if self._storage is not None or record.kind == "savepoint"
         ]
 
-    @property
-    def _key_groups(self) -> dict[int, int]:
-        """How many each vertex has."""
-        most = self._config.max_parallelism
-        return {vertex.id: most or default_max_parallelism(vertex.parallelism) for vertex in self._plan.job.vertices}
-
     # --- the life of the job
 
     def prepare(self) -> None:
         """Before the job starts, on the caller's thread. Raises CheckpointError for a folder that is of no use, and for
         a checkpoint that the job cannot go on from."""
-        if self._resume is not None:
-            self.latest = found(self._resume, self._storage)
-        if self.latest is not None:
-            check_fits(self.latest, self._plan.job, self._key_groups)
-            self.next_id = self.latest.id + 1
+        self.resumption.find()
         if self._storage is not None:
             self._warn("restarts")
             self._storage.check()
-            self.next_id = max(self.next_id, self._storage.next_id())
-            self._first = 1 if self.latest is not None and self._resume in (LATEST, LATEST_IF_ANY) else self.next_id
-        if self.next_id > LAST_ID // 2:
-            raise CheckpointError(
-                f"checkpoint {self.next_id - 1} leaves no numbers for others: start without it, in another folder"
-            )
+
+    def claim(self, program: Program) -> Claim:
+        """The job is sure to start: become the owner of its checkpoints. Returns with what its sinks take over. Raises
+        CheckpointError."""
+        home = referenced = None
+        if self._storage is not None:
+            self.resumption.claim(self._storage, program)
+            self.next_id = self._storage.next_id()
+            home, referenced = self._storage.folder, self._storage.prepared()
+        self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
+        self._start_coordinator()
+        if self.latest is None:
+            return Claim(program, home, referenced)
+        return Claim(program, home, referenced, self.latest.id, self.latest.run)
+
+    def _start_coordinator(self) -> None:
+        require_numbers(self.next_id)
         options = CheckpointOptions(
             math.inf if self._storage is None else self._config.checkpoint_interval,
             self._config.checkpoint_min_pause,
@@ -199,45 +203,23 @@ class Checkpoints:
         return folder
 
     @property
-    def hint(self) -> str:
-        """For who starts the job anew: that it could go on from a checkpoint; nothing, where that is not so."""
-        if self.latest is not None or self._storage is None or not self._storage.completed():
-            return ""
-        return (
-            f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" goes on from the newest)'
-        )
+    def latest(self) -> CheckpointMetadata | None:
+        """What the job would go on from."""
+        return self.resumption.latest
 
-    def fall_back(self) -> Future[CheckpointMetadata | None]:
+    def fall_back(self) -> Future[Found | None]:
         """The attempt could not read `latest`: begin to look what another one may go on from. That is known once all is
-        settled: `latest`, which is whole after all, or nobody can tell now; or it is damaged, and the one before leads
-        to the same results; None where neither is so."""
-        answer: Future[CheckpointMetadata | None] = Future()
+        settled, see `Resumption.find_usable`."""
+        answer: Future[Found | None] = Future()
 
         def look() -> None:
             try:
-                answer.set_result(self._find_usable())
+                answer.set_result(self.resumption.find_usable())
             except Exception as error:
                 answer.set_exception(error)
 
         self._errands.begin(look, pass_over)
         return answer
-
-    def _find_usable(self) -> CheckpointMetadata | None:
-        """An errand: reads all files of a checkpoint, or of several."""
-        if self._storage is None or self.latest is None:
-            return None
-        try:
-            completed = [each for each in self._storage.completed() if self._first <= each <= self.latest.id]
-            if self.latest.id in completed:
-                older = newest(self._storage, completed)
-                check_fits(older, self._plan.job, self._key_groups)
-                return older
-            verify_checkpoint(self.latest)
-        except StorageError:
-            pass
-        except CheckpointError:
-            return None
-        return self.latest
 
     def start(self, attempt: int) -> None:
         """All tasks of the attempt run."""
@@ -285,7 +267,14 @@ class Checkpoints:
     def rollback(self) -> Errand:
         """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
         self.next_id = self._coordinator.last + 1
-        return self._errands.begin(partial(self._ends.rollback, *self._of_latest()), pass_over)
+        return self._errands.begin(partial(self._roll_back, *self._of_latest()), pass_over)
+
+    def _roll_back(self, pending: Pending, checkpoint: int) -> None:
+        """An errand: also make room for the next checkpoint."""
+        self._require_owner()
+        self._ends.rollback(pending, checkpoint)
+        if self._storage is not None:
+            self._storage.remove_incomplete(self.next_id - 1)
 
     def end_of_tasks(self) -> None:
         """All that they wrote has been told; the last checkpoint may still be being stored or committed. Raises
@@ -342,10 +331,21 @@ class Checkpoints:
 
     @property
     def deadline(self) -> float | None:
-        return self._coordinator.deadline
+        deadlines = (self._coordinator.deadline, self._next_check)
+        return min((each for each in deadlines if each is not None), default=None)
 
     def on_time(self, now: float) -> None:
         self._do(self._coordinator.on_time(now))
+        if self._next_check is not None and now >= self._next_check:
+            self._next_check = None  # until this one is done, however slow the storage
+            self._errands.begin(self._require_owner, self._on_checked)
+
+    def _on_checked(self, error: Exception | None) -> None:
+        """A program that was replaced ends soon, also between two checkpoints."""
+        if self._storage is not None:
+            self._next_check = time.monotonic() + OWNER_CHECK_INTERVAL
+        if isinstance(error, Superseded):
+            raise error
 
     # --- what the coordinator decides
 
@@ -355,12 +355,9 @@ class Checkpoints:
             match action:
                 case Trigger(checkpoint, tasks, request):
                     roots = [[task.vertex, task.subtask] for task in tasks]
-                    savepoint = self._savepoint(checkpoint, request)
+                    folder = self._savepoint(checkpoint, request) or self._own_folder(checkpoint)
                     how = alignment(self._config) if request is None else (Alignment.ALIGNED, 0.0)
-                    about = {
-                        "savepoint": savepoint and savepoint.folder,
-                        "stops": request is not None and request.stops,
-                    }
+                    about = {"folder": folder, "stops": request is not None and request.stops}
                     self._tell({**barrier_message(checkpoint, *how), "roots": roots, **about})
                 case Complete():
                     self._complete(action)
@@ -371,11 +368,14 @@ class Checkpoints:
                 case Fail(error):
                     raise error
 
-    def _savepoint(self, checkpoint: int, request: Request | None) -> SavepointStorage | None:
-        """Where it is stored, if it is one."""
+    def _savepoint(self, checkpoint: int, request: Request | None) -> str | None:
+        """The folder it is stored in, if it is one."""
         if request is None or request.uri is None:
             return None
-        return SavepointStorage.below(request.uri, self._job, checkpoint, self._run)
+        return savepoint_folder(request.uri, self._job, checkpoint, self._run)
+
+    def _own_folder(self, checkpoint: int) -> str | None:
+        return None if self._storage is None else self._storage.folder_of(checkpoint)
 
     def _complete(self, complete: Complete) -> None:
         savepoint = self._savepoint(complete.checkpoint, complete.request)
@@ -397,7 +397,8 @@ class Checkpoints:
             return
         if error is not None:
             raise error
-        self.latest, self._last = metadata, self._place(complete)
+        self._last = self._place(complete)
+        self.resumption.go_to((self._own_folder(complete.checkpoint) or self._last, metadata))
         actions = self._coordinator.stored(complete.checkpoint)
         if not actions:
             log.warning("job %r: checkpoint %d is complete after all, too late to count; that is what the job goes on "
@@ -409,8 +410,18 @@ class Checkpoints:
             self._answer(complete)
             return
         checkpoint = 0 if self.latest is None else complete.checkpoint
-        work = partial(self._ends.commit, complete.pending, checkpoint)
+        work = partial(self._commit_pending, complete.pending, checkpoint)
         self._errands.begin(work, partial(self._on_committed, complete))
+
+    def _commit_pending(self, pending: Pending, checkpoint: int) -> None:
+        """An errand. Sinks look whether their results are still this program's; that does not say whether the
+        checkpoint is one that its successor goes on from."""
+        self._require_owner()
+        self._ends.commit(pending, checkpoint)
+
+    def _require_owner(self) -> None:
+        if self._storage is not None:
+            self._storage.require_owner()
 
     def _on_committed(self, complete: Complete, error: Exception | None) -> None:
         """With an error the job goes on from it, and commits again."""
@@ -431,15 +442,16 @@ class Checkpoints:
 
     def _place(self, complete: Complete) -> str:
         """Its path or URI, once it is stored."""
-        storage = self._savepoint(complete.checkpoint, complete.request) or self._storage
-        assert storage is not None
-        return storage.folder_of(complete.checkpoint)
+        place = self._savepoint(complete.checkpoint, complete.request) or self._own_folder(complete.checkpoint)
+        assert place is not None
+        return place
 
-    def _store(self, metadata: CheckpointMetadata, savepoint: SavepointStorage | None) -> None:
+    def _store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
         """An errand. A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come
         again when the job goes on from its latest."""
+        self._require_owner()
         if savepoint is not None:
-            metadata = dataclasses.replace(metadata, folder=savepoint.complete(metadata))
+            metadata = dataclasses.replace(metadata, folder=store(savepoint, metadata))
         if self._storage is not None:
             self._storage.complete(metadata)
 
@@ -452,7 +464,9 @@ class Checkpoints:
                 return
             del self._storing[checkpoint]
         if savepoint is not None:
-            self._errands.begin(partial(savepoint.discard, checkpoint), self._on_discarded)
+            self._errands.begin(partial(discard, savepoint), self._on_discarded)
+        elif self._storage is not None:
+            self._errands.begin(partial(self._storage.remove_incomplete, checkpoint), raise_it)
 
     def _on_discarded(self, error: Exception | None) -> None:
         if error is not None:
@@ -470,12 +484,12 @@ class Checkpoints:
 
     def _metadata(self, complete: Complete, kind: Kind) -> CheckpointMetadata:
         job, prepared = self._plan.job, self._ends.prepared()
-        vertices = vertices_of(complete, job, self._key_groups)
+        vertices = vertices_of(complete, job, self.resumption.key_groups)
         nodes = nodes_of(complete, job, self._kept.union(prepared))
         began = time.time() - complete.duration
         return CheckpointMetadata(
             complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
-            complete.pending, prepared, kind, exchanges=exchanges_of(complete, job),
+            complete.pending, prepared, kind, exchanges=exchanges_of(complete, job), run=self._run_id,
         )  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.base import Sink
-from headgate.errors import HeadgateError, SinkError, SourceError
+from headgate.connectors.base import Claim, Sink
+from headgate.errors import CheckpointError, HeadgateError, SinkError, SourceError
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph
 from headgate.plan.node_keys import node_key
@@ -30,10 +30,12 @@ Pending = Mapping[str, Sequence[Any]]
 
 
 class Ends:
-    """Of one run. `commit`, `finish` and `rollback` are for one thread at a time, and the rest for another."""
+    """Of one run; with `allow_duplicates` it may show rows that are there already. `commit`, `finish` and `rollback`
+    are for one thread at a time, and the rest for another."""
 
-    def __init__(self, job: JobGraph, run: str) -> None:
+    def __init__(self, job: JobGraph, run: str, allow_duplicates: bool = False) -> None:
         self._run = run
+        self._allow_duplicates = allow_duplicates
         self._nodes = [node for vertex in job.vertices for node in vertex.nodes if node.source or node.sink]
         self._sinks: dict[int, tuple[Node, Sink]] = {
             node.id: (node, node.sink) for node in self._nodes if node.sink is not None
@@ -49,18 +51,40 @@ class Ends:
 
     def prepare(self, resumed: CheckpointMetadata | None = None) -> None:
         """Check that everything can be read and written; for a job that goes on from a checkpoint, also that it still
-        is what it was. Raises HeadgateError; then nothing is left of what was made ready."""
-        said = "" if resumed is None else f"cannot go on from checkpoint {resumed.id}: "
+        is what it was. Results that are there stay as they are. Raises HeadgateError; then nothing is left of what was
+        made ready."""
         try:
-            # Sinks that remove what is there come last: a job that cannot start removes nothing.
-            for node in sorted(self._nodes, key=lambda node: 0 if node.sink is None else 1 + node.sink.replaces):
-                with _named(node, said):
+            for node in sorted(self._nodes, key=lambda node: node.sink is not None):
+                with _named(node, _said(resumed)):
                     self._prepare(node, None if resumed is None else resumed.prepared.get(node_key(node)))
-            if resumed is not None:
-                self.rollback(resumed.pending, resumed.id, said)
+            self._refuse_repeats(resumed)
         except BaseException:
-            self.abort(*((resumed.pending, resumed.id) if resumed is not None else ()))
+            self.abort()
             raise
+
+    def begin(self, claim: Claim, resumed: CheckpointMetadata | None) -> None:
+        """The job is sure to start, and is this program's: take over the results, and leave of them what belongs to the
+        checkpoint. Raises the first error; then call `abort`."""
+        for node, sink in self._sinks.values():
+            with _named(node, _said(resumed)):
+                sink.begin(claim)
+        if resumed is not None:
+            self.rollback(resumed.pending, resumed.id, _said(resumed))
+            self._refuse_repeats(resumed)  # another program may have committed until `begin`
+
+    def _refuse_repeats(self, resumed: CheckpointMetadata | None) -> None:
+        """Raises CheckpointError for a sink that has shown the rows of a later checkpoint."""
+        if self._allow_duplicates or resumed is None:
+            return
+        for node, sink in self._sinks.values():
+            with _named(node):
+                shown = sink.shown()
+                if shown > resumed.id:
+                    raise CheckpointError(
+                        f"the results have the rows of checkpoint {shown}, and the job would go on from checkpoint "
+                        f"{resumed.id}: the rows between them would be there twice. Restore checkpoint {shown} and "
+                        f"resume from it, or resume with allow_duplicates=True (headgate run --allow-duplicates)"
+                    )
 
     def _prepare(self, node: Node, before: Any) -> None:
         """`before` is what it was prepared with in the program that it goes on from."""
@@ -153,6 +177,10 @@ class Ends:
                 problems.append(Problem("sink", node.name, str(error)))
         self._prepared = []
         return said + told(problems, known)
+
+
+def _said(resumed: CheckpointMetadata | None) -> str:
+    return "" if resumed is None else f"cannot go on from checkpoint {resumed.id}: "
 
 
 @contextmanager

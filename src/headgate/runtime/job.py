@@ -174,10 +174,16 @@ listeners: list[Callable[[JobHandle], None]] = []
 
 
 def submit(
-    graph: StreamGraph, name: str, config: Config, deployment: Deployment, resume: str | None = None
+    graph: StreamGraph,
+    name: str,
+    config: Config,
+    deployment: Deployment,
+    resume: str | None = None,
+    allow_duplicates: bool = False,
 ) -> JobHandle:
     """Check, prepare sources and sinks, and start; `resume` is the checkpoint to go on from: its path or URI,
-    "latest" or "latest-if-any". Raises what is wrong before anything runs."""
+    "latest" or "latest-if-any". Raises what is wrong before anything runs, also a checkpoint older than what sinks have
+    shown, unless `allow_duplicates`."""
     job_graph = build_job_graph(graph)
     count = deployment.taskmanagers(job_graph.parallelism, config)
     plan = ExecutionPlan(job_graph, count)
@@ -186,7 +192,7 @@ def submit(
     except InsufficientBuffers as error:
         raise error.at(job=name) from None
     run = f"{os.getpid():x}-{os.urandom(4).hex()}"
-    master = JobMaster(name, run, plan, config, deployment, resume)
+    master = JobMaster(name, run, plan, config, deployment, resume, allow_duplicates)
     try:
         master.start()
     except HeadgateError as error:

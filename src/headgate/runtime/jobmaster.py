@@ -28,8 +28,10 @@ from headgate.errors import (
     SinkError,
     StateMemoryExceeded,
     StorageError,
+    Superseded,
     TaskManagerLost,
 )
+from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
@@ -83,18 +85,19 @@ class JobMaster:
         config: Config,
         deployment: Deployment,
         resume: str | None = None,
+        allow_duplicates: bool = False,
     ) -> None:
         self._name = name
         self._run_id = run
         self._plan = plan
         self._config = config
         self._deployment = deployment
-        self._ends = Ends(plan.job, run)
+        self._ends = Ends(plan.job, run, allow_duplicates)
         self._late_rows = LateRowWarnings(plan.job)
         self._standing_watermarks = StandingWatermarks(plan.job)
         self._checkpoints = Checkpoints(
             name,
-            run.rpartition("-")[2],
+            run,
             plan,
             config,
             self._ends,
@@ -144,6 +147,7 @@ class JobMaster:
         with self._reserved_slots():
             self._prepare()
             try:
+                self._ends.begin(self._checkpoints.claim(Program.this(self._run_id)), self._checkpoints.latest)
                 self._begin_attempt()
                 self._attempt.launch()
             except BaseException:  # an interrupt, too
@@ -162,7 +166,7 @@ class JobMaster:
         try:
             self._ends.prepare(self._checkpoints.latest)
         except SinkError as error:
-            error.message += self._checkpoints.hint
+            error.message += self._checkpoints.resumption.hint
             raise
 
     def _reserved_slots(self) -> AbstractContextManager[None]:
@@ -315,8 +319,9 @@ class JobMaster:
         not return might do to the next attempt cannot be known. A restart that found too few slots was none of those
         that the strategy allows: of such there may be as many in a row."""
         ran = self.state is JobState.RUNNING
-        hopeless = failed.left_running or isinstance(failed.error, (StateMemoryExceeded, ResultsGone, SessionLost))
-        if hopeless or (self._started_at is None and not self._may_start(failed)):
+        hopeless = (StateMemoryExceeded, ResultsGone, SessionLost, Superseded)
+        is_hopeless = failed.left_running or isinstance(failed.error, hopeless)
+        if is_hopeless or (self._started_at is None and not self._may_start(failed)):
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
@@ -344,7 +349,8 @@ class JobMaster:
             failed.error = error
             return False
         usable = found.result()
-        self._checkpoints.latest = usable or self._checkpoints.latest
+        if usable is not None:
+            self._checkpoints.resumption.go_to(usable)
         return usable is not None
 
     def _may_start(self, failed: Attempt) -> bool:
@@ -423,7 +429,7 @@ class JobMaster:
         return problems if is_clean else [f"{self._ends.at_hand} did not return when the job ended; {LEFT}"]
 
     def _leave(self, error: HeadgateError | None) -> list[str]:
-        if error is not None or self._is_stopped:
+        if not isinstance(error, Superseded) and (error is not None or self._is_stopped):
             return self._checkpoints.abort("" if error is None else error.message)
         return self._ends.release()
 

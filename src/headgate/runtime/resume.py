@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.errors import CheckpointError, StorageError
-from headgate.state.checkpoint_metadata import CheckpointMetadata
+from headgate.filesystems import absolute
+from headgate.state.checkpoint_metadata import METADATA_FILE, CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint, verify_checkpoint
 
 log = logging.getLogger(__name__)
@@ -18,13 +19,17 @@ LATEST: Final = "latest"
 LATEST_IF_ANY: Final = "latest-if-any"
 
 
-def found(resume: str, storage: CheckpointStorage | None) -> CheckpointMetadata | None:
+#: Where a checkpoint is, a path or URI, and what it consists of.
+Found = tuple[str, CheckpointMetadata]
+
+
+def found(resume: str, storage: CheckpointStorage | None) -> Found | None:
     """The checkpoint to go on from, None for a fresh start; `storage` is that of the job's own. Raises
     CheckpointError."""
     if resume not in (LATEST, LATEST_IF_ANY):
         metadata = load_checkpoint(resume)
         verify_checkpoint(metadata)
-        return metadata
+        return absolute(resume).rstrip("/").removesuffix(f"/{METADATA_FILE}"), metadata
     if storage is None:
         raise CheckpointError("to go on from the latest checkpoint the job needs its checkpoint_dir")
     completed = storage.completed()
@@ -34,7 +39,7 @@ def found(resume: str, storage: CheckpointStorage | None) -> CheckpointMetadata 
     return newest(storage, completed) if completed else None
 
 
-def newest(storage: CheckpointStorage, completed: Sequence[int]) -> CheckpointMetadata:
+def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:
     """The first of these that is as it was written. One that is not is passed over only if sinks had nothing to
     commit with it: else what they committed would come a second time. Raises CheckpointError: StorageError where
     nobody can tell now."""
@@ -45,16 +50,16 @@ def newest(storage: CheckpointStorage, completed: Sequence[int]) -> CheckpointMe
             metadata = storage.load(checkpoint)
             has_committed = bool(metadata.pending)
             verify_checkpoint(metadata)
-            return metadata
+            return checkpoint, metadata
         except CheckpointError as error:
             unreadable = error if isinstance(error, StorageError) else unreadable
             if has_committed:
                 break
-            passed = f"job {storage.job!r}: passes over checkpoint {checkpoint}, with which nothing was committed"
+            passed = f"job {storage.job!r}: passes over {checkpoint}, with which nothing was committed"
             log.warning("%s: %s", passed, error)
     if unreadable is not None:
         raise unreadable
     usable = storage.latest_usable()
-    older = "" if usable is None else f"; name {storage.folder_of(usable.id)} to go on from an older one, "
+    older = "" if usable is None else f"; name {usable} to go on from an older one, "
     again = older and "and remove what was committed since, or it will be there twice"
-    raise CheckpointError(f"{storage.folder_of(checkpoint)}: is damaged, see the warnings{older}{again}")
+    raise CheckpointError(f"{checkpoint}: is damaged, see the warnings{older}{again}")

@@ -20,7 +20,7 @@ from typing import Any
 from headgate.errors import CheckpointError
 from headgate.runtime.task_state import Captured
 from headgate.state.checkpoint_metadata import InFlightFile, StateFile
-from headgate.state.checkpoint_storage import CheckpointStorage
+from headgate.state.checkpoint_storage import write_part
 from headgate.state.in_flight import encode_in_flight
 from headgate.state.snapshot import encode_parts
 
@@ -46,12 +46,10 @@ class _Part:
 
 
 class StateUpload:
-    """Of one TaskManager, in one attempt. `storage` is that of the job's checkpoints, if it takes any. `tell` sends the
-    driver what became of each task's part, in the order in which they were captured. The thread is there once there is
-    something to write."""
+    """The uploads of one TaskManager in one attempt. `tell` sends the driver what became of each task's part, in the
+    order in which they were captured. The thread is there once there is something to write."""
 
-    def __init__(self, storage: CheckpointStorage | None, attempt: int, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._storage = storage
+    def __init__(self, attempt: int, tell: Callable[[dict[str, Any]], None]) -> None:
         self._attempt = attempt
         self._tell = tell
         self._runner: threading.Thread | None = None
@@ -59,9 +57,9 @@ class StateUpload:
         #: Those that are to be written, in order.
         self._waiting: deque[_Part] = deque()
         self._stored = self._told = 0
-        #: Up to which checkpoint it is known where they are stored, and where the savepoints among them.
+        #: The last checkpoint that the driver has begun, and the folders of those that may still be written.
         self._known = 0
-        self._savepoints: dict[int, CheckpointStorage] = {}
+        self._folders: dict[int, str] = {}
         self._closed = False
 
     @property
@@ -69,13 +67,13 @@ class StateUpload:
         """The driver has been told of everything."""
         return self._stored == self._told
 
-    def announce(self, checkpoint: int, savepoint: CheckpointStorage | None) -> None:
-        """Any thread: the driver has begun the checkpoint, and how it is stored if it is a savepoint. Again is
-        harmless."""
+    def announce(self, checkpoint: int, folder: str) -> None:
+        """Any thread: the driver has begun the checkpoint, and its files go into this folder. Repeating it changes
+        nothing."""
         with self._changed:
             self._known = max(self._known, checkpoint)
-            if savepoint is not None:
-                self._savepoints[checkpoint] = savepoint
+            self._folders = {each: place for each, place in self._folders.items() if each >= checkpoint}
+            self._folders[checkpoint] = folder
             self._let_go()
             self._changed.notify()
 
@@ -136,13 +134,14 @@ class StateUpload:
     def _write(self, task: str, captured: Captured) -> StateFile:
         if captured.failure is not None:
             raise CheckpointError(captured.failure)
-        storage = self._savepoints.get(captured.checkpoint, self._storage)
-        assert storage is not None  # a job without checkpoints takes savepoints only
+        folder = self._folders.get(captured.checkpoint)
+        if folder is None:  # another one has begun since
+            raise CheckpointError(_GIVEN_UP)
         in_flight = None
         if captured.in_flight:
             payload = encode_in_flight(captured.in_flight)
-            written = storage.write_task(captured.checkpoint, self._attempt, task, payload, "in-flight")
+            written = write_part(folder, self._attempt, task, payload, "in-flight")
             exchanges = sorted({part.exchange for part, _ in captured.in_flight})
             in_flight = InFlightFile(written.path, written.size, written.checksum, exchanges)
-        state = storage.write_task(captured.checkpoint, self._attempt, task, encode_parts(captured.snapshots))
+        state = write_part(folder, self._attempt, task, encode_parts(captured.snapshots))
         return replace(state, in_flight=in_flight)

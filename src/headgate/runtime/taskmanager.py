@@ -34,7 +34,6 @@ from headgate.runtime.state_memory import StateMemory
 from headgate.runtime.state_upload import StateUpload
 from headgate.runtime.task import SourceHead, Task
 from headgate.runtime.task_threads import StuckTasks, TaskThreads
-from headgate.state.checkpoint_storage import CheckpointStorage, SavepointStorage
 from headgate.transport.control_link import Message
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import reached_at
@@ -72,9 +71,7 @@ class TaskManager:
         )
         self._upload: StateUpload | None = None
         if not spec.config.is_batch:
-            folder = spec.config.checkpoint_dir
-            storage = None if folder is None else CheckpointStorage(folder, spec.job)
-            self._upload = StateUpload(storage, spec.credentials.attempt, self._driver.send)
+            self._upload = StateUpload(spec.credentials.attempt, self._driver.send)
         self._links: DataLinks | None = None
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
@@ -226,8 +223,7 @@ class TaskManager:
         checkpoint, injected_at = int(message["id"]), int(message["timestamp"])
         barrier = CheckpointBarrier(checkpoint, injected_at, alignment, timeout, is_probe=roots is None)
         if roots is not None and self._upload is not None:
-            folder = message["savepoint"]
-            self._upload.announce(checkpoint, folder and SavepointStorage(folder, self._spec.job))
+            self._upload.announce(checkpoint, message["folder"])
         for built in self._built:
             if built.input is None if roots is None else [built.vertex.id, built.subtask] in roots:
                 built.barriers.inject(barrier)

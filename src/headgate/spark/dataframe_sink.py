@@ -6,6 +6,8 @@ the others: so that one tells, also to another program, whether the function is 
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import posixpath
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -18,17 +20,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.config import Config
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.base import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import ParquetFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty, writing
+from headgate.connectors.ledger import Ledger
 from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import locate, make_private
 from headgate.operators.base import call_user
+from headgate.ownership import Program
 from headgate.spark.dataframe import is_ours, new_folder, read_files, spark_columns
 from headgate.spark.session import context_of
 from headgate.spark.slots import count_slots, slots_held
 
-DataFrameFunction = Callable[[DataFrame, int], object]
+DataFrameFunction = Callable[[DataFrame, int], object] | Callable[[DataFrame, int, str], object]
 
 
 class ForeachDataframeSink(Sink):
@@ -39,11 +43,17 @@ class ForeachDataframeSink(Sink):
 
     def __init__(self, fn: DataFrameFunction) -> None:
         self._fn = fn
+        self._takes_run = _takes_run(fn)
         self._spark: SparkSession
         self._spill_dir: str | None = None
         self._folder = ""
         self._columns = StructType()
         self._target: Target | None = None
+        self._ledger: Ledger | None = None
+        self._run = ""
+        self._was_lost = False
+        #: The checkpoint that the job was resumed from, and the run that took it.
+        self._resumed = (0, "")
         #: A job may go on from a checkpoint that has rows in the folder.
         self._is_kept = False
 
@@ -75,6 +85,18 @@ class ForeachDataframeSink(Sink):
         self._aim(folder, prepared["run"], schema)
         self._is_kept = True
 
+    def begin(self, claim: Claim) -> None:
+        """Take over the files that are still to be handed over."""
+        target = self._prepared()
+        self._run, self._resumed = claim.program.run, (claim.resumed, claim.resumed_run)
+        self._was_lost = not self._has_folder()  # the ledger makes it anew
+        self._ledger = Ledger(self._folder, target.run, claim.home, claim.program)
+        self._target = dataclasses.replace(target, owner=self._ledger.take_over())
+
+    def shown(self) -> int:
+        """By the ledger in the folder."""
+        return Ledger(self._folder, self._prepared().run, None, Program.this("")).shown()
+
     def writer(self, context: WriterContext) -> SinkWriter:
         """Writes one subtask's files."""
         return FileWriter(self._prepared(), context.attempt, context.subtask)
@@ -82,7 +104,9 @@ class ForeachDataframeSink(Sink):
     def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
         """Call the function, if there are rows. Raises UserFunctionError, NotEnoughSlots, ResultsGone."""
         names = _names(pending)
+        self._owned().check()
         if names:
+            self._owned().show(checkpoint)
             self._is_kept = self._is_kept or checkpoint > 0
             if not self._is_there(names):
                 raise ResultsGone(
@@ -99,26 +123,35 @@ class ForeachDataframeSink(Sink):
         """Call the function with what belongs to the checkpoint, unless that is done; remove all other files. Raises
         SinkError if it cannot be told, because the folder is gone."""
         names = _names(pending)
+        self._owned().check()
         if names and self._is_there(names):
+            self._owned().show(checkpoint)
             self._hand_over(names, checkpoint)
         self._remove(self._files())
         self._make_folder()
+        self._was_lost = False
 
     def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
         """Keep what belongs to the checkpoint and was not handed over: a job that goes on from it will do that."""
-        if self._target is not None:
+        if self._target is None:
+            return
+        if self._ledger is not None:
+            self._ledger.check()
             self._is_kept = checkpoint > 0
             self._empty(keep=_names(pending))
-            self._target = None
+        elif not self._is_kept:
+            with writing(self._folder):
+                remove_if_empty(self._target.filesystem, self._target.root)
+        self._target = self._ledger = None
 
     def _aim(self, folder: str, run: str, schema: pa.Schema) -> None:
-        self._target = None
+        self._target = self._ledger = None
         self._columns = spark_columns("foreach_dataframe", schema)
         check_writable(_FORMAT, schema)
         with writing(folder):
             filesystem, root = locate(folder)
         self._folder, self._is_kept = folder, False
-        self._target = Target(filesystem, root, run, uuid.uuid4().hex[:8], _FORMAT, schema, (), prefix="part")
+        self._target = Target(filesystem, root, run, 0, _FORMAT, schema, (), prefix="part")
 
     def _make_folder(self) -> None:
         target = self._prepared()
@@ -130,19 +163,30 @@ class ForeachDataframeSink(Sink):
         target = self._prepared()
         paths = [self._path(name) for name in names]
         with writing(target.root):
-            folder, *files = target.filesystem.get_file_info([target.root, *paths])
+            files = target.filesystem.get_file_info(paths)
         lost = [file.path for file in files if file.type != fs.FileType.File]
-        if folder.type != fs.FileType.Directory or (lost and lost[0] != paths[0]):
+        if self._was_lost or not self._has_folder() or (lost and lost[0] != paths[0]):
             raise ResultsGone(
                 f"{(lost or [target.root])[0]}: is gone, and with it rows that foreach_dataframe is to get"
             )
         return not lost
 
+    def _has_folder(self) -> bool:
+        target = self._prepared()
+        with writing(target.root):
+            return bool(target.filesystem.get_file_info(target.root).type == fs.FileType.Directory)
+
     def _hand_over(self, names: Sequence[str], checkpoint: int) -> None:
         self._require_slot()
         paths = [posixpath.join(self._folder, name) for name in names]
-        call_user(self._fn, read_files(self._spark, paths, self._columns), checkpoint)
+        arguments = (checkpoint, self._run_of(checkpoint)) if self._takes_run else (checkpoint,)
+        call_user(self._fn, read_files(self._spark, paths, self._columns), *arguments)
         self._remove(map(self._path, names))
+
+    def _run_of(self, checkpoint: int) -> str:
+        """The run that took the checkpoint."""
+        resumed, run = self._resumed
+        return run if checkpoint == resumed else self._run
 
     def _require_slot(self) -> None:
         """Without a free slot the function's Spark jobs would wait for ever. Raises NotEnoughSlots."""
@@ -159,6 +203,8 @@ class ForeachDataframeSink(Sink):
         kept = set(map(self._path, keep))
         self._remove(path for path in self._files() if path not in kept)
         if not self._is_kept:
+            if self._ledger is not None:
+                self._ledger.remove()
             with writing(target.root):
                 remove_if_empty(target.filesystem, target.root)
 
@@ -167,7 +213,7 @@ class ForeachDataframeSink(Sink):
         target = self._prepared()
         with writing(target.root):
             entries = target.filesystem.get_file_info(fs.FileSelector(target.root, allow_not_found=True))
-        return [entry.path for entry in entries if entry.type == fs.FileType.File and target.owns(entry.base_name)]
+        return [e.path for e in entries if e.type == fs.FileType.File and target.may_remove(e.base_name)]
 
     def _remove(self, paths: Iterator[str] | Sequence[str]) -> None:
         filesystem = self._prepared().filesystem
@@ -178,12 +224,25 @@ class ForeachDataframeSink(Sink):
     def _path(self, name: Any) -> str:
         return self._prepared().path(name)
 
+    def _owned(self) -> Ledger:
+        assert self._ledger is not None
+        return self._ledger
+
     def _prepared(self) -> Target:
         assert self._target is not None
         return self._target
 
 
 _FORMAT = ParquetFormat()
+
+
+def _takes_run(fn: DataFrameFunction) -> bool:
+    """Whether it takes a third argument."""
+    try:
+        inspect.signature(fn).bind(None, 0, "")
+    except TypeError:
+        return False
+    return True
 
 
 def _names(pending: Sequence[Sequence[str] | None]) -> list[str]:

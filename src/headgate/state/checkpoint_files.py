@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -15,15 +14,13 @@ import xxhash
 from pyarrow import fs
 
 from headgate.errors import CheckpointError, StorageError
-from headgate.filesystems import brief, locate, make_private
+from headgate.filesystems import brief, create_private, locate, make_private, sync, write_new, write_whole
 from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 
 #: Bytes or Arrow buffers.
 Payload = Iterable[bytes | memoryview | pa.Buffer]
 
 _CHUNK: Final = 8 << 20
-#: Where what is written appears all at once, when it is closed.
-_OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 _ROOM: Final = "free some space there, or choose another folder"
 _RIGHTS: Final = "make it writable for the job's user on every machine, or choose another folder"
 _REACH: Final = "see that every machine of the job can use that folder"
@@ -60,13 +57,13 @@ def write_file(path: str, payload: Payload) -> StateFile:
         filesystem, inside = locate(path)
         make_private(filesystem, inside.rpartition("/")[0])
         try:
-            _create_private(filesystem, inside)
+            create_private(filesystem, inside)
             with filesystem.open_output_stream(inside, compression=None) as stream:
                 for buffer in payload:
                     stream.write(buffer)
                     checksum.update(buffer)
                     size += memoryview(buffer).nbytes
-            _sync(filesystem, inside)
+            sync(filesystem, inside)
         except BaseException:
             with suppress(OSError):
                 filesystem.delete_file(inside)
@@ -75,38 +72,9 @@ def write_file(path: str, payload: Payload) -> StateFile:
 
 
 def write_at_once(path: str, content: bytes) -> None:
-    """Write a file that is there as a whole or not at all. Raises CheckpointError."""
+    """Write a file that is there as a whole or not at all. Its folder must be there. Raises CheckpointError."""
     with touching(path, "written"):
-        filesystem, inside = locate(path)
-    if filesystem.type_name in _OBJECT_STORES:
-        write_file(path, [content])
-        return
-    folder, _, name = path.rpartition("/")
-    hidden = f".{name}-{uuid.uuid4().hex}"
-    write_file(f"{folder}/{hidden}", [content])
-    inside_folder = inside.rpartition("/")[0]
-    with touching(path, "written"):
-        filesystem.move(f"{inside_folder}/{hidden}", inside)
-    with suppress(OSError):  # not every filesystem can do that to a folder, and a lost entry is a lost checkpoint only
-        _sync(filesystem, inside_folder)
-        _sync(filesystem, inside_folder.rpartition("/")[0])
-
-
-def _create_private(filesystem: fs.FileSystem, path: str) -> None:
-    """An empty file that its owner alone may use: Arrow keeps the mode of a file that it writes over."""
-    if isinstance(filesystem, fs.LocalFileSystem):
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-
-
-def _sync(filesystem: fs.FileSystem, path: str) -> None:
-    """Have the machine's disk hold what is in a file or folder now, so that power may fail; other filesystems see to
-    that themselves when a file is closed."""
-    if isinstance(filesystem, fs.LocalFileSystem):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        write_whole(path, content)
 
 
 def read_file(path: str) -> pa.Buffer:
@@ -146,6 +114,29 @@ def _compare(file: WrittenFile, size: int, checksum: str) -> None:
         raise CheckpointError(f"{file.path}: was changed after it was written, its checksum is another; {OTHER}")
 
 
+def require_files(files: Iterable[WrittenFile]) -> None:
+    """Raise CheckpointError unless all of them are there, with their sizes; their content is not read."""
+    for file in files:
+        with touching(file.path, "looked for"):
+            filesystem, inside = locate(file.path)
+            info = filesystem.get_file_info(inside)
+        if info.type != fs.FileType.File:
+            raise CheckpointError(f"{file.path}: was removed before its checkpoint was complete; leave it to the job")
+        if info.size != file.size:
+            raise CheckpointError(f"{file.path}: has {info.size} bytes, and {file.size} were written: it is torn")
+
+
+def probe(path: str) -> None:
+    """Find out whether a folder can be used: create a file there, read it and remove it. Raises CheckpointError, and
+    ConfigError where no file can be created only if it is not there."""
+    with touching(path, "written"):
+        write_new(path, b"headgate")
+    content = read_file(path)
+    if content.to_pybytes() != b"headgate":
+        raise StorageError(f"{path}: has other bytes than were written; {_REACH}")
+    remove_file(path)
+
+
 def listed(folder: str) -> list[fs.FileInfo]:
     """What is in a folder now; nothing if it is not there. Raises CheckpointError."""
     with touching(folder, "listed"):
@@ -178,8 +169,8 @@ def make_folder(path: str) -> None:
                 above.append(os.path.dirname(above[-1]))
         make_private(filesystem, inside)
     for folder in above:
-        with suppress(OSError):  # see `write_at_once`
-            _sync(filesystem, folder)
+        with suppress(OSError):  # see `sync_folder`
+            sync(filesystem, folder)
 
 
 def remove_link(path: str) -> bool:

@@ -20,7 +20,9 @@ from headgate.state import shapes
 #: The file whose presence makes a checkpoint complete.
 METADATA_FILE: Final = "_metadata"
 _FORMAT: Final = "headgate checkpoint"
-_VERSION: Final = 1
+_VERSION: Final = 2
+#: What this Headgate reads: version 1 does not name the run.
+_READ: Final = (1, 2)
 #: Savepoints are asked for, and kept until somebody removes them.
 Kind: TypeAlias = Literal["checkpoint", "savepoint"]
 #: The largest id of a checkpoint: what every reader of JSON has exactly.
@@ -129,6 +131,8 @@ class CheckpointMetadata:
     folder: str | None = None
     #: Those of which data are in it; none in a checkpoint that was aligned everywhere.
     exchanges: tuple[ExchangeDescription, ...] = ()
+    #: The run that took it; "" in checkpoints of version 1.
+    run: str = ""
 
     @property
     def states(self) -> Iterator[StateFile]:
@@ -177,10 +181,9 @@ class CheckpointMetadata:
             raise CheckpointError(f"{place}: is torn, or no metadata of a checkpoint; {OTHER}") from None
         if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
             raise CheckpointError(f"{place}: is no metadata of a checkpoint; {OTHER}")
-        if whole.get("version") != _VERSION:
-            version = whole.get("version")
+        if (version := whole.get("version")) not in _READ:
             raise CheckpointError(
-                f"{place}: has version {version}, this Headgate reads {_VERSION}; use that which wrote it"
+                f"{place}: has version {version}, this Headgate reads 1 to {_VERSION}; use that which wrote it"
             )
         if whole.get("checksum") != checksum:
             raise CheckpointError(f"{place}: was changed after it was written; {OTHER}")
@@ -238,6 +241,7 @@ _SHAPE: Final = shapes.fields(
         "kind": shapes.one_of(*get_args(Kind)),
         "folder": shapes.folder,
         "exchanges": shapes.items(_EXCHANGE),
+        "run": shapes.text,
     },
 )
 

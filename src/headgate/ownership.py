@@ -1,0 +1,131 @@
+"""One owner of a folder: the program that claimed it last.
+
+A driver that was paused and replaced wakes up beside its successor. Each program that starts or resumes a job claims
+the job's folder with an epoch, one above all claims before; the claim is a file that exactly one program can create.
+Whoever holds the highest epoch owns the folder. The others find out at their next `check`, and end.
+
+A check alone protects nothing: a program may be paused between its check and what it does then. So the names of files
+carry their owner's epoch, a program renames and removes files of its own and of older epochs only, and a new owner
+first commits or removes what older ones left hidden. What an older program then still does finds no file.
+
+`<folder>/<epoch>` is a claim, and says who made it; `<folder>/<epoch>.note` is what that owner wants its successors to
+know. Only the owner of an epoch writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyarrow import fs
+
+from headgate.errors import Superseded
+from headgate.filesystems import locate, make_private, write_new, write_whole
+
+_CLAIM: Final = re.compile(r"([1-9][0-9]{0,15})")
+_NOTE: Final = re.compile(r"([1-9][0-9]{0,15})\.note")
+#: Nobody writes longer ones.
+_LONGEST: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Who claims: the run of a job, and the process that runs it. `since` is in seconds since the epoch."""
+
+    run: str
+    host: str
+    pid: int
+    since: float
+
+    @staticmethod
+    def this(run: str) -> Program:
+        """The calling process."""
+        return Program(run, socket.gethostname(), os.getpid(), time.time())
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.since, UTC)
+        return f"run {self.run}, process {self.pid} on {self.host}, since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+class Ownership:
+    """A program's claim to a folder, by path or URI. `epoch` is 0 before `claim`.
+
+    Methods raise what the filesystem raises, and ConfigError where it cannot create a file exclusively.
+    """
+
+    def __init__(self, folder: str, program: Program, epoch: int = 0) -> None:
+        self.folder = folder
+        self.epoch = epoch
+        self._program = program
+
+    def claim(self, least: int = 1) -> int:
+        """Become the owner, with an epoch above all there are, `least` or more. The folder is made if it is not
+        there."""
+        filesystem, inside = locate(self.folder)
+        make_private(filesystem, inside)
+        content = json.dumps(asdict(self._program)).encode()
+        while True:
+            epoch = max(least, 1 + max(self.epochs(), default=0))
+            # A program that slept after it had listed may create an epoch that others have passed and removed.
+            if write_new(f"{self.folder}/{epoch}", content) and max(self.epochs(), default=0) == epoch:
+                self.epoch = epoch
+                return epoch
+
+    def check(self) -> None:
+        """Raise Superseded if another program has claimed the folder since, or has removed the claim."""
+        newest = max(self.epochs(), default=0)
+        if newest != self.epoch:
+            raise Superseded(
+                f"another program took over {self.folder} ({self._who(newest)}); this one has ended and left the "
+                "results to it. If both are to run, give each job a name or a folder of its own"
+            )
+
+    def note(self, content: Mapping[str, Any]) -> None:
+        """Replace the owner's note, durably."""
+        write_whole(f"{self.folder}/{self.epoch}.note", json.dumps(content).encode())
+
+    def notes(self) -> dict[int, Any]:
+        """What owners noted, by epoch. Raises ValueError for a note that is no JSON."""
+        return {epoch: self._read(f"{epoch}.note") for epoch in sorted(self._found(_NOTE))}
+
+    def epochs(self) -> list[int]:
+        """All claims there are."""
+        return self._found(_CLAIM)
+
+    def forget(self, before: int) -> None:
+        """Remove claims and notes of epochs below `before`, which must not be above one's own."""
+        for epoch in {*self.epochs(), *self._found(_NOTE)}:
+            if epoch < min(before, self.epoch):
+                self._remove(f"{epoch}.note")
+                self._remove(str(epoch))
+
+    def _remove(self, name: str) -> None:
+        filesystem, inside = locate(f"{self.folder}/{name}")
+        try:
+            filesystem.delete_file(inside)
+        except FileNotFoundError:
+            pass
+
+    def _found(self, pattern: re.Pattern[str]) -> list[int]:
+        filesystem, inside = locate(self.folder)
+        entries = filesystem.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+        return [int(found[1]) for entry in entries if (found := pattern.fullmatch(entry.base_name))]
+
+    def _read(self, name: str) -> Any:
+        filesystem, inside = locate(f"{self.folder}/{name}")
+        with filesystem.open_input_file(inside) as stream:
+            return json.loads(stream.read(_LONGEST))
+
+    def _who(self, epoch: int) -> str:
+        try:
+            values = self._read(str(epoch))
+            return str(Program(str(values["run"]), str(values["host"]), int(values["pid"]), float(values["since"])))
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            return "its claim is gone"

@@ -1,0 +1,106 @@
+"""What a job goes on from: at its start, when it takes over from another program, and after a failure."""
+
+from __future__ import annotations
+
+from headgate.config import Config
+from headgate.errors import CheckpointError, StorageError
+from headgate.ownership import Program
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.node_keys import check_fits
+from headgate.records.hashing import default_max_parallelism
+from headgate.runtime.resume import LATEST, LATEST_IF_ANY, Found, found, newest
+from headgate.state.checkpoint_metadata import LAST_ID, CheckpointMetadata
+from headgate.state.checkpoint_storage import CheckpointStorage, verify_checkpoint
+
+
+class Resumption:
+    """`latest` is what the job goes on from, None for its beginning, and `place` is where its metadata are: among the
+    job's own checkpoints, which are in `storage`, if it takes any. `resume` is what the user asked for."""
+
+    def __init__(
+        self, job: str, plan: ExecutionPlan, config: Config, storage: CheckpointStorage | None, resume: str | None
+    ) -> None:
+        self._job = job
+        self._plan = plan
+        self._config = config
+        self._storage = storage
+        self._resume = resume
+        self.latest: CheckpointMetadata | None = None
+        self.place = ""
+
+    @property
+    def key_groups(self) -> dict[int, int]:
+        """How many each vertex has."""
+        most = self._config.max_parallelism
+        return {vertex.id: most or default_max_parallelism(vertex.parallelism) for vertex in self._plan.job.vertices}
+
+    @property
+    def hint(self) -> str:
+        """For who starts the job anew: that it could go on from a checkpoint; nothing, where that is not so."""
+        if self.latest is not None or self._storage is None or not self._storage.completed():
+            return ""
+        return (
+            f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" goes on from the newest)'
+        )
+
+    def find(self) -> None:
+        """Look for what the user asked for. Raises CheckpointError where the job cannot go on from it."""
+        if self._resume is None:
+            return
+        usable = found(self._resume, self._storage)
+        if usable is not None:
+            self.go_to(usable)
+            check_fits(usable[1], self._plan.job, self.key_groups)
+            require_numbers(usable[1].id + 1)
+
+    def claim(self, storage: CheckpointStorage, program: Program) -> None:
+        """Become the owner of the job's checkpoints, and go on from the newest there is then: until now the owner
+        before may have completed another one. Raises CheckpointError."""
+        storage.claim(program)
+        if self._resume in (LATEST, LATEST_IF_ANY) and next(iter(storage.completed()), "") != self.place:
+            before = self.latest
+            self.find()
+            self._require_same_ends(before)
+        storage.start(self.place or None)
+
+    def _require_same_ends(self, before: CheckpointMetadata | None) -> None:
+        was, now = (None if each is None else each.prepared for each in (before, self.latest))
+        if was != now:
+            raise CheckpointError(
+                f"job {self._job!r}: another program of this name started at the same moment, and its sources or sinks "
+                f"are others (see {self.place}); start this one again"
+            )
+
+    def find_usable(self) -> Found | None:
+        """`latest` could not be read: what to go on from then. That is `latest`, if it is whole after all, or nobody
+        can tell now; or the one before, if it leads to the same results; None where neither is so. Reads all files of
+        a checkpoint, or of several."""
+        if self._storage is None or self.latest is None:
+            return None
+        try:
+            if self._resume in (LATEST, LATEST_IF_ANY):
+                completed = self._storage.completed()
+            else:
+                completed = self._storage.completed_by_owner()
+            if self.place in completed:
+                usable = newest(self._storage, completed[completed.index(self.place) :])
+                check_fits(usable[1], self._plan.job, self.key_groups)
+                return usable
+            verify_checkpoint(self.latest)
+        except StorageError:
+            pass
+        except CheckpointError:
+            return None
+        return self.place, self.latest
+
+    def go_to(self, usable: Found) -> None:
+        """The job goes on from this one."""
+        self.place, self.latest = usable
+
+
+def require_numbers(first: int) -> None:
+    """Raise CheckpointError if there are too few numbers for checkpoints from this one on."""
+    if first > LAST_ID // 2:
+        raise CheckpointError(
+            f"checkpoint {first - 1} leaves no numbers for others: start without it, in another folder"
+        )
