@@ -1,5 +1,6 @@
-"""A rule machine over the checkpoint coordinator, with a small job as it is: readers, workers that hold a row, writers;
-channels with aligned barriers and ends; messages that are late, doubled or of an old attempt.
+"""A rule machine over the checkpoint coordinator, with a small job as it is: readers, workers that hold a row, writers,
+to which readers may send rows, too; channels with aligned barriers and ends; messages that are late, doubled or of an
+old attempt.
 
 Rows are numbered. Each complete checkpoint must be a cut: what is committed and what its workers hold is what its
 readers had read, no row twice. Savepoints, and a stop, are asked for at any time; each is taken at once,
@@ -132,11 +133,16 @@ class SimTask:
 class CoordinatorMachine(RuleBasedStateMachine):
     """See the module."""
 
-    @initialize(sizes=st.tuples(*[st.integers(1, 2)] * 3), tolerable=st.integers(0, 2), pause=st.sampled_from([0, 7]))
-    def begin(self, sizes: tuple[int, int, int], tolerable: int, pause: int) -> None:
-        self.sizes = sizes
+    @initialize(
+        sizes=st.tuples(*[st.integers(1, 2)] * 3),
+        tolerable=st.integers(0, 2),
+        pause=st.sampled_from([0, 7]),
+        branches=st.booleans(),
+    )
+    def begin(self, sizes: tuple[int, int, int], tolerable: int, pause: int, branches: bool) -> None:
+        self.sizes, self.branches = sizes, branches
         self.options = CheckpointOptions(10.0, pause, 50.0, tolerable)
-        self.coordinator = CheckpointCoordinator(three_vertices(*sizes), self.options)
+        self.coordinator = CheckpointCoordinator(three_vertices(*sizes, branches=branches), self.options)
         self.now = 0.0
         self.attempt = -1
         self.last = 0
@@ -199,9 +205,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     def build(self) -> None:
         vertices = [[SimTask(Task(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)]
-        for producers, consumers in pairwise(vertices):
+        joined = [*pairwise(vertices), *([(vertices[READ], vertices[WRITE])] if self.branches else [])]
+        for producers, consumers in joined:
             for producer in producers:
-                producer.consumers = consumers
+                producer.consumers = [*producer.consumers, *consumers]
                 for consumer in consumers:
                     consumer.channels[producer.task] = deque()
         self.tasks = {task.task: task for vertex in vertices for task in vertex}
@@ -434,7 +441,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
             return
         self.heal()
         if self.over:
-            self.coordinator = CheckpointCoordinator(three_vertices(*self.sizes), self.options, self.last + 1)
+            self.coordinator = CheckpointCoordinator(
+                three_vertices(*self.sizes, branches=self.branches), self.options, self.last + 1
+            )
             self.asked.clear()
             self.restart()
             self.heal()
