@@ -49,10 +49,10 @@ def writer_context(schema: pa.Schema, subtask: int = 0, deliver: Callable[[pa.Re
     return WriterContext("job-1", "sink", subtask, parallelism, schema, deliver, attempt, checkpoint)
 
 
-def start(sink: Sink, schema: pa.Schema, claim: Claim | None = None) -> Sink:
+def start(sink: Sink, schema: pa.Schema, claim: Claim = CLAIM) -> Sink:
     """Prepare and begin a sink as a job that is not resumed does."""
     sink.prepare("job 1", schema)
-    sink.begin(claim or CLAIM)
+    sink.begin(claim)
     return sink
 
 

@@ -16,9 +16,10 @@ from pyarrow import fs
 
 import headgate as hg
 from headgate.connectors import file_sink
-from headgate.connectors.base import Sink
+from headgate.connectors.base import Claim, Sink
 from headgate.connectors.file_sink import FileSink
-from headgate.errors import ResultsGone
+from headgate.errors import ResultsGone, Superseded
+from headgate.ownership import Program
 from tests.connectors.conftest import CLAIM, start, write_sink, writer_context
 
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
@@ -361,3 +362,75 @@ def test_for_each_batch_is_told_the_checkpoint_that_the_rows_belong_to() -> None
         assert writer.flush(checkpoint) is None
     writer.write(batch(4))
     assert seen == [(1, 5), (2, 6), (3, 7), (4, 9)]
+
+
+def claim(run: str, home: Path, *referenced: Any) -> Claim:
+    """Of a job whose checkpoints are in `home`, and name these runs of sinks."""
+    return Claim(Program.this(run), str(home), list(referenced))
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_what_a_program_left_before_its_first_checkpoint_is_removed(tmp_path: Path, partition_by: Any) -> None:
+    out, home = tmp_path / "out", tmp_path / "checkpoints"
+    lost = start(hg.sinks.parquet(out, partition_by=partition_by), SCHEMA, claim("lost", home))
+    lost.writer(writer_context(SCHEMA)).write(batch(*range(200_000)))
+    assert hidden(out)
+    others = start(hg.sinks.parquet(out, mode="append"), SCHEMA, claim("other", tmp_path / "elsewhere"))
+    kept = start(hg.sinks.parquet(out, mode="append"), SCHEMA, claim("kept", home))
+    assert hidden(out) == []
+    for sink in (others, kept):
+        write_sink(sink, [[batch(1)]], SCHEMA)
+    again = start(hg.sinks.parquet(out, mode="append"), SCHEMA, claim("again", home, stored(kept.prepared())))
+    assert len(hidden(out)) == 2, "those of another job, and of a run that a checkpoint names"
+    assert sorted(os.listdir(out / ".headgate")) == sorted(sink.prepared()["run"] for sink in (others, kept, again))
+    with pytest.raises(Superseded):
+        lost.commit([None], 1)
+
+
+def test_where_it_cannot_be_told_nothing_is_removed(tmp_path: Path) -> None:
+    """A checkpoint that cannot be read may name the run."""
+    lost = start(hg.sinks.parquet(tmp_path), SCHEMA, claim("lost", tmp_path / "home"))
+    write_sink(lost, [[batch(1)]], SCHEMA)
+    start(hg.sinks.parquet(tmp_path, mode="append"), SCHEMA, Claim(Program.this("again"), str(tmp_path / "home"), None))
+    assert len(hidden(tmp_path)) == 1
+
+
+def test_a_newer_program_takes_the_results_over(tmp_path: Path) -> None:
+    """The older one shows and removes nothing any more, and files of the newer one are not its."""
+    older = prepared(hg.sinks.parquet(tmp_path))
+    first = older.writer(writer_context(SCHEMA, checkpoint=1))
+    first.write(batch(1))
+    committed = stored(first.flush(1))
+    first.write(batch(2))
+    uncommitted = stored(first.flush(2))
+    newer = in_another_program(older, tmp_path)
+    newer.rollback([committed], 1)
+    again = write_sink(newer, [[batch(2)]], SCHEMA)
+    for late in (lambda: older.commit([uncommitted], 2), older.finish, lambda: older.rollback([committed], 1),
+                 lambda: older.abort([committed], 1)):  # fmt: skip
+        with pytest.raises(Superseded, match="another program took over"):
+            late()
+    assert (rows(tmp_path), len(hidden(tmp_path))) == ([1], 1)
+    newer.commit(again, 2)
+    newer.finish()
+    assert (rows(tmp_path), hidden(tmp_path)) == ([1, 2], [])
+
+
+def test_a_sink_knows_what_it_showed(tmp_path: Path) -> None:
+    sink = prepared(hg.sinks.parquet(tmp_path))
+    writer = sink.writer(writer_context(SCHEMA, checkpoint=1))
+    assert sink.shown() == 0
+    sink.commit([None], 1)
+    assert sink.shown() == 0, "nothing was there to show"
+    writer.write(batch(1))
+    sink.commit([writer.flush(2)], 2)
+    assert (sink.shown(), in_another_program(sink, tmp_path).shown()) == (2, 2)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"checkpoint": -1}', '{"checkpoint": "7"}'])
+def test_a_ledger_that_cannot_be_read_is_named(tmp_path: Path, content: str) -> None:
+    sink = prepared(hg.sinks.parquet(tmp_path))
+    note = next((tmp_path / ".headgate").glob("*/1.note"))
+    note.write_text(content)
+    with pytest.raises(hg.SinkError, match=r"restore it, or write elsewhere"):
+        sink.shown()

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 import headgate as hg
-from tests.exactly_once import committed, environment, expected
-from tests.runtime.faults import build_gated, open_gate
+from headgate.runtime import state_upload
+from headgate.state import checkpoint_storage
+from headgate.state.checkpoint_metadata import CheckpointMetadata
+from tests.exactly_once import build, committed, environment, expected
+from tests.runtime.faults import build_gated, gated, open_gate
 from tests.runtime.jobs import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,4 +118,91 @@ def test_a_program_that_cannot_start_leaves_the_running_one_alone(tmp_path: Path
         build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute()
     open_gate(tmp_path)
     job.wait(120)
+    assert committed(tmp_path) == expected()
+
+
+def run_until(folder: Path, done: Callable[[hg.JobHandle], object], before: int, resume: str | None = None) -> None:
+    """A job that reads so many rows, and is cancelled then."""
+    env = environment(folder, hg.LocalDeployment(2, processes=False))
+    job = build(env, folder, source=gated(folder, before=before)).execute_async(resume=resume)
+    eventually(lambda: done(job), 60)
+    job.cancel()
+
+
+def complete(folder: Path) -> list[Path]:
+    """The folders of complete checkpoints."""
+    return [path.parent for path in (folder / "checkpoints").glob("job/chk-*/_metadata")]
+
+
+def shown(folder: Path) -> int:
+    """The last checkpoint of which rows are visible, as the sink's folder says."""
+    notes = (folder / "out" / ".headgate").glob("*/*.note")
+    return max(int(json.loads(note.read_text())["checkpoint"]) for note in notes)
+
+
+def test_the_newest_metadata_are_gone(tmp_path: Path) -> None:
+    """What was shown with them would be there twice: the sink knows, and says both numbers."""
+    run_until(tmp_path, lambda job: complete(tmp_path), before=2000)
+    older = max(complete(tmp_path), key=lambda path: int(path.name[4:]))
+    shutil.copytree(older, tmp_path / "copy")
+    run_until(tmp_path, lambda job: committed(tmp_path), before=12_000, resume="latest")
+    for checkpoint in complete(tmp_path):
+        shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "copy", older)
+    before, numbers = committed(tmp_path), (shown(tmp_path), int(older.name[4:]))
+    open_gate(tmp_path)
+
+    def again() -> hg.StreamEnvironment:
+        return build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path)
+
+    said = r"parquet: the results have the rows of checkpoint {}, and the job would go on from checkpoint {}:"
+    with pytest.raises(hg.CheckpointError, match=said.format(*numbers)):
+        again().execute(resume="latest")
+    assert committed(tmp_path) == before
+    again().execute(resume="latest", allow_duplicates=True)
+    assert len(committed(tmp_path)) > len(expected()), "as was allowed"
+
+
+def test_a_folder_that_is_removed_while_its_checkpoint_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint fails: it would be complete, and could not be read."""
+    store, removed = checkpoint_storage.store, list[str]()
+
+    def removes(folder: str, metadata: CheckpointMetadata) -> str:
+        if not removed and any(metadata.files):
+            removed.append(folder)
+            shutil.rmtree(folder)
+        return store(folder, metadata)
+
+    monkeypatch.setattr(checkpoint_storage, "store", removes)
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
+    eventually(lambda: job.restarts and complete(tmp_path), 60)
+    open_gate(tmp_path)
+    assert job.wait(120).restarts == 1
+    [failure] = [each.failure for each in job.checkpoints() if each.failure] or [None]
+    assert failure is None or "was removed before its checkpoint was complete" in failure
+    assert removed[0] not in map(str, complete(tmp_path))
+    assert committed(tmp_path) == expected()
+
+
+def test_what_is_left_of_a_checkpoint_that_was_given_up_is_gone_before_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it takes the room that the next one needs."""
+    write, seen = state_upload.write_part, list[list[str]]()
+
+    def full(folder: str, attempt: int, *arguments: Any) -> Any:
+        if attempt == 0:
+            write(folder, attempt, *arguments)
+            raise hg.CheckpointError("no space left")
+        seen.append([path.name for path in (tmp_path / "checkpoints" / "job").glob("chk-*")])
+        return write(folder, attempt, *arguments)
+
+    monkeypatch.setattr(state_upload, "write_part", full)
+    job = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
+    eventually(lambda: seen, 60)
+    open_gate(tmp_path)
+    assert job.wait(120).restarts == 1
+    assert "chk-1" not in seen[0]
     assert committed(tmp_path) == expected()

@@ -126,7 +126,7 @@ def test_names_are_text_and_not_markup_nor_escapes(
     """Markup that is not closed ended the command; escapes went to the terminal."""
     storage = CheckpointStorage(tmp_path / "checkpoints", name)
     state = encode({"read#0": Snapshot(values={"position": [name]})})
-    file = storage.write_task(1, 0, name, [state])
+    file = write_part(storage.folder_of(1), 0, name, [state])
     metadata = metadata_of(storage, 1, (file,))
     vertices = (replace(metadata.vertices[0], name=name),)
     storage.complete(replace(metadata, vertices=vertices, pending={name: [name]}))
@@ -148,7 +148,7 @@ def test_names_are_text_and_not_markup_nor_escapes(
 def test_credentials_of_an_old_checkpoint_are_not_shown(
     storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = storage.write_task(5, 0, "t", [encode({})])
+    file = write_part(storage.folder_of(5), 0, "t", [encode({})])
     metadata = metadata_of(storage, 5, (file,))
     storage.complete(replace(metadata, pending={"out": ["s3://key:s3cr3t@bucket/a"]}))
     for arguments in (["show", storage.folder], ["show", storage.folder, "--json", "-"]):
