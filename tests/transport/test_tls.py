@@ -415,17 +415,38 @@ def test_certificates_are_of_one_attempt_and_are_good_on_machines_whose_clocks_d
         assert found.not_valid_after_utc.timestamp() - time.time() > 9 * 365 * 86_400
 
 
-def test_keys_are_in_no_log_and_on_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While Python reads it, the key is in memory that only this user may open; then it is gone."""
-    seen: list[tuple[int, int, str]] = []
+@pytest.fixture
+def files_of_keys(monkeypatch: pytest.MonkeyPatch) -> list[tuple[os.stat_result, str]]:
+    """What Python is told to read keys from, while it reads."""
+    seen: list[tuple[os.stat_result, str]] = []
     load = ssl.SSLContext.load_cert_chain
 
     def look(context: ssl.SSLContext, path: str) -> None:
-        status = os.stat(path)
-        seen.append((status.st_mode & 0o777, status.st_nlink, os.readlink(path)))
+        seen.append((os.stat(path), path))
         load(context, path)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", look)
+    return seen
+
+
+def test_keys_are_in_no_log_and_on_no_disk(files_of_keys: list[tuple[os.stat_result, str]]) -> None:
+    """While Python reads it, the key is in memory that only this user may open; then it is gone."""
     client_context(identity_of(OF_TASKMANAGER))
-    assert seen == [(0o600, 0, "/memfd:headgate-identity (deleted)")]
+    [(status, path)] = files_of_keys
+    assert (status.st_mode & 0o777, status.st_nlink) == (0o600, 0), "it has no name"
+    assert path.startswith("/proc/self/fd/") and not os.path.exists(path)
     assert "KEY" not in repr(OF_TASKMANAGER) + repr(OF_TASKMANAGER.identity) + str(OF_TASKMANAGER.identity)
+
+
+def test_where_there_are_no_files_in_memory_a_key_is_in_a_folder_of_this_user_for_a_moment(
+    files_of_keys: list[tuple[os.stat_result, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folders: list[int] = []
+    mkdir = os.mkdir
+    monkeypatch.setattr(os, "mkdir", lambda path, mode=0o777: (folders.append(mode), mkdir(path, mode)))
+    client_context(identity_of(OF_TASKMANAGER))
+    [(status, path)] = files_of_keys
+    assert status.st_mode & 0o777 == 0o600 and path.startswith(str(tmp_path))
+    assert folders == [0o700] and list(tmp_path.iterdir()) == []

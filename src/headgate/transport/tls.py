@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 from typing import Final, cast
 
 from headgate.memory.buffer import FileRegion, Piece
@@ -43,23 +44,29 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     context.load_verify_locations(cadata=identity.authority.decode())
-    _load(context, identity.certificate + identity.key)
+    with _file_of(identity.certificate + identity.key) as path:
+        context.load_cert_chain(path)
     return context
 
 
-def _load(context: ssl.SSLContext, chain: bytes) -> None:
-    """Python takes a private key from a file only. This one is memory of this process without a name in any file
-    system: nothing of it reaches a disk or outlives the process, and only who may read the process's memory can open
-    it."""
-    descriptor = os.memfd_create("headgate-identity", os.MFD_CLOEXEC)
-    try:
+@contextmanager
+def _file_of(data: bytes) -> Iterator[str]:
+    """Python takes a private key from a file only. On Linux this one is memory of the process without a name in any
+    file system: nothing of it outlives the process, and only who may read the process's memory can open it. Elsewhere
+    it is a file in a folder of this user's alone, for a moment."""
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        descriptor = os.memfd_create("headgate-identity", os.MFD_CLOEXEC)
         os.fchmod(descriptor, 0o600)
-        rest = memoryview(chain)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+    else:
+        with TemporaryDirectory(prefix="headgate-") as folder:
+            path = os.path.join(folder, "identity")
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+            yield path
 
 
 class TlsSocket:
