@@ -180,3 +180,30 @@ def test_decimals_are_those_of_spark_sql(spark):
     got = stream.key_by("key").aggregate(final=True, **aggregates).collect().sort_by("key")
     assert got.schema.types == wanted.schema.types
     assert got.to_pylist() == wanted.to_pylist()
+
+
+EXPRESSIONS = [
+    "a + b", "a - c", "a * b", "b * c", "d * d", "a / b", "b / a", "a / 3", "c / 7.25", "d / 2", "b / b", "a % 7",
+    "b % a", "a * (1 + 0.19)", "a * 2", "a * 1.10", "0.05 * c", "-b", "key * a", "a + key", "a > b",
+    "a = 1.5", "b >= 0.05", "c in (1, 2.0, 37)",
+    "a between -1.5 and b", "b - 0.000001 < a",
+]  # fmt: skip
+
+
+def test_sql_on_decimals_is_that_of_spark_sql(spark):
+    """The same types and values, where the result fits."""
+    rows = amounts()
+    spark.createDataFrame(rows).createOrReplaceTempView("amounts")
+    ansi = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "false")  # a division by zero is null, here as there
+    try:
+        columns = ", ".join(f"{text} as e{number}" for number, text in enumerate(EXPRESSIONS))
+        wanted = spark.sql(f"select {columns} from amounts").toArrow()
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", ansi)
+    stream = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False)).from_source(hg.sources.iterable(rows))
+    got = stream.select(**{f"e{number}": text for number, text in enumerate(EXPRESSIONS)}).collect()
+    for number, text in enumerate(EXPRESSIONS):
+        mine, theirs = got.column(number), wanted.column(number)
+        assert (text, mine.type) == (text, theirs.type)
+        assert (text, sorted(mine.to_pylist(), key=str)) == (text, sorted(theirs.to_pylist(), key=str))

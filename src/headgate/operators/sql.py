@@ -2,19 +2,23 @@
 
 Meaning is Spark SQL's: `/` gives float64, a division by zero null; integers are int64 and overflow is an error, all
 other arithmetic is float64; and, or, not are three-valued; a timestamp without a zone is UTC. Types are known when
-compiling, and nothing is converted between strings and numbers: comparing them is a PlanError.
+compiling, and nothing is converted between strings and numbers: comparing them is a PlanError. Decimals are exact.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NoReturn
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
 from headgate.errors import DataError
+from headgate.operators.decimal_types import arithmetic_type, as_decimal, literal_type
+from headgate.operators.sql_decimal import DecimalCall
 from headgate.operators.sql_eval import Call, Cast, Column, CompareFloats, InLiterals, Like, Literal, Node, NullIfZero
 from headgate.operators.sql_parser import ALLOWED, parse, position_of, sql_error
 from headgate.operators.sql_types import common_type, kind_of
@@ -28,6 +32,7 @@ HIDDEN_COLUMN = "__event_time__"
 #: Deeper trees could not be pickled.
 _MAX_DEPTH = 100
 _INT64 = range(-(1 << 63), 1 << 63)
+_MOST_DIGITS = 76
 _BOOL = pa.bool_()
 
 
@@ -47,7 +52,8 @@ class Expression:
         try:
             value = self.root.evaluate(batch)
         except pa.ArrowInvalid as error:
-            problem = f"a value of {self.text!r} leaves the range of 64 bits ({error})"
+            limits = "its type" if pa.types.is_decimal(self.type) else "64 bits"
+            problem = f"a value of {self.text!r} leaves the range of {limits} ({error})"
             raise DataError(f"{problem}; to calculate in float64, write 1.0 * column") from None
         return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
 
@@ -121,7 +127,7 @@ class _Compiler:
                 self._refuse(tree, f"{digits} does not fit int64; write {digits}.0 for a float64")
             return Literal(int(digits), pa.int64())
         try:
-            return Literal(float(digits), pa.float64())
+            return Literal(float(digits), pa.float64(), _exact(digits))
         except ValueError:
             self._refuse(tree, f"{digits!r} is not a number")
 
@@ -139,7 +145,11 @@ class _Compiler:
     # -- operators
 
     def _arithmetic(self, tree: exp.Expr, kernel: str) -> Node:
-        left, right = self._numeric(tree.this), self._numeric(tree.expression)
+        left, right = _meet_decimals([self._numeric(tree.this), self._numeric(tree.expression)])
+        if {kind_of(left.type), kind_of(right.type)} in ({"decimal"}, {"decimal", "integer"}):
+            return self._decimal(tree, kernel, left, right)
+        if (folded := _folded(kernel, left, right)) is not None:
+            return folded
         both_int = kind_of(left.type) == kind_of(right.type) == "integer"
         result = pa.int64() if both_int and kernel != "divide" else pa.float64()
         left, right = self._coerce(left, result, tree), self._coerce(right, result, tree)
@@ -147,12 +157,25 @@ class _Compiler:
             return Call(kernel, (left, NullIfZero(right, result)), result)
         return Call(f"{kernel}_checked" if both_int else kernel, (left, right), result)
 
+    def _decimal(self, tree: exp.Expr, kernel: str, left: Node, right: Node) -> Node:
+        left, right = (self._coerce(node, as_decimal(node.type), tree) for node in (left, right))
+        digits = left.type.precision + right.type.precision
+        whole = max(kind.precision - kind.scale for kind in (left.type, right.type))
+        if digits > _MOST_DIGITS or whole + max(left.type.scale, right.type.scale) >= _MOST_DIGITS:
+            self._refuse(tree, f"{left.type} and {right.type} have too many digits to calculate with")
+        result = arithmetic_type(kernel, left.type, right.type)
+        if kernel in ("divide", "remainder"):
+            right = NullIfZero(right, right.type)
+        return DecimalCall(kernel, left, right, result)
+
     def _negate(self, tree: exp.Expr) -> Node:
         inner = tree.this
         if inner.key == "literal" and not inner.is_string:  # so that -9223372036854775808 can be written
             return self._number(inner, f"-{inner.this}")
         operand = self._numeric(inner)
         integer = kind_of(operand.type) == "integer"
+        if kind_of(operand.type) == "decimal":
+            return Call("negate", (operand,), operand.type)
         result = pa.int64() if integer else pa.float64()
         return Call("negate_checked" if integer else "negate", (self._coerce(operand, result, tree),), result)
 
@@ -221,8 +244,8 @@ class _Compiler:
 
     def _numeric(self, tree: exp.Expr) -> Node:
         node = self.node(tree)
-        if kind_of(node.type) not in ("integer", "float", "null"):
-            self._refuse(tree, f"{tree.sql('spark')} is {node.type}: arithmetic needs integers or floats")
+        if kind_of(node.type) not in ("integer", "decimal", "float", "null"):
+            self._refuse(tree, f"{tree.sql('spark')} is {node.type}: arithmetic needs integers, decimals or floats")
         return node
 
     def _boolean(self, tree: exp.Expr) -> Node:
@@ -233,7 +256,7 @@ class _Compiler:
 
     def _common(self, trees: Sequence[exp.Expr]) -> list[Node]:
         """The operands, brought to one type."""
-        nodes = [self.node(tree) for tree in trees]
+        nodes = _meet_decimals([self.node(tree) for tree in trees])
         target = common_type([node.type for node in nodes])
         if target is None:
             shown = " with ".join(dict.fromkeys(f"{node.type}" for node in nodes))
@@ -254,6 +277,42 @@ class _Compiler:
         return Literal(value, target)
 
 
+def _exact(digits: str) -> Literal | None:
+    """A number with a point as a decimal; None with an exponent, or too many digits."""
+    is_plain = "e" not in digits.lower() and len(digits) <= _MOST_DIGITS // 2
+    return _decimal(Decimal(digits)) if is_plain else None
+
+
+def _meet_decimals(nodes: list[Node]) -> list[Node]:
+    """Among decimals, numbers are the decimals that they are written as."""
+    if not any(kind_of(node.type) == "decimal" for node in nodes):
+        return nodes
+    return [_written(node) if isinstance(node, Literal) else node for node in nodes]
+
+
+def _folded(kernel: str, left: Node, right: Node) -> Literal | None:
+    """Of two numbers as they are written, one with a point: a number that is exact too. So `price * (1 + 0.19)` is."""
+    if kernel not in _FOLDED or kind_of(left.type) == kind_of(right.type) == "integer":
+        return None
+    mine, its = (_written(node) if isinstance(node, Literal) else node for node in (left, right))
+    if not (isinstance(mine, Literal) and isinstance(its, Literal)) or "float" in (
+        kind_of(mine.type),
+        kind_of(its.type),
+    ):
+        return None
+    exact = Literal(getattr(_EXACT, kernel)(mine.value, its.value), arithmetic_type(kernel, mine.type, its.type))
+    return Literal(_FOLDED[kernel](float(mine.value), float(its.value)), pa.float64(), exact)
+
+
+def _written(literal: Literal) -> Literal:
+    """An integer, or a number with a point, as the decimal that it is written as."""
+    return _decimal(Decimal(literal.value)) if kind_of(literal.type) == "integer" else literal.exact or literal
+
+
+def _decimal(value: Decimal) -> Literal:
+    return Literal(value, literal_type(value))
+
+
 def _compare(operator: str, left: Node, right: Node) -> Node:
     if pa.types.is_floating(left.type):
         return CompareFloats(operator, left, right, _BOOL)
@@ -265,6 +324,8 @@ def _invert(node: Node) -> Node:
 
 
 _ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "mod": "remainder"}
+_EXACT = Context(prec=200)
+_FOLDED: dict[str, Callable[..., Any]] = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 _COMPARISONS = {
     "eq": "equal",
     "neq": "not_equal",

@@ -46,6 +46,8 @@ class Literal(Node):
 
     value: Any
     type: pa.DataType
+    #: Of a float64 the decimal that is written, if it is written without an exponent: it may meet a decimal.
+    exact: Literal | None = None
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
         return pa.scalar(self.value, self.type)

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from headgate.operators.decimal_types import common_decimal
+
 _UNITS = ("s", "ms", "us", "ns")
 
 
 def kind_of(data_type: pa.DataType) -> str:
-    """null, boolean, integer, float, string, timestamp; the own name of a type that only passes through."""
+    """null, boolean, integer, decimal, float, string, timestamp; the own name of a type that only passes through."""
     types = pa.types
     if types.is_dictionary(data_type):
         return kind_of(data_type.value_type)
@@ -22,6 +24,7 @@ def kind_of(data_type: pa.DataType) -> str:
         ("null", types.is_null),
         ("boolean", types.is_boolean),
         ("integer", types.is_integer),
+        ("decimal", types.is_decimal),
         ("float", types.is_floating),
     ):
         if test(data_type):
@@ -37,7 +40,9 @@ def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
         return pa.bool_()
     if kinds == {"integer"}:
         return _common_integer(data_types)
-    if kinds <= {"integer", "float"}:
+    if "decimal" in kinds and kinds <= {"integer", "decimal"}:
+        return common_decimal([data_type for data_type in data_types if not pa.types.is_null(data_type)])
+    if kinds <= {"integer", "decimal", "float"}:
         return pa.float64()
     if kinds == {"string"}:
         return pa.large_string() if any(map(pa.types.is_large_string, data_types)) else pa.string()

@@ -1,0 +1,85 @@
+"""Arithmetic of decimals in SQL strings: exact, in 256 bits, then rounded half up to the type that Spark SQL gives."""
+
+from __future__ import annotations
+
+import decimal
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.compat import MISSING_KERNELS
+from headgate.operators.sql_eval import Node, Value
+
+_MOST: Final = 76
+_EXACT: Final = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalCall(Node):
+    """`left` and `right` are decimals, of their own types; a zero divisor is null already.
+
+    Rows are calculated by Arrow. Those of a division whose quotient may take more than 76 digits on the way, and of a
+    remainder where this pyarrow has none, one by one in Python.
+    """
+
+    kernel: str
+    left: Node
+    right: Node
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        left, right = _wide(self.left.evaluate(batch)), _wide(self.right.evaluate(batch))
+        if self.kernel == "divide":
+            rescaled = self._dividend(left.type, right.type)
+            if rescaled is None:
+                return self._one_by_one(left, right)
+            left = pc.cast(left, rescaled)
+        elif self.kernel in MISSING_KERNELS:
+            return self._one_by_one(left, right)
+        elif self.kernel == "multiply" and left.type.precision + right.type.precision >= _MOST:
+            right = pc.cast(right, pa.decimal256(_MOST - 1 - left.type.precision, right.type.scale))
+        kernel = self.kernel if self.kernel == "remainder" else f"{self.kernel}_checked"
+        return self._rounded(pc.call_function(kernel, [left, right]))
+
+    def _dividend(self, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+        """The left operand's type, with so many zeros more that the quotient has a digit more than the result: it is
+        cut, and that digit is what rounds. None if that takes too many digits."""
+        scale = left.scale + right.precision - right.scale + 1  # of Arrow's quotient, if it is at least 4
+        more = max(0, self.type.scale + 1 - scale)
+        precision = left.precision - left.scale + right.scale + max(4, scale + more)
+        if precision > _MOST or left.precision + more > _MOST:
+            return None
+        return pa.decimal256(left.precision + more, left.scale + more)
+
+    def _rounded(self, value: Value) -> Value:
+        scale = value.type.scale
+        if scale > self.type.scale:
+            value = pc.cast(value, pa.decimal256(_MOST, scale))
+            value = pc.round(value, self.type.scale, round_mode="half_towards_infinity")
+        return pc.cast(value, self.type)
+
+    def _one_by_one(self, left: Value, right: Value) -> Value:
+        arrays = [value for value in (left, right) if isinstance(value, pa.Array)]
+        rows = len(arrays[0]) if arrays else 1
+        pairs = zip(_values(left, rows), _values(right, rows), strict=True)
+        made = pa.array([self._one(*pair) for pair in pairs], pa.decimal256(_MOST, self.type.scale))
+        made = pc.cast(made, self.type)
+        return made if arrays else made[0]
+
+    def _one(self, left: Decimal | None, right: Decimal | None) -> Decimal | None:
+        if left is None or right is None:
+            return None
+        exact = _EXACT.divide(left, right) if self.kernel == "divide" else _EXACT.remainder(left, right)
+        return exact.quantize(_EXACT.scaleb(Decimal(1), -self.type.scale), context=_EXACT)
+
+
+def _wide(value: Value) -> Value:
+    return pc.cast(value, pa.decimal256(value.type.precision, value.type.scale))
+
+
+def _values(value: Value, rows: int) -> list[Any]:
+    found: list[Any] = value.to_pylist() if isinstance(value, pa.Array) else [value.as_py()] * rows
+    return found

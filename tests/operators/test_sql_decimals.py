@@ -1,0 +1,122 @@
+"""Decimals in SQL strings: exact, of Spark SQL's types, and compared with integers and with numbers as written.
+
+`test_sql_on_decimals_is_that_of_spark_sql` in tests/api/test_on_spark.py has Spark's own answers.
+"""
+
+from __future__ import annotations
+
+import decimal
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import DataError, PlanError
+from headgate.operators.sql import compile_expression
+
+EXACT = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
+MONEY, LONG, DEFAULT = pa.decimal128(9, 2), pa.decimal128(30, 4), pa.decimal128(38, 18)
+BATCH = pa.RecordBatch.from_pydict(
+    {"m": [Decimal("1.50"), Decimal("-0.25"), None, Decimal("1234567.89")],
+     "l": [Decimal("3"), Decimal("-12345678901234567890.1234"), Decimal(1), Decimal(0)],
+     "x": [Decimal("0.000000000000000003"), Decimal("2.5"), Decimal(7), Decimal("-9999999999999999999.5")],
+     "i": [2, -3, 4, None], "f": [0.5, 1.5, 2.5, 3.5]},
+    schema=pa.schema({"m": MONEY, "l": LONG, "x": DEFAULT, "i": pa.int64(), "f": pa.float64()}),
+)  # fmt: skip
+
+
+def evaluated(text: str, batch: pa.RecordBatch = BATCH) -> pa.Array:
+    return compile_expression(text, batch.schema).evaluate(batch)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("m + l", pa.decimal128(31, 4)), ("m - m", pa.decimal128(10, 2)), ("m * 2", pa.decimal128(11, 2)),
+        ("m * 1.10", pa.decimal128(13, 4)), ("m / 3", pa.decimal128(13, 6)), ("m % 7", pa.decimal128(3, 2)),
+        ("i * m", pa.decimal128(30, 2)), ("-m", MONEY), ("m * f", pa.float64()), ("m * 1e1", pa.float64()),
+        ("x / x", pa.decimal128(38, 6)),
+    ],
+)  # fmt: skip
+def test_types(text: str, kind: pa.DataType) -> None:
+    batch = BATCH.slice(0, 3)
+    assert evaluated(text, batch).type == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("m * 1.1", ["1.650", "-0.275", None, "1358024.679"]),
+        ("m / 3", ["0.500000", "-0.083333", None, "411522.630000"]),
+        ("m / 0", [None] * 4),
+        ("l / m", ["2", "49382715604938271560.4936", None, "0"]),
+        ("l - m", ["1.5", "-12345678901234567889.8734", None, "-1234567.89"]),
+        ("m % 1", ["0.50", "-0.25", None, "0.89"]),
+        ("-l", ["-3", "12345678901234567890.1234", "-1", "0"]),
+        ("2.5 * 2 + m", ["6.5", "4.75", None, "1234572.89"]),
+    ],
+)
+def test_values(text: str, wanted: list[str | None]) -> None:
+    assert [None if got is None else Decimal(got) for got in evaluated(text).to_pylist()] == [
+        None if exact is None else Decimal(exact) for exact in wanted
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("m > 1", [True, False, None, True]), ("m = 1.5", [True, False, None, False]),
+        ("m = 1.50000", [True, False, None, False]), ("x > 0", [True, True, True, False]),
+        ("m in (1.5, 7)", [True, False, None, False]), ("l between -1 and i", [False, False, True, None]),
+        ("m > l", [False, True, None, True]), ("m > f", [True, False, None, True]),
+        ("x <> 0.000000000000000003", [False, True, True, True]), ("m is null", [False, False, True, False]),
+        ("m >= 12345678901234567890123456789012345.5", [False, False, None, False]),
+    ],
+)  # fmt: skip
+def test_comparisons(text: str, wanted: list[bool | None]) -> None:
+    assert evaluated(text).to_pylist() == wanted
+
+
+def test_what_does_not_fit_is_an_error() -> None:
+    batch = pa.RecordBatch.from_pydict({"d": [Decimal(10) ** 37]}, schema=pa.schema({"d": pa.decimal128(38, 0)}))
+    with pytest.raises(DataError, match=r"a value of 'd \* 100' leaves the range of its type"):
+        evaluated("d * 100", batch)
+    wide = pa.schema({"w": pa.decimal256(60, 10)})
+    with pytest.raises(PlanError, match=r"decimal256\(60, 10\) and decimal256\(60, 10\) have too many digits"):
+        compile_expression("w * w", wide)
+
+
+TYPES = [(5, 0), (9, 2), (20, 18), (38, 0), (38, 18), (30, 30)]
+PYTHON: dict[str, Any] = {
+    "+": EXACT.add, "-": EXACT.subtract, "*": EXACT.multiply, "/": EXACT.divide, "%": EXACT.remainder,
+}  # fmt: skip
+
+
+@given(st.sampled_from(TYPES), st.sampled_from(TYPES), st.sampled_from(sorted(PYTHON)), st.data())
+def test_any_values_are_those_of_exact_arithmetic(
+    left: tuple[int, int], right: tuple[int, int], operator: str, data: st.DataObject
+) -> None:
+    columns = []
+    for precision, scale in (left, right):
+        most = 10 ** min(precision - 1, 15) - 1
+        numbers = data.draw(st.lists(st.one_of(st.none(), st.integers(-most, most)), min_size=3, max_size=3))
+        columns.append([None if n is None else EXACT.scaleb(Decimal(n), -scale) for n in numbers])
+    schema = pa.schema({"a": pa.decimal128(*left), "b": pa.decimal128(*right)})
+    batch = pa.RecordBatch.from_pydict(dict(zip("ab", columns, strict=True)), schema=schema)
+    expression = compile_expression(f"a {operator} b", schema)
+    unit = EXACT.scaleb(Decimal(1), -expression.type.scale)
+    wanted = []
+    for a, b in zip(*columns, strict=True):
+        is_null = a is None or b is None or (operator in "/%" and not b)
+        wanted.append(None if is_null else PYTHON[operator](a, b).quantize(unit, context=EXACT))
+    if any(
+        value is not None and abs(value) >= 10 ** (expression.type.precision - expression.type.scale)
+        for value in wanted
+    ):
+        with pytest.raises(DataError):
+            expression.evaluate(batch)
+    else:
+        assert expression.evaluate(batch).to_pylist() == wanted
