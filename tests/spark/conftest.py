@@ -137,14 +137,21 @@ def _stand_in(port: int) -> Callable[[bytes, int, str], None]:
     return main
 
 
-def run_script(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of its own that has never heard of this package, and whose temporary files go to `folder`."""
+def clean_environment(folder: Path) -> dict[str, str]:
+    """For a program that finds this package, and whose temporary files go to `folder`."""
     ours = ("PYSPARK", "SPARK", "PYTHONPATH")
     base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {**base, "TMPDIR": str(folder), "PYTHONPATH": str(SOURCES)}
+
+
+def run_script(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of its own that has never heard of this package, and whose temporary files go to `folder`."""
+    base = clean_environment(folder)
+    del base["PYTHONPATH"]
     preamble = f"import sys\nsys.path.insert(0, {str(SOURCES)!r})\n"
     return subprocess.run(
         [sys.executable, "-c", preamble + script],
-        env={**base, "TMPDIR": str(folder), **environment},
+        env={**base, **environment},
         capture_output=True,
         text=True,
         timeout=280,

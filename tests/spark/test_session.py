@@ -94,7 +94,7 @@ class ConnectSession:
 
 def test_sessions_without_a_context_are_refused() -> None:
     connect: Any = ConnectSession()
-    with pytest.raises(ConfigError, match=r"no SparkContext \(Spark Connect\).*use a classic session"):
+    with pytest.raises(ConfigError, match=r"Spark Connect session cannot run jobs: .* Use a classic session"):
         SparkDeployment(connect)
     stopped: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
     with pytest.raises(ConfigError, match="has been stopped; build a new one"):

@@ -187,7 +187,7 @@ def test_dynamic_allocation_is_refused() -> None:
     settings = {"spark.dynamicAllocation.enabled": "true"}
     context: Any = SimpleNamespace(master="yarn", getConf=lambda: settings)
     with (
-        pytest.raises(ConfigError, match=r"cannot run barrier jobs .*dynamicAllocation\.enabled=false"),
+        pytest.raises(ConfigError, match=r"cannot run barrier jobs .*minExecutors .*dynamicAllocation\.enabled=false"),
         reserve_slots(context, 1, timeout=0),
     ):
         pass

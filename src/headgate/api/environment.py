@@ -217,7 +217,8 @@ class StreamEnvironment(OtherNames):
 
 def _check_session(spark: Any) -> None:
     """Raises PlanError for what is no Spark session, ConfigError for one that can run no job."""
-    if not hasattr(type(spark), "sparkContext"):
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(spark).__mro__}
+    if not kinds & {"pyspark.sql.session.SparkSession", "pyspark.sql.connect.session.SparkSession"}:
         raise PlanError(f"StreamEnvironment: the first argument is a SparkSession, not {spark!r}; name the others")
     from headgate.spark.session import context_of
 

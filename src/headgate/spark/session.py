@@ -73,8 +73,9 @@ def context_of(spark: SparkSession) -> SparkContext:
         context = spark.sparkContext
     except Exception:
         raise ConfigError(
-            "this Spark session has no SparkContext (Spark Connect), so barrier jobs cannot be counted or cancelled; "
-            "use a classic session: SparkSession.builder.master(...).getOrCreate()"
+            "a Spark Connect session cannot run jobs: their TaskManagers connect to this program, and Connect has "
+            "connections only from the program to its server; nor does it say how many task slots there are. Use a "
+            "classic session, in a program that executors reach: SparkSession.builder.master(...).getOrCreate()"
         ) from None
     with jvm_errors(context):
         if context._jsc is None or context._jsc.sc().isStopped():

@@ -18,6 +18,7 @@ from pyspark import SparkContext
 from headgate.errors import ConfigError, NotEnoughSlots
 from headgate.spark.gang import gang_slots
 from headgate.spark.session import is_local, jvm_errors
+from headgate.spark.stillborn import StillbornExecutors
 
 #: How often the free slots are counted while some are missing, seconds.
 _INTERVAL = 0.05
@@ -66,13 +67,14 @@ class _Reservation:
     besides: int
 
     def wait(self, timeout: float, cancelled: threading.Event) -> None:
-        deadline = time.monotonic() + timeout
+        deadline, stillborn = time.monotonic() + timeout, StillbornExecutors(self.context)
         while not cancelled.is_set() and (few := self._take()) is not None:
             left = deadline - time.monotonic()
             if _is_fixed(self.context) and few.there < self.count + self.besides:
                 raise NotEnoughSlots(few.message())
             if left <= 0:
                 raise NotEnoughSlots(few.message(f" after waiting {timeout:g} s (slots_timeout)"))
+            stillborn.look()
             cancelled.wait(min(_INTERVAL, left))
 
     def _take(self) -> _TooFew | None:
@@ -118,6 +120,11 @@ class _TooFew:
             "spark.executor.cores or lower spark.task.cpus)",
         ]
         has = f"{context.master} has {self.there}{others}{waited}"
+        if not self.there:
+            remedies.append(
+                "or see in the logs of the workers why no executor registers: it has to reach the driver at "
+                f"{context.getConf().get('spark.driver.host')} (spark.driver.host, SPARK_LOCAL_IP)"
+            )
         return f"the job needs {every} Spark task slots at the same time{why}, but {has}; {', '.join(remedies)}"
 
 
@@ -125,6 +132,7 @@ def _refuse_dynamic_allocation(context: SparkContext) -> None:
     enabled = context.getConf().get("spark.dynamicAllocation.enabled", "false")
     if enabled == "true" and not _is_fixed(context):
         raise ConfigError(
-            "Spark's dynamic allocation cannot run barrier jobs (SPARK-24942); "
-            "build the session with spark.dynamicAllocation.enabled=false and a fixed spark.executor.instances"
+            "Spark's dynamic allocation cannot run barrier jobs (SPARK-24942), not even with minExecutors equal to "
+            "maxExecutors; build the session with spark.dynamicAllocation.enabled=false and a fixed "
+            "spark.executor.instances"
         )

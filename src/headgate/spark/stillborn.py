@@ -1,0 +1,79 @@
+"""Executors of a `local-cluster` that end before they register. Spark starts others in their place, for ever, and says
+so only in its log. They run on this machine, so their folders and processes can be seen."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from headgate.errors import NotEnoughSlots
+
+#: How often to look, seconds. An executor whose process is missing twice has ended: it is not just being started.
+_INTERVAL = 1.0
+#: How many that have ended are no accident.
+_MANY = 2
+_ERROR = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)", re.M)
+
+
+class StillbornExecutors:
+    """Looks for them while a job waits for slots; does nothing on other masters."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._is_watching = str(context.master).startswith("local-cluster")
+        self._next_look = time.monotonic()
+        self._missing: set[int] = set()
+
+    def look(self) -> None:
+        """Raises NotEnoughSlots when there are several."""
+        if not self._is_watching or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _INTERVAL
+        folder = Path(self._context._jvm.java.lang.System.getenv("SPARK_HOME") or ".")  # type: ignore[union-attr]
+        folder = folder / "work" / str(self._context.applicationId)
+        launched = {int(entry.name) for entry in folder.glob("[0-9]*")}
+        before = self._missing
+        self._missing = launched - self._registered() - _running(str(self._context.applicationId))
+        ended = self._missing & before
+        if len(ended) >= _MANY:
+            raise NotEnoughSlots(self._message(folder, sorted(ended)))
+
+    def _registered(self) -> set[int]:
+        """All that ever were."""
+        executors = self._context._jsc.sc().statusStore().executorList(False)
+        names = [str(executors.apply(at).id()) for at in range(executors.size())]
+        return {int(name) for name in names if name.isdigit()}
+
+    def _message(self, folder: Path, ended: list[int]) -> str:
+        host = self._context.getConf().get("spark.driver.host")
+        log = folder / str(ended[-1]) / "stderr"
+        return (
+            f"executors of {self._context.master} end before they register, {len(ended)} so far; the last one said: "
+            f"{_reason(log)} ({log}). They may not reach the driver at {host}, which comes from this machine's "
+            "name: set SPARK_LOCAL_IP=127.0.0.1 in the environment before Spark starts"
+        )
+
+
+def _running(application: str) -> set[int]:
+    """The executors of an application that have a process on this machine."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue  # it has ended
+        if application in words and "--executor-id" in words:
+            found.add(int(words[words.index("--executor-id") + 1]))
+    return found
+
+
+def _reason(log: Path) -> str:
+    """The last error in an executor's log, which names the cause of those before it."""
+    try:
+        errors = _ERROR.findall(log.read_text(errors="replace"))
+    except OSError:
+        errors = []
+    return errors[-1] if errors else "nothing"
