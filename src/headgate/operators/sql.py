@@ -295,10 +295,9 @@ def _folded(kernel: str, left: Node, right: Node) -> Literal | None:
     if kernel not in _FOLDED or kind_of(left.type) == kind_of(right.type) == "integer":
         return None
     mine, its = (_written(node) if isinstance(node, Literal) else node for node in (left, right))
-    if not (isinstance(mine, Literal) and isinstance(its, Literal)) or "float" in (
-        kind_of(mine.type),
-        kind_of(its.type),
-    ):
+    if not isinstance(mine, Literal) or not isinstance(its, Literal):
+        return None
+    if {kind_of(mine.type), kind_of(its.type)} != {"decimal"}:
         return None
     exact = Literal(getattr(_EXACT, kernel)(mine.value, its.value), arithmetic_type(kernel, mine.type, its.type))
     return Literal(_FOLDED[kernel](float(mine.value), float(its.value)), pa.float64(), exact)
