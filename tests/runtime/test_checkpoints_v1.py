@@ -11,7 +11,7 @@ from tests.fixtures.checkpoints_v1 import CASES, HERE, IN_FLIGHT, JOB, environme
 from tests.runtime.jobs import eventually
 
 PATIENCE = 60.0
-TABLE = [(name, parallelism) for name, case in CASES.items() for parallelism in case.parallelism]
+TABLE = [(name, each) for name, case in CASES.items() for each in case.parallelism if not case.refused]
 
 
 def resume(name: str, folder: Path, parallelism: int, checkpoint: Path | str) -> hg.JobResult:
@@ -40,6 +40,15 @@ def test_it_resumes(name: str, parallelism: int, tmp_path: Path) -> None:
     assert case.seen(tmp_path) == case.rows()
     assert 0 < sum(before.values()) < sum(map(len, case.rows().values())), "it resumes in the midst of its rows"
     assert result.restarts == 0
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.refused])
+def test_it_is_refused_on_purpose(name: str, tmp_path: Path) -> None:
+    checkpoint = place(name, tmp_path)
+    before = CASES[name].seen(tmp_path)
+    with pytest.raises(hg.CheckpointError, match=CASES[name].refused):
+        resume(name, tmp_path, 2, checkpoint)
+    assert CASES[name].seen(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["sources", "windows-savepoint", "branches"])
