@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -62,7 +63,7 @@ class Schedule:
             "options": options,
         }
         self._answers: list[Path] = []
-        self._left: set[int] = set()
+        self.left: set[int] = set()
         self.driver = 0
         self.struck: list[str] = []
         #: The job may fail, with an error of one of these types: it lacks what somebody has removed.
@@ -86,7 +87,7 @@ class Schedule:
             open_gate(self.folder)
             eventually(lambda: self.has_ended, PATIENCE)
             self._look_at_answer()
-            eventually(lambda: not any(map(is_alive, self._left)), PATIENCE)
+            eventually(lambda: not any(map(is_alive, self.left)), PATIENCE)
             self._check()
         finally:
             self._end()
@@ -108,10 +109,11 @@ class Schedule:
     def checkpoints(self) -> list[Path]:
         """Those that are complete, the newest first."""
         found = [path.parent for path in self.folder.glob("checkpoints/job/chk-*/_metadata")]
-        return sorted(found, key=lambda path: -int(path.name[4:]))
+        return sorted(found, key=number_of, reverse=True)
 
-    def newest(self) -> int:
-        return int(self.checkpoints[0].name[4:]) if self.checkpoints else 0
+    def newest(self) -> tuple[int, ...]:
+        there = self.checkpoints
+        return number_of(there[0]) if there else ()
 
     def taskmanager(self) -> int | None:
         """One of the processes, if there is one now."""
@@ -123,16 +125,20 @@ class Schedule:
     def kill_driver(self) -> None:
         """Its TaskManagers see that, and end by themselves."""
         with suppress(psutil.Error):
-            self._left |= {child.pid for child in psutil.Process(self.driver).children(recursive=True)}
+            self.left |= {child.pid for child in psutil.Process(self.driver).children(recursive=True)}
         send(self.driver, signal.SIGKILL)
         eventually(lambda: self.has_ended, PATIENCE)
 
     # --- the end
 
-    def _look_at_answer(self) -> None:
-        answer = self._answers[-1]
+    def answer(self, number: int = -1) -> Any:
+        """What the last program, or one before, said when it ended."""
+        answer = self._answers[number]
         assert answer.exists(), f"the program ended without an answer: {log_of(answer)}"
-        said = json.loads(answer.read_text())
+        return json.loads(answer.read_text())
+
+    def _look_at_answer(self) -> None:
+        answer, said = self._answers[-1], self.answer()
         self.error = said["error"]
         known = self.error is None or self.error in self.may_fail
         assert known, f"{said['error']}: {said['message']}\n{log_of(answer)}"
@@ -148,9 +154,15 @@ class Schedule:
         """Leave nothing running."""
         if not self.has_ended:
             self.kill_driver()
-        for pid in self._left:
+        for pid in self.left:
             send(pid, signal.SIGCONT)
-        eventually(lambda: not any(map(is_alive, self._left)), PATIENCE)
+        eventually(lambda: not any(map(is_alive, self.left)), PATIENCE)
+
+
+def number_of(checkpoint: Path) -> tuple[int, ...]:
+    """A checkpoint's number; a newer owner's are newer than all of an older one."""
+    number, *owner = checkpoint.name.removeprefix("chk-").split("-")
+    return int(owner[0]) if owner else 1, int(number)
 
 
 def is_alive(pid: int) -> bool:
@@ -221,11 +233,51 @@ def remove_newest_metadata(schedule: Schedule) -> bool:
     return strikes
 
 
+def pause_driver(schedule: Schedule) -> bool:
+    """Another program resumes. When the older one goes on it ends with an error, and does no harm."""
+    older = schedule.driver
+    with suppress(psutil.Error):
+        schedule.left |= {child.pid for child in psutil.Process(older).children(recursive=True)}
+    send(older, signal.SIGSTOP)
+    schedule.left.add(older)
+    since = schedule.newest()
+    schedule.start()
+    eventually(lambda: schedule.has_ended or schedule.newest() > since, PATIENCE)
+    send(older, signal.SIGCONT)
+    eventually(lambda: not is_alive(older), PATIENCE)
+    said = schedule.answer(-2)
+    assert said["error"] == "Superseded", f"the older program ended with {said}"
+    return True
+
+
+def remove_committed_metadata(schedule: Schedule) -> bool:
+    """Before another program resumes; sinks had something to commit with it. If they have committed it, the program is
+    refused by both numbers, and resumes when the file is back."""
+    schedule.kill_driver()
+    there = schedule.checkpoints
+    strikes = len(there) > 1 and any(metadata(there[0])["pending"].values())
+    if strikes:
+        file, (_, shown) = there[0] / "_metadata", number_of(there[0])
+        content = file.read_bytes()
+        file.unlink()
+        since = schedule.newest()
+        schedule.start()
+        eventually(lambda: schedule.has_ended or schedule.newest() > since, PATIENCE)
+        if not schedule.has_ended or schedule.answer()["error"] is None:
+            return True
+        said = schedule.answer()["message"]
+        numbers = re.search(r"have the rows of checkpoint (\d+), and .* go on from checkpoint (\d+):", said)
+        assert numbers is not None and int(numbers[1]) == shown > int(numbers[2]), said
+        file.write_bytes(content)
+    schedule.start()
+    return strikes
+
+
 def remove_folder(schedule: Schedule) -> bool:
-    """While the job runs. It goes on, and takes its next checkpoints in a new folder; where it must go back before
-    there is one it fails, and a program that starts afresh then is refused by the sinks that have files."""
+    """While the job runs. The folder says who owns the job: so the program ends. Were it to start afresh, its sinks
+    would refuse it, for they have files."""
     shutil.rmtree(schedule.folder / "checkpoints" / "job", ignore_errors=True)
-    schedule.may_fail = ("CheckpointError", "SinkError")
+    schedule.may_fail = ("CheckpointError", "SinkError", "Superseded")
     return True
 
 
@@ -240,8 +292,6 @@ class Fault:
     weight: int = 1
 
 
-#: Faults of two programs that run one job at a time, and of a program that resumes from before what its sinks have
-#: committed, belong here too; a job's folder has to know its owner for either.
 FAULTS: dict[str, Fault] = {
     "a TaskManager is killed": Fault(kill_taskmanager, needs_processes=True, weight=2),
     "a TaskManager is paused": Fault(pause_taskmanager, needs_processes=True),
@@ -249,5 +299,7 @@ FAULTS: dict[str, Fault] = {
     "a function raises once": Fault(raise_once),
     "a disk is full": Fault(fill_disk, needs_processes=True),
     "the newest metadata is removed before a resume": Fault(remove_newest_metadata),
+    "newest metadata with results removed before a resume": Fault(remove_committed_metadata),
+    "the program is paused, another resumes, it wakes up": Fault(pause_driver, weight=2),
     "the checkpoint folder is removed": Fault(remove_folder),
 }

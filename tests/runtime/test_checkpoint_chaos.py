@@ -58,8 +58,8 @@ def test_a_thousand_schedules(programs: Programs, tmp_path: Path, capsys: pytest
 
 def table(struck: Counter[str], ended: Counter[tuple[str, str]]) -> str:
     """By kind of fault: how often it struck, and how the jobs ended that it struck."""
-    lines = [f"{'fault':50} struck  jobs ended"]
+    lines = [f"{'fault':54} struck  jobs ended"]
     for kind in FAULTS:
         ends = ", ".join(f"{count} {end}" for (of, end), count in sorted(ended.items()) if of == kind)
-        lines.append(f"{kind:50} {struck[kind]:6}  {ends}")
+        lines.append(f"{kind:54} {struck[kind]:6}  {ends}")
     return "\n".join(lines)
