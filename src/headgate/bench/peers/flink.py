@@ -5,6 +5,7 @@ The environment lies in `$HEADGATE_CACHE`, else in `headgate` in the user's cach
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from typing import Literal
 from headgate.bench.child import ChildFailed, ChildProcess
 
 VERSION = "2.3.0"
+REQUIREMENTS = Path(__file__).with_name("flink_requirements.txt")
 #: The Pythons that PyFlink is published for.
 PYTHONS = ((3, 11), (3, 12))
 #: How long one query may take, seconds; the first one starts Flink.
@@ -47,14 +49,22 @@ class Flink:
 
 def _environment(say: Callable[[str], None]) -> Path:
     """The Python of the environment that holds PyFlink."""
-    folder = _cache() / f"flink-{VERSION}"
+    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:8]
+    folder = _cache() / f"flink-{VERSION}-{digest}"
     python, ready = folder / "bin" / "python", folder / ".ready"
     if not ready.exists():
         say(f"installing Flink {VERSION} into {folder} (once; about 850 MB)")
         _run(_python(), "-P", "-m", "venv", "--clear", str(folder))
-        _run(str(python), "-P", "-m", "pip", "install", "--quiet", f"apache-flink=={VERSION}")
+        install(str(python), REQUIREMENTS)
         ready.touch()
     return python
+
+
+def install(python: str, requirements: Path) -> None:
+    """Install what is listed there: wheels alone, by their hashes, so that nothing runs that is not known. Raises
+    ChildFailed."""
+    _run(python, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary",
+         ":all:", "--require-hashes", "--requirement", str(requirements))  # fmt: skip
 
 
 def _cache() -> Path:

@@ -1,0 +1,74 @@
+"""Peers are installed as they were once: wheels by their hashes, and nothing of an archive runs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from headgate.bench.child import ChildFailed
+from headgate.bench.peers.flink import REQUIREMENTS, VERSION, install
+
+
+def test_every_package_of_flink_is_pinned_by_hashes() -> None:
+    lines = [line for line in REQUIREMENTS.read_text().splitlines() if not line.startswith("#")]
+    packages = re.findall(r"^([a-z0-9-]+)==(\S+)((?:\s*\\\n\s+--hash=sha256:[0-9a-f]{64})+)$", "\n".join(lines), re.M)
+    assert len(packages) == sum("==" in line for line in lines) > 10
+    assert ("apache-flink", VERSION) in [package[:2] for package in packages]
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all that pip looks at, and where it installs to."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(folder), "TARGET": str(tmp_path / "installed")}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    return folder
+
+
+def wheel(folder: Path, name: str) -> str:
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}.py", "")
+        archive.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(
+            f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_wheel_is_installed_by_its_hash_alone(index: Path, tmp_path: Path) -> None:
+    digest = wheel(index, "known")
+    wanted = tmp_path / "wanted.txt"
+    wanted.write_text(f"known==1.0 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(ChildFailed, match="someone may have tampered with them"):
+        install(sys.executable, wanted)
+    wanted.write_text("known==1.0\n")
+    with pytest.raises(ChildFailed, match="Hashes are required in --require-hashes mode"):
+        install(sys.executable, wanted)
+    assert not (tmp_path / "installed").exists()
+    wanted.write_text(f"known==1.0 --hash=sha256:{digest}\n")
+    install(sys.executable, wanted)
+    assert (tmp_path / "installed" / "known.py").exists()
+
+
+def test_a_source_archive_is_not_built(index: Path, tmp_path: Path) -> None:
+    ran = f"open({str(tmp_path / 'ran')!r}, 'w')".encode()
+    path = index / "evil-1.0.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo("evil-1.0/setup.py")
+        member.size = len(ran)
+        archive.addfile(member, io.BytesIO(ran))
+    wanted = tmp_path / "wanted.txt"
+    wanted.write_text(f"evil==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n")
+    with pytest.raises(ChildFailed, match="No matching distribution found for evil"):
+        install(sys.executable, wanted)
+    assert not (tmp_path / "ran").exists()
