@@ -26,6 +26,7 @@ from tests.ending import pytest_runtest_makereport, pytest_runtest_protocol  # n
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:
+    from tests.s3_service import S3Service
     from tests.spark_session import SharedSpark
 
 #: How long what is ending may take to end, seconds.
@@ -108,6 +109,24 @@ def shared_spark() -> Iterator[SharedSpark]:
     shared = SharedSpark()
     yield shared
     shared.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_service() -> Iterator[S3Service]:
+    """For all tests of this process; each takes a bucket of its own."""
+    from tests.s3_service import S3Service  # loads half a second of libraries
+
+    service = S3Service()
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def s3(s3_service: S3Service, monkeypatch: pytest.MonkeyPatch) -> S3Service:
+    """The service, which this process and those that it starts are led to."""
+    for name, value in s3_service.environ.items():
+        monkeypatch.setenv(name, value)
+    return s3_service
 
 
 def _left_over(threads: set[threading.Thread], children: set[int], sockets: dict[int, str]) -> list[str]:

@@ -27,6 +27,7 @@ ALONE = {
     "connectors/test_source_positions.py",
     "pipelines/test_flow_control.py",
     "pipelines/test_idle_sources.py",
+    "state/test_s3.py",
 }
 
 ORDER = ["spark", "beside others", "alone"]

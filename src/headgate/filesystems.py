@@ -44,6 +44,13 @@ def make_private(filesystem: fs.FileSystem, folder: str) -> None:
                 raise
 
 
+def make_for_files(filesystem: fs.FileSystem, folder: str) -> None:
+    """Make a folder that files are to be written to, as `make_private` does. Object stores have no folders: a file's
+    name is enough."""
+    if filesystem.type_name not in OBJECT_STORES:
+        make_private(filesystem, folder)
+
+
 def locate(path: str) -> tuple[fs.FileSystem, str]:
     """The filesystem of an absolute path or URI, and the path within it. Raises what `pyarrow.fs` raises."""
     scheme, separator, rest = path.partition("://")
@@ -65,7 +72,7 @@ def write_new(path: str, content: bytes) -> bool:
     several programs that try at the same moment exactly one does.
 
     Local disks create it with `O_EXCL`, HDFS renames without overwriting, S3 puts it on the condition that there is
-    none. Raises ConfigError for other filesystems, and what the filesystem raises.
+    none (see `put_new`). Raises ConfigError for other filesystems, and what the filesystem raises.
     """
     filesystem, inside = locate(path)
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -75,7 +82,7 @@ def write_new(path: str, content: bytes) -> bool:
     if filesystem.type_name == "s3":
         from headgate.s3 import put_new  # an optional dependency
 
-        return put_new(inside, content)
+        return put_new(inside, content, filesystem.region)
     raise ConfigError(
         f"{path}: {filesystem.type_name} cannot create a file only if it is not there, so two programs could "
         "both own this folder; use a local or shared disk, HDFS or S3"

@@ -27,7 +27,7 @@ from typing import Any, Final
 from pyarrow import fs
 
 from headgate.errors import Superseded
-from headgate.filesystems import locate, make_private, write_new, write_whole
+from headgate.filesystems import locate, make_for_files, write_new, write_whole
 
 _CLAIM: Final = re.compile(r"([1-9][0-9]{0,15})")
 _NOTE: Final = re.compile(r"([1-9][0-9]{0,15})\.note")
@@ -69,7 +69,7 @@ class Ownership:
         """Become the owner, with an epoch above all there are, `least` or more. The folder is made if it is not
         there."""
         filesystem, inside = locate(self.folder)
-        make_private(filesystem, inside)
+        make_for_files(filesystem, inside)
         content = json.dumps(asdict(self._program)).encode()
         while True:
             epoch = max(least, 1 + max(self.epochs(), default=0))

@@ -1,11 +1,13 @@
 """What S3 is asked for through boto3, because `pyarrow.fs` cannot: to create an object only if there is none.
 
-Needs the extra `headgate[s3]`. Both libraries find credentials, region and endpoint in the same places: the variables
-`AWS_*` (`AWS_ENDPOINT_URL` for another service than Amazon's), the files in `~/.aws`, the machine's role.
+Needs the extra `headgate[s3]`. Both libraries must reach the same service. Credentials come from the same places: the
+variables `AWS_*`, the files in `~/.aws`, the machine's role. The endpoint comes from the environment alone, since
+`pyarrow.fs` does not read one from `~/.aws/config`, and the region is the one that `pyarrow.fs` found for the bucket.
 """
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -15,13 +17,15 @@ from headgate.errors import ConfigError
 _THERE = ("PreconditionFailed", "412")
 _AGAIN = ("ConditionalRequestConflict", "409")
 _ATTEMPTS = 5
+#: Seconds. With three attempts a service that is not there is known within half a minute.
+_CONNECT_TIMEOUT, _READ_TIMEOUT = 3, 10
 
 
-def put_new(path: str, content: bytes) -> bool:
-    """Create the object `bucket/key` unless there is one; whether this call created it. Raises OSError, and ConfigError
-    without boto3."""
+def put_new(path: str, content: bytes, region: str) -> bool:
+    """Create the object `bucket/key` unless there is one; whether this call created it. It may say no of an object that
+    it did create, if the answer to its first attempt was lost. Raises OSError, and ConfigError without boto3."""
     bucket, _, key = path.partition("/")
-    client = _client()
+    client = _client(region, os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
     from botocore.exceptions import BotoCoreError, ClientError
 
     for _ in range(_ATTEMPTS):
@@ -33,16 +37,27 @@ def put_new(path: str, content: bytes) -> bool:
             if code in _THERE:
                 return False
             if code not in _AGAIN:
-                raise OSError(f"s3://{path}: {error}") from error
+                raise OSError(f"bucket {bucket!r}: {error}") from error
         except BotoCoreError as error:
-            raise OSError(f"s3://{path}: {error}") from error
-    raise OSError(f"s3://{path}: other programs wrote it {_ATTEMPTS} times in a row at the same moment")
+            raise OSError(f"bucket {bucket!r}: {error}") from error
+    raise OSError(f"bucket {bucket!r}: the service answered 409 {_ATTEMPTS} times: other programs write this object")
 
 
 @cache
-def _client() -> Any:
+def _client(region: str, endpoint: str | None) -> Any:
+    """One for the life of the process, which threads share."""
     try:
-        import boto3
+        from boto3.session import Session
+        from botocore.config import Config
     except ImportError:
         raise ConfigError("checkpoints on S3 need boto3: pip install 'headgate[s3]'") from None
-    return boto3.client("s3")
+    config = Config(
+        connect_timeout=_CONNECT_TIMEOUT,
+        read_timeout=_READ_TIMEOUT,
+        retries={"mode": "standard", "total_max_attempts": 3},
+        ignore_configured_endpoint_urls=True,
+        request_checksum_calculation="when_required",  # other services than Amazon's may not know them
+        s3={"addressing_style": "path"} if endpoint else None,  # as pyarrow.fs does
+    )
+    # Boto3's own session makes no clients in two threads at once.
+    return Session().client("s3", region_name=region, endpoint_url=endpoint, config=config)

@@ -11,22 +11,32 @@ from headgate import filesystems, ownership
 from headgate.errors import ConfigError, Superseded
 from headgate.filesystems import write_new
 from headgate.ownership import Ownership, Program
+from tests.s3_service import S3Service
 
 
 def program(run: str) -> Program:
     return Program(run, "host", 7, 1700000000.0)
 
 
-def owner(folder: Path, run: str) -> Ownership:
-    made = Ownership(str(folder), program(run))
+@pytest.fixture(params=["disk", "s3"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """One that is not there yet, on each kind of filesystem that can be run here."""
+    if request.param == "disk":
+        return str(tmp_path / "owners")
+    service: S3Service = request.getfixturevalue("s3")
+    return f"{service.bucket()}/job/owners"
+
+
+def owner(folder: str, run: str) -> Ownership:
+    made = Ownership(folder, program(run))
     made.claim()
     return made
 
 
-def test_the_last_to_claim_owns_and_the_others_find_out(tmp_path: Path) -> None:
-    first = owner(tmp_path / "owners", "a")
+def test_the_last_to_claim_owns_and_the_others_find_out(folder: str) -> None:
+    first = owner(folder, "a")
     first.check()
-    second = owner(tmp_path / "owners", "b")
+    second = owner(folder, "b")
     second.check()
     said = r"another program took over .*owners \(run b, process 7 on host, since 2023-11-14 22:13:20 UTC\)"
     with pytest.raises(Superseded, match=said):
@@ -34,8 +44,8 @@ def test_the_last_to_claim_owns_and_the_others_find_out(tmp_path: Path) -> None:
     assert (first.epoch, second.epoch) == (1, 2)
 
 
-def test_of_many_that_claim_at_once_each_has_an_epoch_of_its_own(tmp_path: Path) -> None:
-    owners = [Ownership(str(tmp_path / "owners"), program(str(n))) for n in range(8)]
+def test_of_many_that_claim_at_once_each_has_an_epoch_of_its_own(folder: str) -> None:
+    owners = [Ownership(folder, program(str(n))) for n in range(8)]
     threads = [threading.Thread(target=each.claim) for each in owners]
     for thread in threads:
         thread.start()
@@ -51,11 +61,8 @@ def test_of_many_that_claim_at_once_each_has_an_epoch_of_its_own(tmp_path: Path)
                 each.check()
 
 
-def test_a_program_that_slept_after_it_listed_gets_no_old_epoch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_slept_after_it_listed_gets_no_old_epoch(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others have claimed, and removed the claims before theirs, so that the name it wants is free again."""
-    folder = tmp_path / "owners"
     owner(folder, "a")
     create = write_new
 
@@ -71,9 +78,10 @@ def test_a_program_that_slept_after_it_listed_gets_no_old_epoch(
     assert late.epoch == 5
 
 
-def test_a_claim_that_was_removed_is_none(tmp_path: Path) -> None:
-    first = owner(tmp_path / "owners", "a")
-    (tmp_path / "owners" / "1").unlink()
+def test_a_claim_that_was_removed_is_none(folder: str) -> None:
+    first = owner(folder, "a")
+    filesystem, inside = filesystems.locate(f"{folder}/1")
+    filesystem.delete_file(inside)
     with pytest.raises(Superseded, match="its claim is gone"):
         first.check()
 
@@ -81,18 +89,18 @@ def test_a_claim_that_was_removed_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"run": 1}', b'{"run": "", "host": "", "pid": 1, "since": 1e999}']
 )
-def test_a_claim_that_says_nothing_counts_all_the_same(tmp_path: Path, content: bytes) -> None:
-    first = owner(tmp_path / "owners", "a")
-    (tmp_path / "owners" / "2").write_bytes(content)
+def test_a_claim_that_says_nothing_counts_all_the_same(folder: str, content: bytes) -> None:
+    first = owner(folder, "a")
+    filesystems.write_whole(f"{folder}/2", content)
     with pytest.raises(Superseded, match=r"owners \(its claim"):
         first.check()
 
 
-def test_notes_are_replaced_and_forgotten(tmp_path: Path) -> None:
-    first = owner(tmp_path / "owners", "a")
+def test_notes_are_replaced_and_forgotten(folder: str) -> None:
+    first = owner(folder, "a")
     first.note({"n": 1})
     first.note({"n": 2})
-    second = owner(tmp_path / "owners", "b")
+    second = owner(folder, "b")
     second.note({"n": 3})
     assert second.notes() == {1: {"n": 2}, 2: {"n": 3}}
     second.forget(2)
@@ -101,10 +109,13 @@ def test_notes_are_replaced_and_forgotten(tmp_path: Path) -> None:
     assert second.epochs() == [2], "nobody removes the claim of a newer owner"
 
 
-def test_a_file_is_created_once(tmp_path: Path) -> None:
-    assert write_new(str(tmp_path / "x"), b"first")
-    assert not write_new(str(tmp_path / "x"), b"second")
-    assert (tmp_path / "x").read_bytes() == b"first"
+def test_a_file_is_created_once(folder: str) -> None:
+    filesystem, inside = filesystems.locate(folder)
+    filesystems.make_for_files(filesystem, inside)
+    assert write_new(f"{folder}/x", b"first")
+    assert not write_new(f"{folder}/x", b"second")
+    with filesystem.open_input_file(f"{inside}/x") as stream:
+        assert stream.read() == b"first"
 
 
 def test_a_filesystem_that_cannot_create_a_file_once_is_refused() -> None:

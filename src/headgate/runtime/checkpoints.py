@@ -133,10 +133,11 @@ class Checkpoints:
     def prepare(self) -> None:
         """Before the job starts, on the caller's thread. Raises CheckpointError for a folder that is of no use, and for
         a checkpoint that the job cannot go on from."""
+        if self._storage is not None:
+            self._storage.check()
         self.resumption.find()
         if self._storage is not None:
             self._warn("restarts")
-            self._storage.check()
 
     def claim(self, program: Program) -> Claim:
         """The job is sure to start: become the owner of its checkpoints. Returns with what its sinks take over. Raises

@@ -13,8 +13,8 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from headgate.errors import CheckpointError, StorageError
-from headgate.filesystems import brief, create_private, locate, make_private, sync, write_new, write_whole
+from headgate.errors import CheckpointError, ConfigError, StorageError
+from headgate.filesystems import brief, create_private, locate, make_for_files, sync, write_new, write_whole
 from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 
 #: Bytes or Arrow buffers.
@@ -55,7 +55,7 @@ def write_file(path: str, payload: Payload) -> StateFile:
     checksum, size = xxhash.xxh3_64(), 0
     with touching(path, "written"):
         filesystem, inside = locate(path)
-        make_private(filesystem, inside.rpartition("/")[0])
+        make_for_files(filesystem, inside.rpartition("/")[0])
         try:
             create_private(filesystem, inside)
             with filesystem.open_output_stream(inside, compression=None) as stream:
@@ -131,10 +131,17 @@ def probe(path: str) -> None:
     ConfigError where no file can be created only if it is not there."""
     with touching(path, "written"):
         write_new(path, b"headgate")
+        is_replaced = write_new(path, b"headgate")
     content = read_file(path)
     if content.to_pybytes() != b"headgate":
         raise StorageError(f"{path}: has other bytes than were written; {_REACH}")
     remove_file(path)
+    if is_replaced:
+        raise ConfigError(
+            f"{path.rpartition('/')[0]}: the service replaced a file that it was to create only if there is none "
+            "(it ignores If-None-Match), so two programs could both own this folder; use another service, or a "
+            "local or shared disk"
+        )
 
 
 def listed(folder: str) -> list[fs.FileInfo]:
@@ -167,7 +174,7 @@ def make_folder(path: str) -> None:
         if isinstance(filesystem, fs.LocalFileSystem):
             while not os.path.exists(above[-1]):
                 above.append(os.path.dirname(above[-1]))
-        make_private(filesystem, inside)
+        make_for_files(filesystem, inside)
     for folder in above:
         with suppress(OSError):  # see `sync_folder`
             sync(filesystem, folder)
