@@ -140,12 +140,26 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, program: st
 
 def test_a_server_that_is_gone_is_replaced() -> None:
     look()
-    before = server.pid
-    assert before is not None
+    before, held = server.pid, server._control
+    assert before is not None and held is not None
     os.kill(before, signal.SIGKILL)
     os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)  # all its threads are gone, and with them its socket
     assert len(look()) == 2
     assert server.pid != before
+    assert held.fileno() == -1, "its end is closed here"
+
+
+def test_it_is_started_ahead_unless_it_runs() -> None:
+    server.start()
+    before = server.pid
+    assert before is not None
+    server.start()
+    assert server.pid == before
+    os.kill(before, signal.SIGKILL)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    server.start()
+    assert server.pid not in (None, before)
+    assert len(look()) == 2
 
 
 def test_a_server_without_anything_to_do_ends_and_serves_who_asked_before() -> None:

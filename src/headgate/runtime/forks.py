@@ -122,6 +122,9 @@ class _Server:
         return self._owner == os.getpid()
 
     def _start(self) -> socket.socket:
+        if self._control is not None and self._process is not None:  # of a server that has ended, or is another's
+            self._control.close()
+            self._process.poll()
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output, errors = _stream(1), _stream(2)
         try:
