@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, DataError
 from headgate.operators.aggregates import Aggregate
 from headgate.operators.base import MAX_TIME, Operator, OperatorContext
 from headgate.operators.running import RunningAggregate
@@ -403,20 +403,98 @@ def test_of_a_subtask_that_had_ended_the_values_are_enough(make: Callable[[], Op
     assert kept.rows == []
 
 
-@pytest.mark.parametrize("kind", ["sum", "mean"])
-def test_state_of_a_time_when_sums_of_decimals_were_floats(kind: str) -> None:
-    """A float is not exact, so a job does not go on from it."""
-    schema = pa.schema({"k": pa.int64(), "d": pa.decimal128(20, 2)})
-    specs: Specs = (("total", Aggregate(kind, "d")),)  # type: ignore[arg-type]
-    side = Side(lambda: RunningAggregate(("k",), specs, schema), 1)
-    side.process(pa.RecordBatch.from_pydict({"k": [1, 2], "d": [Decimal("1.50"), None]}, schema=schema), 1)
-    [exact] = side.snapshots()
-    side.restore([exact])
-    table = exact.tables["keys"]
-    ours = [name for name in table.column_names if name.startswith("total=")]
-    counts = table.column_names[-1:] if kind == "mean" else []
-    old = table.drop_columns(ours).append_column(f"total={kind}('d')[0]", pa.array([1.5, None]))
-    for name in counts:
-        old = old.append_column(f"total={kind}('d')[1]", table.column(name))
-    with pytest.raises(CheckpointError, match=rf"total={kind}\('d'\)\[0\].* is double there and int64 here"):
-        side.restore([Snapshot({"keys": old}, exact.values)])
+PRICES = pa.schema([("key", pa.int64()), ("t", pa.timestamp("us")), ("price", pa.decimal128(20, 2))])
+OF_PRICES: Specs = (("latest", hg.max("t")), ("total", hg.sum("price")), ("average", hg.mean("price")),
+                    ("rows", hg.count()))  # fmt: skip
+
+
+def prices(*rows: tuple[int, int, str | None]) -> pa.RecordBatch:
+    """Key, time and price of each."""
+    keys, times, found = zip(*rows, strict=True)
+    decimals = [None if price is None else Decimal(price) for price in found]
+    return pa.RecordBatch.from_pydict({"key": keys, "t": times, "price": decimals}, schema=PRICES)
+
+
+def with_floats(snapshot: Snapshot, sums: Sequence[float | None]) -> Snapshot:
+    """As the version wrote it that kept sums of decimals as float64: `sums` in place of those that are there."""
+    [(name, table)] = snapshot.tables.items()
+    for spec, counts in (("total=sum('price')", 0), ("average=mean('price')", 1)):
+        own = [column for column in table.column_names if column.startswith(spec)]
+        if not own:
+            continue
+        at = table.column_names.index(own[0])
+        kept = [pa.array(sums, pa.float64()), *table.select(own).columns[len(own) - counts :]]
+        table = table.drop_columns(own)
+        for number, column in enumerate(kept):
+            table = table.add_column(at + number, f"{spec}[{number}]", column)
+    return decode(encode({"node": Snapshot({name: table}, snapshot.values)}))["node"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(of_window, schema=PRICES, specs=OF_PRICES),
+        partial(of_window, 20, 10, schema=PRICES, specs=OF_PRICES),
+        partial(of_window, 40, 10, schema=PRICES, specs=OF_PRICES),
+        partial(of_running, schema=PRICES, specs=OF_PRICES),
+    ],
+    ids=["tumble", "hop", "panes", "running"],
+)
+def test_float_sums_of_decimals_become_exact(make: Callable[[], Operator]) -> None:
+    """State of an earlier version goes on as the rounded sums do, also where there was no value, or a large one."""
+    rows = [(1, 41, "0.10"), (1, 42, "0.20"), (2, 43, None), (3, 44, "-0.05"), (4, 45, "12345678901234567.25")]
+    more = prices((1, 46, "0.01"), (2, 47, "-7.00"), (5, 48, "2.50"), (4, 49, None))
+    floats = {1: 0.1 + 0.2, 2: None, 3: -0.05, 4: 12345678901234568.0}
+    old, exact, migrated = make(), make(), make()
+    old.process(prices(*rows))
+    exact.process(prices(*rows[:4], (4, 45, "12345678901234568.00")))
+    snapshot = old.snapshot()
+    assert snapshot is not None
+    [table] = snapshot.tables.values()
+    kept = with_floats(snapshot, [floats[key] for key in table.column(1).to_pylist()])
+    migrated.restore([kept])
+    found = []
+    for operator in (exact, migrated):
+        rows_out = attach(operator)
+        operator.process(more)
+        operator.process_watermark(MAX_TIME)
+        operator.end_input()
+        found.append(multiset(rows_out.rows))
+    assert found[0] == found[1] != Counter()
+
+
+TOO_LARGE = [("sum", 1.1e28), ("sum", -1e300), ("sum", NAN), ("mean", 1e38), ("mean", float("inf"))]
+
+
+@pytest.mark.parametrize("make", [of_window, of_running], ids=["window", "running"])
+@pytest.mark.parametrize(("kind", "total"), TOO_LARGE)
+def test_a_float_sum_that_does_not_fit_is_an_error(make: Callable[..., Operator], kind: str, total: float) -> None:
+    operator = of_one_price(make, kind)
+    with pytest.raises(CheckpointError) as raised:
+        operator.restore([with_floats(operator.snapshot() or Snapshot(), [total])])
+    assert raised.value.message == (
+        f"an earlier version kept the sum of column 'price' as a float64. It is {total!r} here, which does not fit "
+        "into decimal128(30, 2); start without this checkpoint"
+    )
+
+
+@pytest.mark.parametrize(("total", "mean"), [(1e30, None), (-0.125, "-0.130000"), (0.125, "0.130000")])
+def test_a_float_sum_is_rounded_half_up(total: float, mean: str | None) -> None:
+    """That of a mean may be larger than a sum that is a result; the mean itself is checked as ever."""
+    operator = of_one_price(of_running, "mean")
+    kept = with_floats(operator.snapshot() or Snapshot(), [total])
+    migrated = of_running(schema=PRICES, specs=OF_PRICES[2:3])
+    rows = attach(migrated)
+    migrated.restore([kept])
+    if mean is None:
+        with pytest.raises(DataError, match=r"mean\('price'\) is 10000000000000000198846248.* does not fit"):
+            migrated.process(prices((1, 42, None)))
+        return
+    migrated.process(prices((1, 42, None)))
+    assert [row[1] for row in rows.rows] == [Decimal(mean)]
+
+
+def of_one_price(make: Callable[..., Operator], kind: str) -> Operator:
+    operator = make(schema=PRICES, specs=OF_PRICES[1:2] if kind == "sum" else OF_PRICES[2:3])
+    operator.process(prices((1, 41, "0.10")))
+    return operator

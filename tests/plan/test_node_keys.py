@@ -11,7 +11,7 @@ import pytest
 import headgate as hg
 from headgate.errors import CheckpointError
 from headgate.plan.job_graph import JobGraph, build_job_graph
-from headgate.plan.node_keys import check_fits, describe, describe_exchange, node_key, vertex_key
+from headgate.plan.node_keys import changed_sinks, check_fits, describe, describe_exchange, node_key, vertex_key
 from headgate.state.checkpoint_metadata import CheckpointMetadata, VertexState
 
 
@@ -71,6 +71,59 @@ def test_what_has_changed_is_named() -> None:
     nodes = tuple(dataclasses.replace(node, kind="window") for node in metadata.nodes)
     with pytest.raises(CheckpointError, match="the window 'numbers' kept; in this job 'numbers#0' is a source"):
         check_fits(dataclasses.replace(metadata, nodes=nodes), job(), groups(job()))
+
+
+def prices(kind: pa.DataType, *, window: bool = False, most: pa.DataType | None = None) -> JobGraph:
+    """Sums of prices of this type, and below them sinks of the sums by other names; a sink that is not below them."""
+    env = hg.StreamEnvironment(parallelism=2)
+    schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("us"), "price": kind, "other": most or pa.float64()})
+    rows = env.from_source(hg.sources.iterable(lambda _i, _n: iter(()), schema), watermark=hg.Watermark("at"))
+    rows.uid("source").select("other").sink_to(hg.sinks.null()).uid("beside")
+    keyed = rows.key_by("n").window(hg.tumble("1 s")) if window else rows.key_by("n")
+    specs = {"rows": hg.count(), "total": hg.sum("price"), "average": hg.mean("price"), "most": hg.max("other")}
+    sums = keyed.aggregate(**specs).uid("sums")
+    sums.with_columns(grand="total").sink_to(hg.sinks.null()).name("grand").uid("sink")
+    return build_job_graph(env._graph.graph(env._pending))
+
+
+def kept(metadata: CheckpointMetadata, *uids: str) -> CheckpointMetadata:
+    return dataclasses.replace(metadata, nodes=tuple(node for node in metadata.nodes if node.key in uids))
+
+
+FLOATS, DECIMALS = pa.float64(), pa.decimal128(20, 2)
+
+
+@pytest.mark.parametrize("window", [False, True])
+def test_sums_of_decimals_were_floats_in_version_1(window: bool) -> None:
+    was, now = prices(FLOATS, window=window), prices(DECIMALS, window=window)
+    metadata = kept(checkpoint(was), "sums", "sink")
+    check_fits(metadata, now, groups(now))
+    [said] = changed_sinks(metadata, now)
+    assert said.startswith("sink 'grand' wrote (n: int64, ")
+    assert "total: double, average: double, most: double, grand: double) and now writes (n: int64, " in said
+    assert said.endswith(
+        "total: decimal128(30, 2), average: decimal128(24, 6), most: double, grand: decimal128(30, 2))"
+    )
+    assert changed_sinks(checkpoint(now), now) == []
+    with pytest.raises(CheckpointError, match=r"of rows \(.*total: double.* which now are \(.*total: decimal128"):
+        check_fits(dataclasses.replace(metadata, run="a run"), now, groups(now))
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "key"),
+    [
+        (prices(DECIMALS), prices(FLOATS), "sums"),  # the other way round
+        (prices(pa.decimal128(21, 2)), prices(DECIMALS), "sums"),
+        (prices(pa.int64()), prices(DECIMALS), "sums"),
+        (prices(FLOATS, most=FLOATS), prices(DECIMALS, most=DECIMALS), "sums"),  # the maximum is of another type
+        (prices(FLOATS, most=FLOATS), prices(FLOATS, most=DECIMALS), "sink"),  # no decimals are summed above it
+        (prices(FLOATS, most=FLOATS), prices(DECIMALS, most=DECIMALS), "beside"),
+        (prices(FLOATS), prices(DECIMALS), "source"),
+    ],
+)
+def test_no_other_change_of_types_is_allowed(was: JobGraph, now: JobGraph, key: str) -> None:
+    with pytest.raises(CheckpointError, match=r"which now are \("):
+        check_fits(kept(checkpoint(was), key), now, groups(now))
 
 
 def test_other_key_groups_are_refused() -> None:

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
-from tests.fixtures.checkpoints_v1 import CASES, HERE, IN_FLIGHT, JOB, environment, hide_pending, place, put_file
+from tests.fixtures.checkpoints_v1 import (
+    CASES,
+    HERE,
+    IN_FLIGHT,
+    JOB,
+    environment,
+    files_of,
+    hide_pending,
+    place,
+    put_file,
+)
 from tests.runtime.jobs import eventually
 
 PATIENCE = 60.0
-TABLE = [(name, each) for name, case in CASES.items() for each in case.parallelism if not case.refused]
+TABLE = [(name, each) for name, case in CASES.items() for each in case.parallelism]
 
 
 def resume(name: str, folder: Path, parallelism: int, checkpoint: Path | str) -> hg.JobResult:
@@ -42,13 +54,21 @@ def test_it_resumes(name: str, parallelism: int, tmp_path: Path) -> None:
     assert result.restarts == 0
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.refused])
-def test_it_is_refused_on_purpose(name: str, tmp_path: Path) -> None:
-    checkpoint = place(name, tmp_path)
-    before = CASES[name].seen(tmp_path)
-    with pytest.raises(hg.CheckpointError, match=CASES[name].refused):
-        resume(name, tmp_path, 2, checkpoint)
-    assert CASES[name].seen(tmp_path) == before
+def test_sums_of_decimals_are_exact_from_then_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Files of before keep their float64 columns, new ones have decimals, and the log says so of each sink."""
+    checkpoint = place("decimal-windows", tmp_path)
+    types = {file: pq.read_schema(file).types[-2:] for file in files_of(tmp_path, "tumbled")}
+    resume("decimal-windows", tmp_path, 2, checkpoint)
+    decimals = [pa.decimal128(30, 2), pa.decimal128(24, 6)]
+    found = {file: pq.read_schema(file).types[-2:] for file in files_of(tmp_path, "tumbled")}
+    assert all(each == [pa.float64()] * 2 for each in types.values())
+    assert all(each == types.get(file, decimals) for file, each in found.items())
+    assert len(found) > len(types) > 0
+    said = [record.getMessage() for record in caplog.records if "keep their types" in record.getMessage()]
+    assert len(said) == 3
+    wrote = "sink 'parquet' wrote (key: int64, window_start: timestamp[us, tz=UTC], window_end: timestamp[us, tz=UTC], "
+    assert wrote + "total: double, average: double) and now writes (" in said[0]
+    assert all(str(checkpoint) in each for each in said)
 
 
 @pytest.mark.parametrize("name", ["sources", "windows-savepoint", "branches"])

@@ -15,7 +15,7 @@ from headgate.api.event_time import AFTER_WINDOW, after_function, on_null_time, 
 from headgate.api.other_names import OtherNames
 from headgate.api.stream import DataStream
 from headgate.errors import ConfigError, PlanError
-from headgate.operators.aggregates import Aggregate
+from headgate.operators.aggregates import Aggregate, decimal_sums
 from headgate.operators.keyed_process import KeyedProcess, check_process_function
 from headgate.operators.process_function import KeyedProcessFunction
 from headgate.operators.running import RunningAggregate, running_schema
@@ -62,7 +62,7 @@ class KeyedStream(DataStream):
             time_offset=0 if time is None else time.offset,
         )
         schema = running_schema(self._keys, specs, self._schema, None if time is None else time.column)
-        return self._then("aggregate", operator, schema, None)
+        return self._then("aggregate", operator, schema, None, decimal_sums=decimal_sums(specs, self._schema))
 
     def process(
         self,
@@ -165,5 +165,6 @@ class WindowedStream(OtherNames):
         )
         sides = {self._late_tag: Side(stream._schema, stream._event_time)} if self._late_tag else {}
         bound = f"{out_of_orderness(graph, inputs)}, allowed_lateness={self._lateness / 1e6:g} s"
-        attributes = {"bound": bound, "by_time": event_time.column}
+        sums = decimal_sums(specs, stream._schema)
+        attributes = {"bound": bound, "by_time": event_time.column, "decimal_sums": sums}
         return stream._then("window", operator, schema, AFTER_WINDOW, sides, **attributes)

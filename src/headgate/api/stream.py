@@ -364,7 +364,7 @@ class DataStream(_LastOperator):
         schema: pa.Schema,
         event_time: EventTime | None,
         sides: Mapping[str, Side] | None = None,
-        **attributes: str,
+        **attributes: Any,
     ) -> DataStream:
         """This stream with one more operator at its end."""
         node_id = self._env._graph.add(

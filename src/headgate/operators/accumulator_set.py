@@ -100,6 +100,21 @@ class AccumulatorSet:
                 columns[f"{name}[{number}]"] = column
         return columns
 
+    def with_exact_sums(self, table: pa.Table) -> pa.Table:
+        """A table of `columns`, also from earlier versions, which kept sums of decimals as float64. Raises
+        CheckpointError for one that does not fit."""
+        for name, (_, part) in zip(self._names, self._parts, strict=True):
+            at = table.schema.get_field_index(f"{name}[0]")
+            if isinstance(part, DecimalSumAccumulator) and at >= 0 and table.schema.types[at] == pa.float64():
+                columns, end = table.columns, at + part.FLOAT_COLUMNS
+                exact = part.columns_of_floats([column.combine_chunks() for column in columns[at:end]])
+                names = [f"{name}[{number}]" for number in range(len(exact))]
+                table = pa.table(
+                    [*columns[:at], *exact, *columns[end:]],
+                    [*table.column_names[:at], *names, *table.column_names[end:]],
+                )
+        return table
+
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
         """Take what `columns` has returned for new slots, all different; otherwise as `update`."""
         begin = 0

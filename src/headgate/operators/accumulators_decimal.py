@@ -6,6 +6,7 @@ Spark gives null where its ANSI mode is off.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
@@ -13,17 +14,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.errors import DataError
+from headgate.errors import CheckpointError, DataError
 from headgate.operators.accumulators import IntegerSums, ValueAccumulator
 from headgate.operators.decimal_types import mean_type, sum_type
-from headgate.records.canonical import Bools, Int64s, as_arrow, from_raw_values, raw_values
+from headgate.records.canonical import Bools, Int64s, as_arrow, from_raw_values, null_mask, raw_values
 from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 
 _HALF: Final = 32
 _LOW: Final = (1 << _HALF) - 1
 _WORD_BITS: Final = 64
+_WORD: Final = (1 << _WORD_BITS) - 1
 _DIGITS_OF_SMALL: Final = 29
+_NO_SLOTS: Final = np.zeros(0, np.int64)
 
 
 class DecimalSums:
@@ -114,12 +117,17 @@ class DecimalSums:
 class DecimalSumAccumulator(ValueAccumulator):
     """`sum` of decimals."""
 
+    #: How many columns earlier versions kept: the sum was a float64.
+    FLOAT_COLUMNS = 1
+
     def __init__(self, column: str, kind: pa.DataType) -> None:
         super().__init__()
         self._column = column
         self._input = kind
         self._kind = sum_type(kind)
         self._sums = DecimalSums(self._kind.bit_width // _WORD_BITS)
+        #: State of earlier versions is taken below this, in units of the last digit.
+        self._limit = 10**self._kind.precision
 
     @property
     def nbytes(self) -> int:
@@ -163,6 +171,29 @@ class DecimalSumAccumulator(ValueAccumulator):
         lowest, *others = self._sums.sums(slots)
         return [as_arrow(lowest, nulls), *map(as_arrow, others)]
 
+    def columns_of_floats(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """What `columns` returns, from the columns that earlier versions kept: the sums are rounded half up. Raises
+        CheckpointError for a sum that does not fit."""
+        sums = columns[0]
+        totals = [self._total_of_float(value) for value in sums.fill_null(0.0).to_pylist()]
+        places = range(0, len(self._sums.sums(_NO_SLOTS)) * _WORD_BITS, _WORD_BITS)
+        lowest, *others = ([total >> place & _WORD for total in totals] for place in places)
+        nulls = null_mask(sums)
+        return [as_arrow(_signed(lowest), nulls), *(as_arrow(_signed(words)) for words in others)]
+
+    def _total_of_float(self, value: float) -> int:
+        if math.isfinite(value):
+            numerator, denominator = value.as_integer_ratio()
+            numerator *= 10 ** max(self._input.scale, 0)
+            denominator *= 10 ** max(-self._input.scale, 0)
+            magnitude: int = (2 * abs(numerator) + denominator) // (2 * denominator)
+            if magnitude < self._limit:
+                return magnitude if numerator >= 0 else -magnitude
+        raise CheckpointError(
+            f"an earlier version kept the sum of column {self._column!r} as a float64. It is {value!r} here, which "
+            f"does not fit into {sum_type(self._input)}; start without this checkpoint"
+        )
+
     def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
         self._sums.load(slots, columns)
 
@@ -173,8 +204,11 @@ class DecimalSumAccumulator(ValueAccumulator):
 class DecimalMeanAccumulator(DecimalSumAccumulator):
     """`mean` of decimals, from their exact sum."""
 
+    FLOAT_COLUMNS = 2
+
     def __init__(self, column: str, kind: pa.DataType) -> None:
         super().__init__(column, kind)
+        self._limit <<= _HALF - 1  # the sum itself need not fit into a type
         self._kind = mean_type(kind)
         self._counts = Growable(np.int64)
 
@@ -220,6 +254,10 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
     def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
         return [*super()._columns(slots, nulls), as_arrow(self._counts.values.take(slots))]
 
+    def columns_of_floats(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        sums, counts = columns
+        return [*super().columns_of_floats([sums]), counts]
+
     def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
         super()._load(slots, columns[:-1])
         self._counts.values[slots] = columns[-1]
@@ -242,6 +280,11 @@ def _less(words: Sequence[Int64s], limit: int) -> Bools:
         less = np.where(mine == its, less, mine < its)
         limit >>= _WORD_BITS
     return np.where(words[-1] == limit, less, words[-1] < limit)
+
+
+def _signed(words: list[int]) -> Int64s:
+    """Unsigned 64-bit words as the int64 of the same bits."""
+    return np.array(words, np.uint64).view(np.int64)
 
 
 def _integer(words: Sequence[Int64s], row: int) -> int:

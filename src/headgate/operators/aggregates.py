@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from headgate.operators.decimal_types import mean_type, sum_type
 from headgate.records.canonical import check_keyable, is_bytes, value_type
 
 Kind = Literal["count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list"]
+_SUMS: Final = ("sum", "mean")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Aggregate:
             if self.kind == "count_distinct":
                 self._check_distinct(name, kind)
             return pa.field(name, pa.int64(), nullable=False)
-        if self.kind in ("sum", "mean"):
+        if self.kind in _SUMS:
             return pa.field(name, self._sum_type(name, kind))
         if self.kind in ("min", "max") and not is_ordered(kind):
             raise self._wrong(name, kind, "numbers, times, strings, binaries and booleans")
@@ -137,6 +138,12 @@ def aggregate_fields(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.S
         if not isinstance(aggregate, Aggregate):
             raise PlanError(f"{name}={aggregate!r} is no aggregate; use hg.count(), hg.sum('column') and the like")
     return [aggregate.output_field(name, schema) for name, aggregate in aggregates]
+
+
+def decimal_sums(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> tuple[str, ...]:
+    """The names of sums and means of decimals. Earlier versions gave them as float64."""
+    fields = zip(aggregates, aggregate_fields(aggregates, schema), strict=True)
+    return tuple(name for (name, spec), field in fields if spec.kind in _SUMS and pa.types.is_decimal(field.type))
 
 
 def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:

@@ -134,7 +134,7 @@ class RunningAggregate(Operator):
         ours = self.snapshot()
         # Earlier versions did not say whether the input had ended; a final aggregate holds no keys then.
         self._knows_its_past = all(snapshot.values.get("ended") is False for snapshot in snapshots)
-        for snapshot in snapshots:
+        for snapshot in (snapshot.with_tables(self._accumulators.with_exact_sums) for snapshot in snapshots):
             ours.check_same(snapshot)
             for table in snapshot.tables.values():
                 self._load(table)

@@ -233,7 +233,7 @@ class WindowAggregate(Operator):
         ours, mine = self.snapshot(), self._own_groups()
         lanes: dict[tuple[int, int], Lane] = {}
         parts: list[tuple[Lane, range, Snapshot]] = []
-        for snapshot in snapshots:
+        for snapshot in (snapshot.with_tables(self._lanes[0].state.with_exact_sums) for snapshot in snapshots):
             ours.check_same(snapshot)
             for begin, end, watermark, closed in self._progress(snapshot):
                 groups = range(max(begin, mine.start), min(end, mine.stop))

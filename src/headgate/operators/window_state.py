@@ -113,6 +113,10 @@ class WindowState:
 
         return in_pieces(len(live), some)
 
+    def with_exact_sums(self, table: pa.Table) -> pa.Table:
+        """What `table` has returned, also that of earlier versions: see AccumulatorSet."""
+        return self._accumulators.with_exact_sums(table)
+
     def load(self, table: pa.Table) -> None:
         """Take the entries that `table` has returned for other keys."""
         for batch in table.to_batches():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -75,11 +76,58 @@ def check_fits(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Map
         now = describe(nodes[was.key])
         if now.kind != was.kind:
             raise CheckpointError(f"{what}; in this job {was.key!r} is a {now.kind}: start without this checkpoint")
-        if now.schema != was.schema:
+        if now.schema != was.schema and not _floats_became_decimals(metadata, was, nodes[was.key], job):
             rows = f"of rows ({was.schema}), which now are ({now.schema})"
             raise CheckpointError(f"{what} {rows}: change them back, or start without this checkpoint")
     _check_key_groups(metadata, job, max_parallelism)
     _check_exchanges(metadata, job)
+
+
+def changed_sinks(metadata: CheckpointMetadata, job: JobGraph) -> list[str]:
+    """Of each sink whose columns have other types than in the checkpoint, which `check_fits` allows, its name and what
+    has changed."""
+    were = {node.key: node.schema for node in metadata.nodes if node.kind == "sink"}
+    sinks = [node for vertex in job.vertices for node in vertex.nodes if node.sink is not None]
+    return [
+        f"sink {node.name!r} wrote ({were[node_key(node)]}) and now writes ({_columns(node.schema)})"
+        for node in sinks
+        if were.get(node_key(node), _columns(node.schema)) != _columns(node.schema)
+    ]
+
+
+def _floats_became_decimals(metadata: CheckpointMetadata, was: NodeDescription, node: Node, job: JobGraph) -> bool:
+    """Whether nothing but this has changed: sums and means of decimals were float64 in version 1."""
+    if not metadata.is_of_version_1:
+        return False
+    changed = set(_decimal_sums(node))
+    if node.sink is not None and any(map(_decimal_sums, _above(node, job))):
+        changed = set(node.schema.names)  # on their way there columns get other names
+    fields = (_was_text(field, field.name in changed and pa.types.is_decimal(field.type)) for field in node.schema)
+    return re.fullmatch(", ".join(fields), was.schema) is not None
+
+
+def _decimal_sums(node: Node) -> tuple[str, ...]:
+    """Columns that an aggregation makes."""
+    return tuple(node.attributes.get("decimal_sums", ()))
+
+
+def _was_text(field: pa.Field, was_float: bool) -> str:
+    """A pattern of what `_columns` says of it."""
+    now = re.escape(f"{field.name}: {field.type}")
+    return f"(?:{now}|{re.escape(field.name)}: {pa.float64()})" if was_float else now
+
+
+def _above(node: Node, job: JobGraph) -> list[Node]:
+    """All nodes whose rows reach it."""
+    by_id = {each.id: each for vertex in job.vertices for each in vertex.nodes}
+    found: dict[int, Node] = {}
+    waiting = [node]
+    while waiting:
+        for edge in waiting.pop().inputs:
+            if edge.source not in found:
+                found[edge.source] = by_id[edge.source]
+                waiting.append(by_id[edge.source])
+    return list(found.values())
 
 
 def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Mapping[int, int]) -> None:

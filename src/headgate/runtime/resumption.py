@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from headgate.config import Config
 from headgate.errors import CheckpointError, StorageError
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
-from headgate.plan.node_keys import check_fits
+from headgate.plan.node_keys import changed_sinks, check_fits
 from headgate.records.hashing import default_max_parallelism
 from headgate.runtime.resume import LATEST, LATEST_IF_ANY, Found, found, newest
 from headgate.state.checkpoint_metadata import LAST_ID, CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage, verify_checkpoint
+
+log = logging.getLogger(__name__)
+_BOTH: Final = "results written before keep their types, so who reads both must cast these columns to one type"
 
 
 class Resumption:
@@ -52,6 +58,8 @@ class Resumption:
             self.go_to(usable)
             check_fits(usable[1], self._plan.job, self.key_groups)
             require_numbers(usable[1].id + 1)
+            for changed in changed_sinks(usable[1], self._plan.job):
+                log.warning("job %r goes on from %s: %s; %s", self._job, usable[0], changed, _BOTH)
 
     def claim(self, storage: CheckpointStorage, program: Program) -> None:
         """Become the owner of the job's checkpoints, and go on from the newest there is then: until now the owner

@@ -135,6 +135,11 @@ class CheckpointMetadata:
     run: str = ""
 
     @property
+    def is_of_version_1(self) -> bool:
+        """Whether an earlier version wrote it, which did not name the run."""
+        return not self.run
+
+    @property
     def states(self) -> Iterator[StateFile]:
         """Of all tasks that had something to write."""
         return (task for vertex in self.vertices for task in vertex.tasks if isinstance(task, StateFile))

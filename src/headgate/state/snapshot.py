@@ -82,7 +82,11 @@ class Snapshot:
 
     def of_key_groups(self, groups: range) -> Snapshot:
         """The same values, and of the tables the rows of these key groups."""
-        tables = {name: _of_key_groups(table, groups) for name, table in self.tables.items()}
+        return self.with_tables(lambda table: _of_key_groups(table, groups))
+
+    def with_tables(self, change: Callable[[pa.Table], pa.Table]) -> Snapshot:
+        """The same values, and what `change` makes of each table."""
+        tables = {name: change(table) for name, table in self.tables.items()}
         return Snapshot(tables, self.values, self.origin)
 
     def check_same(self, other: Snapshot) -> None:
