@@ -143,6 +143,10 @@ class CheckpointError(HeadgateError):
     """A checkpoint cannot be written or read, or is not of this job."""
 
 
+class UnusableState(CheckpointError):
+    """A checkpoint is as it was written, and holds what no such job wrote; the job is not started again."""
+
+
 class StorageError(CheckpointError):
     """The place where checkpoints are does not do what is asked; the next time it may."""
 

@@ -142,7 +142,7 @@ def build(folder: Path, parallelism: int, *, slow: Any = None) -> hg.StreamEnvir
 
 def outcome(checkpoint: str, parallelism: int) -> str:
     """`done`, `refused: ...`, or what should not have come of it."""
-    job = build(Path(sys.argv[1]), parallelism).execute_async(resume=checkpoint)
+    job = build(Path(sys.argv[1]), parallelism).execute_async(resume=checkpoint, allow_duplicates=True)
     try:
         job.wait(PATIENCE)
         return "done"

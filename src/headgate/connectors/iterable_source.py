@@ -14,7 +14,7 @@ from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.frames import is_frame, one_batch
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_shape
-from headgate.errors import CheckpointError, ConfigError, SourceError, UserFunctionError
+from headgate.errors import ConfigError, SourceError, UnusableState, UserFunctionError
 from headgate.operators.base import call_user
 from headgate.state import shapes
 
@@ -100,7 +100,7 @@ class _FactoryReader(SourceReader):
             self._of = context.positions[0]["of"]
             taken = dict(pair for position in context.positions for pair in position["taken"])
             if len(taken) != self._of or max(taken) >= self._of:
-                raise CheckpointError(f"iterable: the checkpoint has {len(taken)} of {self._of} iterators")
+                raise UnusableState(f"iterable: the checkpoint has {len(taken)} of {self._of} iterators")
             self._taken = {number: taken[number] for number in range(context.subtask, self._of, context.parallelism)}
         self._left = [number for number, taken in self._taken.items() if taken is not None]
         if len(self._left) > 1 and not source.bounded:

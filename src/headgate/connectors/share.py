@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headgate.connectors.base import ReaderContext
-from headgate.errors import CheckpointError
+from headgate.errors import UnusableState
 from headgate.state import shapes
 
 #: Pieces that a reader passes over to find its next one, at most; it looks for seconds then.
@@ -54,7 +54,7 @@ class Share:
             self._before = [*before, [position["at"] for position in positions]]
         self._last = max((number for reached in self._before for number, _ in reached), default=-1)
         if self.number % context.parallelism != context.subtask:
-            raise CheckpointError(f"piece {self.number} is not of subtask {context.subtask} of {context.parallelism}")
+            raise UnusableState(f"piece {self.number} is not of subtask {context.subtask} of {context.parallelism}")
         if positions is not None and len(positions) != context.parallelism:
             least = min(number for number, _ in self._before[-1])  # nobody has anything to read before that
             self.number += max(0, -(-(least - self.number) // self._step)) * self._step
@@ -80,7 +80,7 @@ class Share:
                 return
             self.number += self._step
         were = len(self._before[-1])
-        raise CheckpointError(
+        raise UnusableState(
             f"the readers were too far apart, one at piece {self._last}; go on with a parallelism of {were}"
         )
 

@@ -30,6 +30,7 @@ from headgate.errors import (
     StorageError,
     Superseded,
     TaskManagerLost,
+    UnusableState,
 )
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
@@ -319,7 +320,7 @@ class JobMaster:
         not return might do to the next attempt cannot be known. A restart that found too few slots was none of those
         that the strategy allows: of such there may be as many in a row."""
         ran = self.state is JobState.RUNNING
-        hopeless = (StateMemoryExceeded, ResultsGone, SessionLost, Superseded)
+        hopeless = (StateMemoryExceeded, ResultsGone, SessionLost, Superseded, UnusableState)
         is_hopeless = failed.left_running or isinstance(failed.error, hopeless)
         if is_hopeless or (self._started_at is None and not self._may_start(failed)):
             return False

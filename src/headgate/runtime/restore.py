@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.errors import CheckpointError, ExchangeError
+from headgate.errors import ExchangeError, UnusableState
 from headgate.exchange.selectors import ChannelSelector
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import JobEdge, JobVertex
@@ -126,7 +126,7 @@ def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[
             for part, content in decode_in_flight(read_state(file)).items():
                 if part.exchange == exchange.key:
                     if part in found or part.producer >= exchange.producers or part.consumer >= exchange.consumers:
-                        raise CheckpointError(f"{part} is there twice, or of no such channel; start from another one")
+                        raise UnusableState(f"{part} is there twice, or of no such channel; start from another one")
                     found[part] = _Part(content, file.path)
     return found
 
@@ -142,10 +142,10 @@ def _decoded(
         try:
             elements = deserializer.feed(part.content for part in there)
         except ExchangeError as error:
-            raise CheckpointError(
+            raise UnusableState(
                 f"what was in flight cannot be read: {error.message}; start from another checkpoint"
             ) from error
         if deserializer.partial:
-            raise CheckpointError(f"what was in flight from subtask {channel[0].producer} to {channel[0].consumer} of "
+            raise UnusableState(f"what was in flight from subtask {channel[0].producer} to {channel[0].consumer} of "
                                   f"{channel[0].exchange!r} ends in the midst of an element")  # fmt: skip
     return (element for element in elements if isinstance(element, pa.RecordBatch))

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, UnusableState
 from headgate.state import shapes
 
 _HEAD: Final = struct.Struct("<4sIQ")
@@ -75,7 +75,7 @@ def decode_in_flight(content: pa.Buffer) -> dict[ChannelPart, memoryview]:
             found[part] = view[at : at + size]
             at += size
     except (struct.error, ValueError, RecursionError) as error:
-        raise CheckpointError(f"in-flight data cannot be read: {type(error).__name__}: {error}") from None
+        raise UnusableState(f"in-flight data cannot be read: {type(error).__name__}: {error}") from None
     if at != len(view):
         raise CheckpointError(f"in-flight data are torn: {len(view)} bytes where there should be {at}")
     return found

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import CheckpointError, HeadgateError, printable
+from headgate.errors import CheckpointError, HeadgateError, UnusableState, printable
 from headgate.state import shapes
 
 #: First column (int32) of every table of keyed state: the key group of each row. A restored subtask gets the rows of
@@ -123,7 +123,7 @@ def blamed_on(*origins: str) -> Iterator[None]:
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         said = said if len(said) <= _LONGEST_SAID else f"{said[:_LONGEST_SAID]}..."
-        raise CheckpointError(
+        raise UnusableState(
             f"{_named(origins)}is no state that this job can go on from: {said}; start from another checkpoint"
         ) from error
 
@@ -179,7 +179,7 @@ def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
         _INDEX(index, "the index")
         return {node: _snapshot(fields, pa.py_buffer(data)[streams:]) for node, fields in index.items()}
     except (ValueError, RecursionError, OSError, MemoryError, pa.ArrowException) as error:
-        raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from None
+        raise UnusableState(f"the state cannot be read: {type(error).__name__}: {error}") from None
 
 
 def _stream(table: pa.Table) -> pa.Buffer:
@@ -210,7 +210,7 @@ def _checked(name: str, table: pa.Table) -> pa.Table:
 def _of_key_groups(table: pa.Table, groups: range) -> pa.Table:
     names, column = table.schema.names, table.column(0) if table.num_columns else None
     if column is None or names[0] != KEY_GROUP or column.type != pa.int32() or column.null_count:
-        raise CheckpointError(f"a table of state does not begin with the key group of each row, but with {names[:1]}")
+        raise UnusableState(f"a table of state does not begin with the key group of each row, but with {names[:1]}")
     least, greatest = pc.min_max(column).as_py().values()
     if least is None or (groups.start <= least and greatest < groups.stop):  # all of them: nothing is copied
         return table
