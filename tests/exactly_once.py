@@ -25,7 +25,7 @@ Row = tuple[int, int, int, int]
 
 def environment(folder: Path, deployment: Any, parallelism: int = 2, **options: Any) -> hg.StreamEnvironment:
     """With a checkpoint each 50 ms; `deployment` may be a Spark session."""
-    config = hg.Config(checkpoint_dir=folder / "checkpoints", checkpoint_interval="50 ms", **options)
+    config = hg.Config(**{"checkpoint_dir": folder / "checkpoints", "checkpoint_interval": "50 ms", **options})
     if isinstance(deployment, hg.LocalDeployment):
         return hg.StreamEnvironment(parallelism=parallelism, config=config, deployment=deployment)
     return hg.StreamEnvironment(deployment, parallelism=parallelism, config=config)

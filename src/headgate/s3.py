@@ -47,7 +47,7 @@ def put_new(path: str, content: bytes, region: str) -> bool:
 def _client(region: str, endpoint: str | None) -> Any:
     """One for the life of the process, which threads share."""
     try:
-        from boto3.session import Session
+        import boto3
         from botocore.config import Config
     except ImportError:
         raise ConfigError("checkpoints on S3 need boto3: pip install 'headgate[s3]'") from None
@@ -59,5 +59,5 @@ def _client(region: str, endpoint: str | None) -> Any:
         request_checksum_calculation="when_required",  # other services than Amazon's may not know them
         s3={"addressing_style": "path"} if endpoint else None,  # as pyarrow.fs does
     )
-    # Boto3's own session makes no clients in two threads at once.
-    return Session().client("s3", region_name=region, endpoint_url=endpoint, config=config)
+    # Threads must not make clients of one session, as boto3's own, at the same time.
+    return boto3.Session().client("s3", region_name=region, endpoint_url=endpoint, config=config)

@@ -20,10 +20,12 @@ import pytest
 import headgate as hg
 from headgate.runtime import state_upload
 from headgate.state import checkpoint_storage
+from headgate.state.checkpoint_line import CheckpointName
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from tests.exactly_once import build, committed, environment, expected
 from tests.runtime.faults import build_gated, gated, open_gate
 from tests.runtime.jobs import eventually
+from tests.s3_service import S3Service
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +49,8 @@ def stopping(function, at):
     return stops
 
 {patch}
-build_gated(environment(folder, hg.LocalDeployment(2, processes={processes})), folder).execute(resume="latest-if-any")
+env = environment(folder, hg.LocalDeployment(2, processes={processes}), checkpoint_dir={checkpoints!r})
+build_gated(env, folder).execute(resume="latest-if-any")
 """
 #: Each is between the look whether the job is still one's own, and what is done then.
 MOMENTS = {
@@ -57,10 +60,21 @@ MOMENTS = {
 }
 
 
+@pytest.fixture(params=["disk", "s3"])
+def checkpoints(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where they are to be."""
+    if request.param == "disk":
+        return str(tmp_path / "checkpoints")
+    service: S3Service = request.getfixturevalue("s3")
+    return f"{service.bucket()}/checkpoints"
+
+
 @contextmanager
-def driver(folder: Path, patch: str, processes: bool = False) -> Iterator[subprocess.Popen[str]]:
+def driver(folder: Path, checkpoints: str, patch: str, processes: bool = False) -> Iterator[subprocess.Popen[str]]:
     """Another program that runs the job, and has stopped itself."""
-    program = DRIVER.format(root=str(ROOT), folder=str(folder), patch=patch, processes=processes)
+    program = DRIVER.format(
+        root=str(ROOT), folder=str(folder), checkpoints=checkpoints, patch=patch, processes=processes
+    )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     started = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=environ)
     try:
@@ -72,18 +86,24 @@ def driver(folder: Path, patch: str, processes: bool = False) -> Iterator[subpro
             started.communicate()
 
 
-def completes(folder: Path, owner: int) -> bool:
+def job_in(folder: Path, checkpoints: str) -> hg.StreamEnvironment:
+    """The job, to be run by this program."""
+    deployment = hg.LocalDeployment(2, processes=False)
+    return build_gated(environment(folder, deployment, checkpoint_dir=checkpoints), folder)
+
+
+def completes(checkpoints: str, owner: int) -> bool:
     """Whether this owner has completed a checkpoint."""
-    return any((folder / "checkpoints").glob(f"job/chk-*-{owner}/_metadata"))
+    folders = checkpoint_storage.CheckpointStorage(checkpoints, "job").completed()
+    names = [CheckpointName.of(folder.rpartition("/")[2]) for folder in folders]
+    return any(name is not None and name.owner == owner for name in names)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, moment: str) -> None:
-    with driver(tmp_path, MOMENTS[moment], processes=moment == "before a file is shown") as paused:
-        job = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async(
-            resume="latest-if-any"
-        )
-        eventually(lambda: completes(tmp_path, 2), 120)
+def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: str, moment: str) -> None:
+    with driver(tmp_path, checkpoints, MOMENTS[moment], processes=moment == "before a file is shown") as paused:
+        job = job_in(tmp_path, checkpoints).execute_async(resume="latest-if-any")
+        eventually(lambda: completes(checkpoints, 2), 120)
         paused.send_signal(signal.SIGCONT)
         _, said = paused.communicate(timeout=120)
     assert paused.returncode == 1
@@ -96,14 +116,14 @@ def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, moment: str) -
     assert hidden == []
 
 
-def test_the_older_of_two_programs_ends_between_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_older_of_two_programs_ends_between_checkpoints(
+    tmp_path: Path, checkpoints: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody is paused: somebody started the job a second time."""
     monkeypatch.setattr("headgate.runtime.checkpoints.OWNER_CHECK_INTERVAL", 0.05)
-    older = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async()
-    eventually(lambda: any((tmp_path / "checkpoints").glob("job/chk-*/_metadata")), 60)
-    newer = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute_async(
-        resume="latest"
-    )
+    older = job_in(tmp_path, checkpoints).execute_async()
+    eventually(lambda: completes(checkpoints, 1), 60)
+    newer = job_in(tmp_path, checkpoints).execute_async(resume="latest")
     with pytest.raises(hg.Superseded, match=r"give each job a name or a folder of its own"):
         older.wait(60)
     open_gate(tmp_path)
