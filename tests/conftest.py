@@ -174,11 +174,12 @@ def _kept_processes() -> set[int]:
 
 
 def _kept_ports() -> set[int]:
-    """PySpark's, for accumulators and for commands to the JVM."""
+    """PySpark's, for accumulators and for commands to the JVM, and that of the S3 service."""
     server = getattr(_pyspark("_active_spark_context"), "_accumulatorServer", None)
     address = getattr(server, "server_address", None)
     commands = getattr(getattr(_pyspark("_gateway"), "gateway_parameters", None), "port", None)
-    return {port for port in (address[1] if isinstance(address, tuple) else None, commands) if port is not None}
+    spark = {port for port in (address[1] if isinstance(address, tuple) else None, commands) if port is not None}
+    return spark | getattr(sys.modules.get("tests.s3_service"), "PORTS", set())
 
 
 def _pyspark(attribute: str) -> object:

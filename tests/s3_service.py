@@ -20,6 +20,10 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 Fault = Callable[[dict[str, Any], Callable[[], Iterable[bytes]], Any], Iterable[bytes]]
 
 
+#: Of services that run.
+PORTS: set[int] = set()
+
+
 class S3Service:
     """`environ` leads programs to it. Requests pass through `fault` while there is one."""
 
@@ -27,6 +31,7 @@ class S3Service:
         self.fault: Fault | None = None
         self._application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
+        PORTS.add(self._server.server_port)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self.environ = {
             "AWS_ENDPOINT_URL": self.endpoint,
@@ -66,6 +71,7 @@ class S3Service:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        PORTS.remove(self._server.server_port)
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         def passed_on() -> Iterable[bytes]:

@@ -19,9 +19,10 @@ import pytest
 from pyarrow import fs
 
 from headgate import filesystems
-from headgate.errors import CheckpointError, StorageError
+from headgate.errors import CheckpointError, StorageError, Superseded
+from headgate.ownership import Program
 from headgate.state import checkpoint_files, checkpoint_storage
-from headgate.state.checkpoint_files import read_state
+from headgate.state.checkpoint_files import listed, read_state
 from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, StateFile
 from headgate.state.checkpoint_storage import (
     CheckpointStorage,
@@ -32,6 +33,7 @@ from headgate.state.checkpoint_storage import (
     verify_checkpoint,
     write_part,
 )
+from tests.s3_service import S3Service
 from tests.state.checkpoints import FullDisk, make_checkpoint, metadata_of, sealed
 
 
@@ -49,9 +51,29 @@ def usable(storage: CheckpointStorage) -> CheckpointMetadata | None:
     return None if folder is None else storage.load(folder)
 
 
+def names(folder: str) -> list[str]:
+    return sorted(each.base_name for each in listed(folder))
+
+
 @pytest.fixture
 def storage(tmp_path: Path) -> CheckpointStorage:
     return CheckpointStorage(tmp_path / "checkpoints", "delays")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
+    """On each kind of filesystem that can be run here."""
+    if request.param == "disk":
+        return CheckpointStorage(tmp_path / "checkpoints", "delays")
+    service: S3Service = request.getfixturevalue("s3")
+    return CheckpointStorage(f"{service.bucket()}/checkpoints", "delays")
+
+
+def another(storage: CheckpointStorage, run: str) -> CheckpointStorage:
+    """The same, as another program has claimed it."""
+    claimed = CheckpointStorage(storage.folder.rpartition("/")[0], storage.job)
+    claimed.claim(Program(run, "host", 7, 1700000000.0))
+    return claimed
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
@@ -150,33 +172,33 @@ def test_a_checkpoint_can_be_moved(storage: CheckpointStorage, tmp_path: Path) -
     assert load_checkpoint(tmp_path / "kept" / "_metadata") == moved
 
 
-def test_the_newest_are_kept_and_what_others_left_is_not(storage: CheckpointStorage) -> None:
+def test_the_newest_are_kept_and_what_others_left_is_not(anywhere: CheckpointStorage) -> None:
     for checkpoint in range(1, 12):
         if checkpoint % 2:
-            make_checkpoint(storage, checkpoint)
+            make_checkpoint(anywhere, checkpoint)
         else:
-            write_part(storage.folder_of(checkpoint), 0, "t", [b"aborted"])
-    write_part(storage.folder_of(12), 0, "t", [b"in the making"])
-    storage.retain(2)
-    assert ids(storage) == [11, 9] and storage.next_id() == 13
-    assert sorted(os.listdir(storage.folder)) == ["chk-11", "chk-12", "chk-9"]
-    discard_own(storage, 11)
-    discard_own(storage, 11)
-    assert ids(storage) == [9]
+            write_part(anywhere.folder_of(checkpoint), 0, "t", [b"aborted"])
+    write_part(anywhere.folder_of(12), 0, "t", [b"in the making"])
+    anywhere.retain(2)
+    assert ids(anywhere) == [11, 9] and anywhere.next_id() == 13
+    assert names(anywhere.folder) == ["chk-11", "chk-12", "chk-9"]
+    discard_own(anywhere, 11)
+    discard_own(anywhere, 11)
+    assert ids(anywhere) == [9]
 
 
-def test_savepoints_do_not_push_checkpoints_out(storage: CheckpointStorage) -> None:
+def test_savepoints_do_not_push_checkpoints_out(anywhere: CheckpointStorage) -> None:
     """Somebody may remove theirs, and the job is to have something to go on from then."""
     for checkpoint in (1, 2, 4):
-        make_checkpoint(storage, checkpoint)
+        make_checkpoint(anywhere, checkpoint)
     for savepoint in (3, 5, 6, 7):
-        kind: Any = {"kind": "savepoint", "folder": f"{storage.folder}/sp-{savepoint}-ab"}
-        storage.complete(dataclasses.replace(metadata_of(storage, savepoint, (Finished(),)), **kind))
-    storage.retain(2)
-    assert ids(storage) == [7, 6, 5, 4, 3, 2]
-    make_checkpoint(storage, 8)
-    storage.retain(2)
-    assert ids(storage) == [8, 7, 6, 5, 4]
+        kind: Any = {"kind": "savepoint", "folder": f"{anywhere.folder}/sp-{savepoint}-ab"}
+        anywhere.complete(dataclasses.replace(metadata_of(anywhere, savepoint, (Finished(),)), **kind))
+    anywhere.retain(2)
+    assert ids(anywhere) == [7, 6, 5, 4, 3, 2]
+    make_checkpoint(anywhere, 8)
+    anywhere.retain(2)
+    assert ids(anywhere) == [8, 7, 6, 5, 4]
 
 
 def test_a_folder_that_cannot_be_listed_is_no_failure_of_what_is_complete(
@@ -195,19 +217,57 @@ def test_a_folder_that_cannot_be_listed_is_no_failure_of_what_is_complete(
     assert ids(storage) == [2, 1]
 
 
-def test_without_a_completed_one_nothing_is_removed(storage: CheckpointStorage) -> None:
-    write_part(storage.folder_of(1), 0, "t", [b"in the making"])
-    storage.retain()
-    assert os.listdir(storage.folder) == ["chk-1"]
+def test_a_folder_can_be_used_and_has_nothing_at_first(anywhere: CheckpointStorage) -> None:
+    assert find_checkpoints(anywhere.folder) == anywhere.completed() == []
+    anywhere.check()
+    anywhere.remove_incomplete(9)
+    anywhere.retain()
+    assert find_checkpoints(anywhere.folder) == anywhere.completed() == [] and anywhere.latest_usable() is None
+    assert [name for name in names(anywhere.folder) if name.startswith(".probe")] == []
 
 
-def test_an_old_attempt_that_writes_the_same_checkpoint_changes_nothing(storage: CheckpointStorage) -> None:
-    old = write_part(storage.folder_of(5), 0, "t[0]", [b"of the old attempt"])
-    new = write_part(storage.folder_of(5), 1, "t[0]", [b"of the new one"])
-    storage.complete(metadata_of(storage, 5, (new,)))
-    write_part(storage.folder_of(5), 0, "t[0]", [b"late"])
-    assert write_part(storage.folder_of(5), 1, "t[0]", [b"another run"]).path != new.path != old.path
-    found = usable(storage)
+def test_what_is_removed_leaves_no_checkpoint(anywhere: CheckpointStorage) -> None:
+    """S3 has no folders, and what stands for them may stay."""
+    make_checkpoint(anywhere, 1)
+    discard_own(anywhere, 1)
+    assert (find_checkpoints(anywhere.folder), anywhere.completed(), anywhere.next_id()) == ([], [], 1)
+    write_part(anywhere.folder_of(2), 0, "t", [b"given up"])
+    anywhere.remove_incomplete(2)
+    assert (find_checkpoints(anywhere.folder), anywhere.next_id()) == ([], 1)
+
+
+def test_a_program_that_dies_between_its_claim_and_its_start_changes_nothing(anywhere: CheckpointStorage) -> None:
+    first = another(anywhere, "first")
+    first.start(None)
+    for checkpoint in (1, 2):
+        make_checkpoint(first, checkpoint)
+    counting = first.completed()
+    another(anywhere, "died")
+    with pytest.raises(Superseded, match="run died"):
+        make_checkpoint(first, 3)
+    assert anywhere.completed() == counting
+    last = another(anywhere, "last")
+    assert last.completed() == counting and last.next_id() == 4, "the number of what has no metadata is taken"
+    last.start(counting[0])
+    last.remove_incomplete(9)
+    make_checkpoint(last, 4)
+    assert anywhere.completed() == [last.folder_of(4), *counting]
+    assert find_checkpoints(anywhere.folder) == anywhere.completed()
+
+
+def test_without_a_completed_one_nothing_is_removed(anywhere: CheckpointStorage) -> None:
+    write_part(anywhere.folder_of(1), 0, "t", [b"in the making"])
+    anywhere.retain()
+    assert names(anywhere.folder) == ["chk-1"]
+
+
+def test_an_old_attempt_that_writes_the_same_checkpoint_changes_nothing(anywhere: CheckpointStorage) -> None:
+    old = write_part(anywhere.folder_of(5), 0, "t[0]", [b"of the old attempt"])
+    new = write_part(anywhere.folder_of(5), 1, "t[0]", [b"of the new one"])
+    anywhere.complete(metadata_of(anywhere, 5, (new,)))
+    write_part(anywhere.folder_of(5), 0, "t[0]", [b"late"])
+    assert write_part(anywhere.folder_of(5), 1, "t[0]", [b"another run"]).path != new.path != old.path
+    found = usable(anywhere)
     assert found is not None and [read_state(file).to_pybytes() for file in found.files] == [b"of the new one"]
 
 
@@ -221,14 +281,15 @@ def test_jobs_do_not_see_each_other(tmp_path: Path) -> None:
     assert sorted(find_checkpoints(tmp_path)) == sorted(each.folder_of(n) for n, each in enumerate(storages, 1))
 
 
-def test_checkpoints_are_found_from_above(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_checkpoints_are_found_from_above(anywhere: CheckpointStorage) -> None:
+    above = anywhere.folder.rpartition("/")[0]
     for checkpoint in (2, 10):
-        make_checkpoint(storage, checkpoint)
-    write_part(storage.folder_of(11), 0, "t", [b""])
-    expected = [storage.folder_of(checkpoint) for checkpoint in (11, 10, 2)]
-    assert find_checkpoints(tmp_path / "checkpoints") == find_checkpoints(storage.folder) == expected
-    assert find_checkpoints(storage.folder_of(10)) == [storage.folder_of(10)]
-    assert find_checkpoints(tmp_path / "nowhere") == []
+        make_checkpoint(anywhere, checkpoint)
+    write_part(anywhere.folder_of(11), 0, "t", [b""])
+    expected = [anywhere.folder_of(checkpoint) for checkpoint in (11, 10, 2)]
+    assert find_checkpoints(above) == find_checkpoints(anywhere.folder) == expected
+    assert find_checkpoints(anywhere.folder_of(10)) == [anywhere.folder_of(10)]
+    assert find_checkpoints(f"{above}/nowhere") == []
 
 
 def cuts(size: int) -> list[int]:
