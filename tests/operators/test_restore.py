@@ -498,3 +498,12 @@ def of_one_price(make: Callable[..., Operator], kind: str) -> Operator:
     operator = make(schema=PRICES, specs=OF_PRICES[1:2] if kind == "sum" else OF_PRICES[2:3])
     operator.process(prices((1, 41, "0.10")))
     return operator
+
+
+@pytest.mark.parametrize("make", [hg.min, hg.max, hg.first, hg.last, hg.collect_list, hg.count_distinct])
+def test_no_other_state_of_floats_becomes_decimals(make: Callable[[str], Aggregate]) -> None:
+    floats = PRICES.set(2, pa.field("price", pa.float64()))
+    operator = of_running(schema=floats, specs=(("found", make("price")),))
+    operator.process(pa.RecordBatch.from_pydict({"key": [1], "t": [41], "price": [0.25]}, schema=floats))
+    with pytest.raises(CheckpointError, match=r"found=.*price.* is .*double.* there and .*decimal128\(20, 2\).* here"):
+        of_running(schema=PRICES, specs=(("found", make("price")),)).restore([operator.snapshot() or Snapshot()])

@@ -73,8 +73,11 @@ def test_what_has_changed_is_named() -> None:
         check_fits(dataclasses.replace(metadata, nodes=nodes), job(), groups(job()))
 
 
-def prices(kind: pa.DataType, *, window: bool = False, most: pa.DataType | None = None) -> JobGraph:
-    """Sums of prices of this type, and below them sinks of the sums by other names; a sink that is not below them."""
+def prices(
+    kind: pa.DataType, *, window: bool = False, most: pa.DataType | None = None, again: bool = False
+) -> JobGraph:
+    """Sums of prices of this type, and below them a sink of the sums by other names, `again` behind an exchange; and a
+    sink that is not below them."""
     env = hg.StreamEnvironment(parallelism=2)
     schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("us"), "price": kind, "other": most or pa.float64()})
     rows = env.from_source(hg.sources.iterable(lambda _i, _n: iter(()), schema), watermark=hg.Watermark("at"))
@@ -82,7 +85,7 @@ def prices(kind: pa.DataType, *, window: bool = False, most: pa.DataType | None 
     keyed = rows.key_by("n").window(hg.tumble("1 s")) if window else rows.key_by("n")
     specs = {"rows": hg.count(), "total": hg.sum("price"), "average": hg.mean("price"), "most": hg.max("other")}
     sums = keyed.aggregate(**specs).uid("sums")
-    sums.with_columns(grand="total").sink_to(hg.sinks.null()).name("grand").uid("sink")
+    (sums.rebalance() if again else sums).with_columns(grand="total").sink_to(hg.sinks.null()).name("grand").uid("sink")
     return build_job_graph(env._graph.graph(env._pending))
 
 
@@ -124,6 +127,15 @@ def test_sums_of_decimals_were_floats_in_version_1(window: bool) -> None:
 def test_no_other_change_of_types_is_allowed(was: JobGraph, now: JobGraph, key: str) -> None:
     with pytest.raises(CheckpointError, match=r"which now are \("):
         check_fits(kept(checkpoint(was), key), now, groups(now))
+
+
+def test_float_sums_in_flight_are_refused() -> None:
+    """What is written there has no decimals, and nobody converts it."""
+    was, now = prices(FLOATS, again=True), prices(DECIMALS, again=True)
+    [edge] = [edge for edge in was.edges if node_key(was.vertex(edge.source).head) == "sums"]
+    metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(edge, was),))
+    with pytest.raises(CheckpointError, match=r"in flight at 'sums -> .*total: double.* is .*total: decimal128"):
+        check_fits(metadata, now, groups(now))
 
 
 def test_other_key_groups_are_refused() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 
 import headgate as hg
+from headgate.state.snapshot import decode, encode
 from tests.fixtures.checkpoints_v1 import (
     CASES,
     HERE,
@@ -19,6 +23,7 @@ from tests.fixtures.checkpoints_v1 import (
     hide_pending,
     place,
     put_file,
+    sealed,
 )
 from tests.runtime.jobs import eventually
 
@@ -92,3 +97,37 @@ def test_what_is_kept() -> None:
     assert {path.name for path in HERE.iterdir()} == set(CASES)
     assert sum(path.stat().st_size for path in HERE.rglob("*") if path.is_file()) < 1 << 20
     assert all(any((HERE / name).glob("checkpoints/*/*/*.in-flight")) for name in IN_FLIGHT)
+
+
+def test_a_sum_that_is_no_decimal_is_named(tmp_path: Path) -> None:
+    """With operator, subtask, file and column."""
+    checkpoint = place("decimal-windows", tmp_path)
+    spoilt = set_sums(checkpoint, 1e300)
+    with pytest.raises(hg.CheckpointError) as raised:
+        resume("decimal-windows", tmp_path, 2, checkpoint)
+    assert raised.value.operator == "window"
+    assert raised.value.subtask in (0, 1)
+    files, said = raised.value.message.split(": an earlier version kept the sum of ")
+    assert {Path(file) for file in files.split(" or ")} <= spoilt
+    assert said.startswith("column 'price' as a float64. It is 1e+300 here, which does not fit into decimal128(30, 2);")
+
+
+def set_sums(checkpoint: Path, total: float) -> set[Path]:
+    """Give the tumbling windows other sums; returns their files."""
+    body = json.loads((checkpoint / "_metadata").read_text())["checkpoint"]
+    [vertex] = [vertex for vertex in body["vertices"] if vertex["name"] == "window -> parquet"]
+    for task in vertex["tasks"]:
+        path = checkpoint / task["file"]
+        snapshots = decode(path.read_bytes())
+        for key, snapshot in snapshots.items():
+            snapshots[key] = snapshot.with_tables(partial(with_sums, total=total))
+        content = encode(snapshots)
+        path.write_bytes(content)
+        task.update(size=len(content), checksum=xxhash.xxh3_64_hexdigest(content))
+    (checkpoint / "_metadata").write_text(sealed(body))
+    return {checkpoint / task["file"] for task in vertex["tasks"]}
+
+
+def with_sums(table: pa.Table, total: float) -> pa.Table:
+    at = table.column_names.index("total=sum('price')[0]")
+    return table.set_column(at, table.field(at), pa.array([total] * table.num_rows))
