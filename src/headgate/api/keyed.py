@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -62,7 +62,7 @@ class KeyedStream(DataStream):
             time_offset=0 if time is None else time.offset,
         )
         schema = running_schema(self._keys, specs, self._schema, None if time is None else time.column)
-        return self._then("aggregate", operator, schema, None, decimal_sums=decimal_sums(specs, self._schema))
+        return self._then("aggregate", operator, schema, None, **_sums(specs, self._schema))
 
     def process(
         self,
@@ -165,6 +165,11 @@ class WindowedStream(OtherNames):
         )
         sides = {self._late_tag: Side(stream._schema, stream._event_time)} if self._late_tag else {}
         bound = f"{out_of_orderness(graph, inputs)}, allowed_lateness={self._lateness / 1e6:g} s"
-        sums = decimal_sums(specs, stream._schema)
-        attributes = {"bound": bound, "by_time": event_time.column, "decimal_sums": sums}
+        attributes = {"bound": bound, "by_time": event_time.column, **_sums(specs, stream._schema)}
         return stream._then("window", operator, schema, AFTER_WINDOW, sides, **attributes)
+
+
+def _sums(aggregates: Aggregates, schema: pa.Schema) -> dict[str, Any]:
+    """The attribute of a node that sums decimals: its checkpoints of version 1 have floats there."""
+    sums = decimal_sums(aggregates, schema)
+    return {"decimal_sums": sums} if sums else {}

@@ -90,7 +90,8 @@ class Node:
     sides: Mapping[str, Side] = field(default_factory=dict)
     chaining: bool = True
     uid: str | None = None
-    #: What reports say of it, e.g. {"kind": "window", "bound": "out_of_orderness=5 s, allowed_lateness=0 s"}.
+    #: What reports say of it, e.g. {"kind": "window", "bound": "out_of_orderness=5 s, allowed_lateness=0 s"}, and under
+    #: "decimal_sums" which columns are sums or means of decimals.
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def output_schema(self, tag: str | None) -> pa.Schema:
