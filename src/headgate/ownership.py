@@ -19,7 +19,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -91,9 +91,10 @@ class Ownership:
         """Replace the owner's note, durably."""
         write_whole(f"{self.folder}/{self.epoch}.note", json.dumps(content).encode())
 
-    def notes(self) -> dict[int, Any]:
-        """What owners noted, by epoch. Raises ValueError for a note that is no JSON."""
-        return {epoch: self._read(f"{epoch}.note") for epoch in sorted(self._found(_NOTE))}
+    def notes(self, known: Collection[int] = ()) -> dict[int, Any]:
+        """What owners noted, by epoch, but for those of `known` epochs. Raises ValueError for a note that is no
+        JSON."""
+        return {epoch: self._read(f"{epoch}.note") for epoch in sorted(set(self._found(_NOTE)).difference(known))}
 
     def epochs(self) -> list[int]:
         """All claims there are."""

@@ -15,8 +15,10 @@ import pytest
 
 from headgate.errors import CheckpointError, ConfigError
 from headgate.filesystems import write_new
+from headgate.ownership import Program
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.s3_service import S3Service
+from tests.state.checkpoints import make_checkpoint
 
 #: No service that is not there may take longer, seconds. Most of it is `pyarrow.fs`, which tries for six.
 SOON = 30.0
@@ -110,6 +112,30 @@ def test_rights_that_are_missing_are_named(s3: S3Service) -> None:
     storage = CheckpointStorage(s3.bucket(), "job")
     with s3.failing(refuse("403 Forbidden", "AccessDenied", 9)), pytest.raises(CheckpointError, match=said):
         storage.check()
+
+
+def test_what_older_programs_noted_is_read_once(s3: S3Service) -> None:
+    """A job that was started a thousand times takes checkpoints as quickly as one that was started twice."""
+    read: list[str] = []
+
+    def fault(environ: dict[str, Any], passed_on: Any, start_response: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].endswith(".note"):
+            read.append(environ["PATH_INFO"].rpartition("/")[2])
+        return passed_on()  # type: ignore[no-any-return]
+
+    bucket = s3.bucket()
+    with s3.failing(fault):
+        for run in "abc":
+            storage = CheckpointStorage(bucket, "job")
+            storage.claim(Program.this(run))
+            storage.start(None)
+            make_checkpoint(storage, storage.next_id())
+        read.clear()
+        for _ in range(3):
+            make_checkpoint(storage, storage.next_id())
+            storage.retain()
+            assert len(storage.completed()) == 3
+    assert read == ["3.note"], "its own; it knew the others when it started"
 
 
 #: Says what comes of the look at a folder on S3.

@@ -60,6 +60,8 @@ class CheckpointStorage:
         self.folder = f"{absolute(uri).rstrip('/')}/{_folder_name(job)}"
         self._owners = f"{self.folder}/owners"
         self._ownership: Ownership | None = None
+        #: What owners started from: each notes it once, and on S3 each one that is read costs two requests.
+        self._known: dict[int, Start] = {}
 
     def folder_of(self, checkpoint: int) -> str:
         """The path or URI of one of this owner's checkpoints, which `load_checkpoint` understands."""
@@ -201,11 +203,12 @@ class CheckpointStorage:
 
     def _starts(self) -> dict[int, Start]:
         with touching(self._owners, "read"):
-            notes = Ownership(self._owners, Program.this("")).notes()
+            notes = Ownership(self._owners, Program.this("")).notes(self._known)
         try:
-            return {epoch: Start.from_json(note) for epoch, note in notes.items()}
+            self._known |= {epoch: Start.from_json(note) for epoch, note in notes.items()}
         except ValueError as error:
             raise CheckpointError(f"{self._owners}: {error}; name the checkpoint to resume from") from None
+        return self._known
 
     def _is_complete(self, name: CheckpointName) -> bool:
         return is_there(f"{self._path(name)}/{METADATA_FILE}")
