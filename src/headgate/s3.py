@@ -17,7 +17,7 @@ from headgate.errors import ConfigError
 _THERE = ("PreconditionFailed", "412")
 _AGAIN = ("ConditionalRequestConflict", "409")
 _ATTEMPTS = 5
-#: Seconds. With three attempts a service that is not there is known within half a minute.
+#: Seconds. With three attempts a service that accepts connections and never answers is known after 33 s.
 _CONNECT_TIMEOUT, _READ_TIMEOUT = 3, 10
 
 
