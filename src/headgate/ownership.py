@@ -4,6 +4,9 @@ A driver that was paused and replaced wakes up beside its successor. Each progra
 the job's folder with an epoch, one above all claims before; the claim is a file that exactly one program can create.
 Whoever holds the highest epoch owns the folder. The others find out at their next `check`, and end.
 
+A program has one epoch for all that it owns: a job's checkpoints, and the results of its sinks. A claim to the results
+that comes late does not count then, for its epoch is an older one.
+
 A check alone protects nothing: a program may be paused between its check and what it does then. So the names of files
 carry their owner's epoch, a program renames and removes files of its own and of older epochs only, and a new owner
 first commits or removes what older ones left hidden. What an older program then still does finds no file.
@@ -68,19 +71,34 @@ class Ownership:
     def claim(self, least: int = 1) -> int:
         """Become the owner, with an epoch above all there are, `least` or more. The folder is made if it is not
         there."""
+        while True:
+            epoch = max(least, 1 + self.newest())
+            # A program that slept after it had listed may create an epoch that others have passed and removed.
+            if self.claim_as(epoch) and self.newest() == epoch:
+                return epoch
+
+    def claim_as(self, epoch: int) -> bool:
+        """Claim the folder with the epoch that the program has elsewhere; whether no other program has that one here.
+        A newer one may own the folder all the same."""
         filesystem, inside = locate(self.folder)
         make_for_files(filesystem, inside)
-        content = json.dumps(asdict(self._program)).encode()
-        while True:
-            epoch = max(least, 1 + max(self.epochs(), default=0))
-            # A program that slept after it had listed may create an epoch that others have passed and removed.
-            if write_new(f"{self.folder}/{epoch}", content) and max(self.epochs(), default=0) == epoch:
-                self.epoch = epoch
-                return epoch
+        is_new = write_new(f"{self.folder}/{epoch}", json.dumps(asdict(self._program)).encode())
+        if is_new:
+            self.epoch = epoch
+        return is_new
+
+    def newest(self) -> int:
+        """The owner's epoch; 0 for none."""
+        return max(self.epochs(), default=0)
 
     def check(self) -> None:
         """Raise Superseded if another program has claimed the folder since, or has removed the claim."""
-        newest = max(self.epochs(), default=0)
+        newest = self.newest()
+        if not newest:
+            raise Superseded(
+                f"{self.folder}: was removed, and with it what says that this program owns the job; it has ended and "
+                "left everything as it is. Leave the folders of checkpoints and results to a job while it runs"
+            )
         if newest != self.epoch:
             raise Superseded(
                 f"another program took over {self.folder} ({self._who(newest)}); this one has ended and left the "
@@ -100,10 +118,10 @@ class Ownership:
         """All claims there are."""
         return self._found(_CLAIM)
 
-    def forget(self, before: int) -> None:
-        """Remove claims and notes of epochs below `before`, which must not be above one's own."""
+    def forget(self, last: int) -> None:
+        """Remove the claims and notes of epochs up to `last`, but none of newer owners."""
         for epoch in {*self.epochs(), *self._found(_NOTE)}:
-            if epoch < min(before, self.epoch):
+            if epoch <= min(last, self.epoch):
                 self._remove(f"{epoch}.note")
                 self._remove(str(epoch))
 
@@ -129,4 +147,4 @@ class Ownership:
             values = self._read(str(epoch))
             return str(Program(str(values["run"]), str(values["host"]), int(values["pid"]), float(values["since"])))
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            return "its claim is gone"
+            return "it does not say which"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from headgate.connectors.base import Claim, ReaderContext, Sink, Source, SourceR
 from headgate.ownership import Program
 
 #: Of a job without checkpoints.
-CLAIM = Claim(Program.this("run"))
+CLAIM = Claim(Program.this("run"), 1, lambda: None)
 
 
 def reader_context(subtask: int = 0, parallelism: int = 1, *, wake: Callable[[], None] = lambda: None,
@@ -52,6 +53,13 @@ def writer_context(schema: pa.Schema, subtask: int = 0, deliver: Callable[[pa.Re
 def start(sink: Sink, schema: pa.Schema, claim: Claim = CLAIM) -> Sink:
     """Prepare and begin a sink as a job that is not resumed does."""
     sink.prepare("job 1", schema)
+    return take_over(sink, claim)
+
+
+def take_over(sink: Sink, claim: Claim | None = None) -> Sink:
+    """Claim a sink's results, as the newest program if nothing else is said, and begin."""
+    claim = claim or dataclasses.replace(CLAIM, epoch=1 + sink.newest_owner())
+    assert sink.claim(claim)
     sink.begin(claim)
     return sink
 

@@ -20,7 +20,7 @@ from headgate.connectors.base import Claim, Sink
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import ResultsGone, Superseded
 from headgate.ownership import Program
-from tests.connectors.conftest import CLAIM, start, write_sink, writer_context
+from tests.connectors.conftest import start, take_over, write_sink, writer_context
 
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
 MAKERS = [hg.sinks.parquet, hg.sinks.csv]
@@ -63,7 +63,7 @@ def prepared(sink: FileSink) -> FileSink:
 def in_another_program(sink: FileSink, path: Path, **options: Any) -> FileSink:
     other = hg.sinks.parquet(path, **options)
     other.resume("job", SCHEMA, stored(sink.prepared()))
-    other.begin(CLAIM)
+    take_over(other)
     return other
 
 
@@ -364,9 +364,9 @@ def test_for_each_batch_is_told_the_checkpoint_that_the_rows_belong_to() -> None
     assert seen == [(1, 5), (2, 6), (3, 7), (4, 9)]
 
 
-def claim(run: str, home: Path, *referenced: Any) -> Claim:
+def claim(run: str, home: Path, *referenced: Any, epoch: int = 1) -> Claim:
     """Of a job whose checkpoints are in `home`, and name these runs of sinks."""
-    return Claim(Program.this(run), str(home), list(referenced))
+    return Claim(Program.this(run), epoch, lambda: None, str(home), list(referenced))
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
@@ -376,11 +376,11 @@ def test_what_a_program_left_before_its_first_checkpoint_is_removed(tmp_path: Pa
     lost.writer(writer_context(SCHEMA)).write(batch(*range(200_000)))
     assert hidden(out)
     others = start(hg.sinks.parquet(out, mode="append"), SCHEMA, claim("other", tmp_path / "elsewhere"))
-    kept = start(hg.sinks.parquet(out, mode="append"), SCHEMA, claim("kept", home))
+    kept = start(hg.sinks.parquet(out, mode="append"), SCHEMA, claim("kept", home, epoch=2))
     assert hidden(out) == []
     for sink in (others, kept):
         write_sink(sink, [[batch(1)]], SCHEMA)
-    again = start(hg.sinks.parquet(out, mode="append"), SCHEMA, claim("again", home, stored(kept.prepared())))
+    again = start(hg.sinks.parquet(out, mode="append"), SCHEMA, claim("again", home, stored(kept.prepared()), epoch=3))
     assert len(hidden(out)) == 2, "those of another job, and of a run that a checkpoint names"
     assert sorted(os.listdir(out / ".headgate")) == sorted(sink.prepared()["run"] for sink in (others, kept, again))
     with pytest.raises(Superseded):
@@ -391,7 +391,11 @@ def test_where_it_cannot_be_told_nothing_is_removed(tmp_path: Path) -> None:
     """A checkpoint that cannot be read may name the run."""
     lost = start(hg.sinks.parquet(tmp_path), SCHEMA, claim("lost", tmp_path / "home"))
     write_sink(lost, [[batch(1)]], SCHEMA)
-    start(hg.sinks.parquet(tmp_path, mode="append"), SCHEMA, Claim(Program.this("again"), str(tmp_path / "home"), None))
+    start(
+        hg.sinks.parquet(tmp_path, mode="append"),
+        SCHEMA,
+        Claim(Program.this("again"), 2, lambda: None, str(tmp_path / "home")),
+    )
     assert len(hidden(tmp_path)) == 1
 
 

@@ -213,6 +213,12 @@ def committing(sink: Sink, commit: Callable[[Commit, Sequence[Any]], None]) -> S
         def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
             sink.resume(job, schema, prepared)
 
+        def newest_owner(self) -> int:
+            return sink.newest_owner()
+
+        def claim(self, claim: Claim) -> bool:
+            return sink.claim(claim)
+
         def begin(self, claim: Claim) -> None:
             sink.begin(claim)
 

@@ -136,6 +136,10 @@ class Claim:
     """With what a program takes over a job's results."""
 
     program: Program
+    #: The program's epoch, for all that it owns.
+    epoch: int
+    #: Raises Superseded if another program has taken over the job.
+    check: Callable[[], None]
     #: The folder of the job's checkpoints, by path or URI; None without.
     home: str | None = None
     #: What `prepared` returned in the programs whose checkpoints the job can resume from, of all its sinks; None: that
@@ -149,13 +153,13 @@ class Claim:
 class Sink(ABC):
     """Where results go. All but `writer` runs on the driver.
 
-    `prepare` (or `resume`), then `begin`, then `commit` for each checkpoint that is complete and for the job's end,
-    then `finish`; when the job starts again, `rollback`; when it has failed or was cancelled, `abort`. `commit` and
-    `finish` are called by a thread of their own; `deliver` may be called meanwhile.
+    `prepare` (or `resume`), `claim` and `begin`, then `commit` for each checkpoint that is complete and for the job's
+    end, then `finish`; when the job starts again, `rollback`; when it has failed or was cancelled, `abort`. `commit`
+    and `finish` are called by a thread of their own; `deliver` may be called meanwhile.
 
     Several programs may resume one job, and an older one may have been paused in the midst of any of these methods. A
-    sink whose rows count once claims its results in `begin`, and raises Superseded when another program has done so
-    since; see `headgate.ownership`.
+    sink whose rows count once records each `claim`, and raises Superseded when a newer program has claimed its results;
+    see `headgate.ownership`.
     """
 
     #: Functions of the user's that run in its tasks.
@@ -186,10 +190,19 @@ class Sink(ABC):
         """In place of `prepare`, when a job goes on from a checkpoint of another program. Raises SinkError."""
         self.prepare(job, schema)
 
+    def newest_owner(self) -> int:
+        """After `prepare` or `resume`: the highest epoch with which a program has claimed the results; 0 if none has,
+        or that is not recorded. Raises SinkError."""
+        return 0
+
+    def claim(self, claim: Claim) -> bool:
+        """The job is sure to start: record that the results are this program's; whether no other program has claimed
+        them with the same epoch. Repeated with another epoch then. Raises SinkError."""
+        return True
+
     def begin(self, claim: Claim) -> None:
-        """The job is sure to start, and this program is its owner: take over the results, and remove what is to be
-        replaced and what lost programs of this job left. If the job is resumed, `rollback` comes next. Raises
-        SinkError."""
+        """The results are claimed: remove what is to be replaced, and what lost programs of this job left. If the job
+        is resumed, `rollback` comes next. Raises SinkError."""
 
     def shown(self) -> int:
         """After `prepare` or `resume`: the last checkpoint whose rows are seen, whichever program showed them; 0 if

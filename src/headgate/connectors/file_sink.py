@@ -24,7 +24,7 @@ from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, remo
 from headgate.connectors.files import DataFile
 from headgate.connectors.ledger import FOLDER, Ledger, abandoned
 from headgate.connectors.partition_by import check_partitioning
-from headgate.errors import ConfigError, ResultsGone, SinkError
+from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
 from headgate.filesystems import absolute, locate
 from headgate.ownership import Program
 
@@ -99,26 +99,54 @@ class FileSink(Sink):
                 raise SinkError(f"{self.path}: is gone, and with it the rows up to the checkpoint")
         self._made_root, self._empties, self._target = False, False, target
 
-    def begin(self, claim: Claim) -> None:
-        """Take over the run's files; in mode "overwrite" a job that is not resumed empties the folder."""
+    def newest_owner(self) -> int:
+        """By the ledger in the folder."""
+        return Ledger(self.path, self._prepared().run, None, Program.this("")).newest_owner()
+
+    def claim(self, claim: Claim) -> bool:
+        """In the ledger. Files carry the epoch from now on."""
         target = self._prepared()
         ledger = Ledger(self.path, target.run, claim.home, claim.program)
-        with writing(self.path):
-            if self._empties:
-                target.filesystem.delete_dir_contents(target.root)
+        is_claimed = ledger.claim(claim.epoch)
+        if is_claimed:
+            self._target, self._ledger = dataclasses.replace(target, owner=claim.epoch), ledger
+        return is_claimed
+
+    def begin(self, claim: Claim) -> None:
+        """In mode "overwrite" a job that is not resumed empties the folder."""
+        if self._empties:
+            self._remove_all(claim)
         self._remove_abandoned(claim)
-        self._target = dataclasses.replace(target, owner=ledger.take_over())
-        self._ledger = ledger
+
+    def _remove_all(self, claim: Claim) -> None:
+        """What is there now, but for this run's ledger. A newer program may take over meanwhile: its files came later,
+        and are not in the list."""
+        target = self._prepared()
+        with writing(self.path):
+            entries = target.filesystem.get_file_info(fs.FileSelector(target.root, recursive=True))
+            claim.check()
+            own = posixpath.join(target.root, FOLDER, target.run)
+            others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
+                      not entry.path.startswith(f"{own}/")]  # fmt: skip
+            for entry in others:
+                if entry.type != fs.FileType.Directory:
+                    with suppress(FileNotFoundError):
+                        target.filesystem.delete_file(entry.path)
+            for folder in sorted((entry.path for entry in others if entry.type == fs.FileType.Directory), reverse=True):
+                remove_if_empty(target.filesystem, folder)
 
     def _remove_abandoned(self, claim: Claim) -> None:
         """Remove the hidden files of programs that were lost before the first checkpoint of this job."""
         if claim.home is None or claim.referenced is None:
             return
+        claim.check()  # what the job started from is on record now: no successor resumes what no checkpoint refers to
         runs = [each["run"] for each in claim.referenced if isinstance(each, dict) and isinstance(each.get("run"), str)]
         for run, ledger in abandoned(self.path, claim.home, {*runs, self._prepared().run}, claim.program):
-            left = dataclasses.replace(self._prepared(), run=run, owner=ledger.take_over())
-            self._remove_hidden(left)
-            ledger.remove()
+            with suppress(Superseded):  # it is that of a newer program, and not abandoned
+                if ledger.claim(claim.epoch):
+                    ledger.check()
+                    self._remove_hidden(dataclasses.replace(self._prepared(), run=run))
+                    ledger.remove()
 
     def shown(self) -> int:
         """By the ledger in the folder."""

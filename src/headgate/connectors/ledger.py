@@ -30,14 +30,20 @@ class Ledger:
         self._ownership = Ownership(f"{self._root}/{run}", program)
         self._shown = 0
 
-    def take_over(self) -> int:
-        """Become the owner of the results; returns this owner's epoch. Successors then find `home` and the last
-        checkpoint that was shown."""
+    def newest_owner(self) -> int:
+        """The highest epoch with which a program has claimed the results; 0 for none."""
         with writing(self._ownership.folder):
-            self._ownership.claim()
-        self._shown = self.shown()
-        self._note()
-        return self._ownership.epoch
+            return self._ownership.newest()
+
+    def claim(self, epoch: int) -> bool:
+        """Claim the results, unless another program has with the same epoch; whether that is done. Successors then find
+        `home` and the last checkpoint that was shown."""
+        with writing(self._ownership.folder):
+            is_claimed = self._ownership.claim_as(epoch)
+        if is_claimed:
+            self._shown = self.shown()
+            self._note()
+        return is_claimed
 
     def check(self) -> None:
         """Raise Superseded if another program has taken over."""
@@ -57,14 +63,15 @@ class Ledger:
     def forget_older(self) -> None:
         """Remove what older owners noted: this owner's note has it."""
         with writing(self._ownership.folder):
-            self._ownership.forget(self._ownership.epoch)
+            self._ownership.forget(self._ownership.epoch - 1)
 
     def remove(self) -> None:
-        """The run is over and cannot be resumed: leave nothing."""
+        """The run is over and cannot be resumed: leave nothing, but for what newer programs wrote."""
         with writing(self._ownership.folder):
+            self._ownership.forget(self._ownership.epoch)
             filesystem, inside = locate(self._ownership.folder)
-            filesystem.delete_dir(inside)
-            remove_if_empty(filesystem, posixpath.dirname(inside))
+            for folder in (inside, posixpath.dirname(inside)):
+                remove_if_empty(filesystem, folder)
 
     def _note(self) -> None:
         with writing(self._ownership.folder):

@@ -139,19 +139,33 @@ class Checkpoints:
         if self._storage is not None:
             self._warn("restarts")
 
-    def claim(self, program: Program) -> Claim:
-        """The job is sure to start: become the owner of its checkpoints. Returns with what its sinks take over. Raises
-        CheckpointError."""
-        home = referenced = None
+    def take_over(self, program: Program) -> None:
+        """The job is sure to start: become the owner of its checkpoints and its results. Raises HeadgateError; then
+        call `abort`."""
+        claim = self._claim(program)
         if self._storage is not None:
-            self.resumption.claim(self._storage, program)
+            self._storage.start(self.resumption.place or None)
             self.next_id = self._storage.next_id()
-            home, referenced = self._storage.folder, self._storage.prepared()
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
         self._start_coordinator()
-        if self.latest is None:
-            return Claim(program, home, referenced)
-        return Claim(program, home, referenced, self.latest.id, self.latest.run)
+        self._ends.begin(claim, self.latest)
+
+    def _claim(self, program: Program) -> Claim:
+        """Claim the checkpoints and the results, both with one epoch."""
+        home = referenced = None
+        while True:
+            epoch = 1 + self._ends.newest_owner()
+            if self._storage is not None:
+                before, epoch = self.latest, self._storage.claim(program, epoch)
+                self.resumption.find_again(self._storage)
+                if self.latest is not before:  # another program, which started first, has completed it since
+                    self._ends.abort()
+                    self._ends.prepare(self.latest)
+                home, referenced = self._storage.folder, self._storage.prepared()
+            resumed = (0, "") if self.latest is None else (self.latest.id, self.latest.run)
+            claim = Claim(program, epoch, self._require_owner, home, referenced, *resumed)
+            if self._ends.claim(claim):
+                return claim
 
     def _start_coordinator(self) -> None:
         require_numbers(self.next_id)

@@ -52,7 +52,8 @@ class Ends:
     def prepare(self, resumed: CheckpointMetadata | None = None) -> None:
         """Check that everything can be read and written; for a job that goes on from a checkpoint, also that it still
         is what it was. Results that are there stay as they are. Raises HeadgateError; then nothing is left of what was
-        made ready."""
+        made ready, and it may be called again."""
+        self._has_ended = False
         try:
             for node in sorted(self._nodes, key=lambda node: node.sink is not None):
                 with _named(node, _said(resumed)):
@@ -62,9 +63,25 @@ class Ends:
             self.abort()
             raise
 
+    def newest_owner(self) -> int:
+        """The highest epoch with which a program has claimed one of the results. Raises the first error."""
+        found = [0]
+        for node, sink in self._sinks.values():
+            with _named(node):
+                found.append(sink.newest_owner())
+        return max(found)
+
+    def claim(self, claim: Claim) -> bool:
+        """Take over the results; whether no other program has done so with the same epoch. Raises the first error."""
+        are_claimed = []
+        for node, sink in self._sinks.values():
+            with _named(node):
+                are_claimed.append(sink.claim(claim))
+        return all(are_claimed)
+
     def begin(self, claim: Claim, resumed: CheckpointMetadata | None) -> None:
-        """The job is sure to start, and is this program's: take over the results, and leave of them what belongs to the
-        checkpoint. Raises the first error; then call `abort`."""
+        """The job is sure to start, and its results are claimed: leave of them what belongs to the checkpoint. Raises
+        the first error; then call `abort`."""
         for node, sink in self._sinks.values():
             with _named(node, _said(resumed)):
                 sink.begin(claim)

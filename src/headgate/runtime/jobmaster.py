@@ -148,7 +148,7 @@ class JobMaster:
         with self._reserved_slots():
             self._prepare()
             try:
-                self._ends.begin(self._checkpoints.claim(Program.this(self._run_id)), self._checkpoints.latest)
+                self._checkpoints.take_over(Program.this(self._run_id))
                 self._begin_attempt()
                 self._attempt.launch()
             except BaseException:  # an interrupt, too

@@ -7,7 +7,6 @@ from typing import Final
 
 from headgate.config import Config
 from headgate.errors import CheckpointError, StorageError
-from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.node_keys import changed_sinks, check_fits
 from headgate.records.hashing import default_max_parallelism
@@ -53,6 +52,7 @@ class Resumption:
         """Look for what the user asked for. Raises CheckpointError where the job cannot go on from it."""
         if self._resume is None:
             return
+        self.place, self.latest = "", None
         usable = found(self._resume, self._storage)
         if usable is not None:
             self.go_to(usable)
@@ -61,23 +61,11 @@ class Resumption:
             for changed in changed_sinks(usable[1], self._plan.job):
                 log.warning("job %r goes on from %s: %s; %s", self._job, usable[0], changed, _BOTH)
 
-    def claim(self, storage: CheckpointStorage, program: Program) -> None:
-        """Become the owner of the job's checkpoints, and go on from the newest there is then: until now the owner
-        before may have completed another one. Raises CheckpointError."""
-        storage.claim(program)
+    def find_again(self, storage: CheckpointStorage) -> None:
+        """This program is the owner of the checkpoints now: go on from the newest there is. Until now the owner before
+        may have completed another one. Raises CheckpointError."""
         if self._resume in (LATEST, LATEST_IF_ANY) and next(iter(storage.completed()), "") != self.place:
-            before = self.latest
             self.find()
-            self._require_same_ends(before)
-        storage.start(self.place or None)
-
-    def _require_same_ends(self, before: CheckpointMetadata | None) -> None:
-        was, now = (None if each is None else each.prepared for each in (before, self.latest))
-        if was != now:
-            raise CheckpointError(
-                f"job {self._job!r}: another program of this name started at the same moment, and its sources or sinks "
-                f"are others (see {self.place}); start this one again"
-            )
 
     def find_usable(self) -> Found | None:
         """`latest` could not be read: what to go on from then. That is `latest`, if it is whole after all, or nobody

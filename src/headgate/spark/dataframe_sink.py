@@ -85,13 +85,20 @@ class ForeachDataframeSink(Sink):
         self._aim(folder, prepared["run"], schema)
         self._is_kept = True
 
-    def begin(self, claim: Claim) -> None:
-        """Take over the files that are still to be handed over."""
+    def newest_owner(self) -> int:
+        """By the ledger in the folder."""
+        return Ledger(self._folder, self._prepared().run, None, Program.this("")).newest_owner()
+
+    def claim(self, claim: Claim) -> bool:
+        """In the ledger. Files carry the epoch from now on."""
         target = self._prepared()
         self._run, self._resumed = claim.program.run, (claim.resumed, claim.resumed_run)
-        self._was_lost = not self._has_folder()  # the ledger makes it anew
-        self._ledger = Ledger(self._folder, target.run, claim.home, claim.program)
-        self._target = dataclasses.replace(target, owner=self._ledger.take_over())
+        self._was_lost = self._was_lost or not self._has_folder()  # the ledger makes it anew
+        ledger = Ledger(self._folder, target.run, claim.home, claim.program)
+        is_claimed = ledger.claim(claim.epoch)
+        if is_claimed:
+            self._target, self._ledger = dataclasses.replace(target, owner=claim.epoch), ledger
+        return is_claimed
 
     def shown(self) -> int:
         """By the ledger in the folder."""

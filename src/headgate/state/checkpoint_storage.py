@@ -62,6 +62,7 @@ class CheckpointStorage:
         self._ownership: Ownership | None = None
         #: What owners started from: each notes it once, and on S3 each one that is read costs two requests.
         self._known: dict[int, Start] = {}
+        self._newest_at_claim = NONE
 
     def folder_of(self, checkpoint: int) -> str:
         """The path or URI of one of this owner's checkpoints, which `load_checkpoint` understands."""
@@ -83,12 +84,16 @@ class CheckpointStorage:
         """This program's epoch; 1, that of the first owner, where it has claimed nothing."""
         return 1 if self._ownership is None else self._ownership.epoch
 
-    def claim(self, program: Program) -> None:
-        """Take over. Until `start` nothing of an older owner may be touched."""
+    def claim(self, program: Program, least: int = 1) -> int:
+        """Take over, with an epoch of `least` or more, which is returned. Until `start` nothing of an older owner may
+        be touched."""
         ownership = Ownership(self._owners, program)
         with touching(self._owners, "claimed"):
-            ownership.claim(least=1 + any(self._begun()))
+            epoch = ownership.claim(max(least, 1 + any(self._begun())))
         self._ownership = ownership
+        # An older owner may complete another one from now on, which must not count for a job that starts afresh.
+        self._newest_at_claim = next((name for name in self._line() if isinstance(name, CheckpointName)), NONE)
+        return epoch
 
     def start(self, resumed: str | None) -> None:
         """The owner starts from the checkpoint in this folder, None: from nothing. From now on a checkpoint of an older
@@ -99,7 +104,7 @@ class CheckpointStorage:
 
     def _start_from(self, resumed: str | None) -> Start:
         if resumed is None:
-            return Start(next((name for name in self._line() if isinstance(name, CheckpointName)), NONE))
+            return Start(self._newest_at_claim)
         folder, _, last = resumed.rpartition("/")
         name = CheckpointName.of(last)
         return Start(name) if name is not None and folder == self.folder else Start(uri=resumed)

@@ -1,0 +1,257 @@
+"""Several programs that run one job, of which any may be paused, or lost, before each operation on a file.
+
+A program does what a driver does with its storage and its sink, by the driver's own objects, in a thread that goes on
+only when it is told: one program moves at a time, so that a run is the same each time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+
+import headgate as hg
+from headgate import filesystems, ownership
+from headgate.config import Config
+from headgate.connectors import file_sink, ledger
+from headgate.connectors.base import WriterContext
+from headgate.errors import HeadgateError
+from headgate.ownership import Program
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.job_graph import build_job_graph
+from headgate.plan.node_keys import node_key
+from headgate.runtime.checkpoint_coordinator import Complete, Task
+from headgate.runtime.checkpoints import Checkpoints
+from headgate.runtime.ends import Ends
+from headgate.state import checkpoint_files
+from headgate.state.checkpoint_files import read_state
+from headgate.state.checkpoint_storage import write_part
+
+#: Rows of the job, and between two checkpoints.
+ROWS, STEP = 6, 2
+SCHEMA = pa.schema({"n": pa.int64()})
+
+
+class Lost(BaseException):
+    """The program is gone."""
+
+
+class Driver:
+    """A program that runs the job from its newest checkpoint. It stands before an operation, or has ended."""
+
+    def __init__(self, machine: OwnerMachine, number: int) -> None:
+        self._machine = machine
+        self._number = number
+        self._goes_on = threading.Semaphore(0)
+        self._stands = threading.Semaphore(0)
+        self._is_lost = False
+        self._checkpoints: Checkpoints | None = None
+        self.has_ended = False
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"driver-{number}", daemon=True)
+
+    @property
+    def epoch(self) -> int:
+        """By its claim to the job's folder; 0 before."""
+        storage = None if self._checkpoints is None else self._checkpoints._storage
+        return 0 if storage is None or storage._ownership is None else storage.owner
+
+    def start(self) -> None:
+        """Go to before the first operation."""
+        self._machine.by_thread[self._thread] = self
+        self._thread.start()
+        assert self._stands.acquire(timeout=60)
+
+    def step(self, steps: int = 1) -> None:
+        """Do so many operations; less if it ends."""
+        for _ in range(steps):
+            if self.has_ended:
+                return
+            self._goes_on.release()
+            assert self._stands.acquire(timeout=60)
+
+    def lose(self) -> None:
+        """End it where it stands."""
+        self._is_lost = True
+        self.step()
+        self._thread.join(60)
+
+    def before_an_operation(self) -> None:
+        """On its thread. A program that is lost cleans nothing up."""
+        if self._is_lost:
+            raise Lost
+        self._stands.release()
+        assert self._goes_on.acquire(timeout=120)
+        if self._is_lost:
+            raise Lost
+
+    def _run(self) -> None:
+        try:
+            self._drive()
+        except BaseException as error:
+            self.error = error
+        self.has_ended = True
+        self._stands.release()
+
+    # --- what a driver does
+
+    def _drive(self) -> None:
+        out = hg.sinks.csv(self._machine.folder / "out", mode="append")
+        env = hg.StreamEnvironment(parallelism=1)
+        rows = env.from_source(hg.sources.generate(_rows, rows=ROWS))
+        graph = env._graph.graph([env._add_sink(rows, out)])
+        plan = ExecutionPlan(build_job_graph(graph), 1)
+        run = f"0-{self._number:08x}"
+        ends = Ends(plan.job, run)
+        config = Config(checkpoint_dir=self._machine.folder / "checkpoints")
+        checkpoints = Checkpoints("job", run, plan, config, ends, _ignore, _ignore, _ignore, _ignore, "latest-if-any")
+        self._checkpoints = checkpoints
+        checkpoints.prepare()
+        ends.prepare(checkpoints.latest)
+        checkpoints.take_over(Program.this(run))
+        self._go_on(plan, checkpoints, ends, out)
+
+    def _go_on(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: Ends, out: Any) -> None:
+        [vertex] = plan.job.vertices
+        key = node_key(vertex.nodes[-1])
+        storage: Any = checkpoints._storage
+        position = _position(checkpoints)
+        number, attempt = checkpoints.next_id, 0
+        pending: list[Any] = []
+        writer = out.writer(self._context(attempt))
+        while position < ROWS:
+            writer.write(_rows(position, STEP))
+            position += STEP
+            pending.append(writer.flush(number))
+            state = write_part(storage.folder_of(number), attempt, "task", [str(position).encode()])
+            complete = Complete(number, 0.0, {Task(vertex.id, 0): state}, {key: list(pending)})
+            number += 1
+            if self._machine.fails(self._number, number):  # the attempt is lost: the next one begins again
+                attempt += 1
+                checkpoints.next_id = number
+                checkpoints._roll_back(*checkpoints._of_latest())
+                position, pending = _position(checkpoints), []
+                writer = out.writer(self._context(attempt))
+                continue
+            metadata = checkpoints._metadata(complete, "checkpoint")
+            checkpoints._store(metadata, None)
+            checkpoints.resumption.go_to((storage.folder_of(metadata.id), metadata))
+            checkpoints._commit_pending(complete.pending, metadata.id)
+            pending = []
+            storage.retain()
+        ends.finish()
+
+    def _context(self, attempt: int) -> WriterContext:
+        return WriterContext("job", "sink", 0, 1, SCHEMA, print, attempt)
+
+
+class OwnerMachine:
+    """The programs, and the folder they share. `failures` says, by program and checkpoint, which attempts fail."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, failures: set[tuple[int, int]] | None = None) -> None:
+        self.folder = folder
+        self.drivers: list[Driver] = []
+        self.by_thread: dict[threading.Thread, Driver] = {}
+        self._failures = failures or set()
+        stepping = _Stepping(self)
+        locate, create = filesystems.locate, filesystems._create_local
+
+        def create_local(path: str, content: bytes) -> bool:
+            self.before_an_operation()
+            return create(path, content)
+
+        for module in (filesystems, ownership, checkpoint_files, file_sink, ledger):
+            patch.setattr(module, "locate", lambda path: (stepping, locate(path)[1]))
+        patch.setattr(filesystems, "_create_local", create_local)
+
+    def before_an_operation(self) -> None:
+        driver = self.by_thread.get(threading.current_thread())
+        if driver is not None:
+            driver.before_an_operation()
+
+    def fails(self, driver: int, checkpoint: int) -> bool:
+        """Once each."""
+        if (driver, checkpoint) in self._failures:
+            self._failures.discard((driver, checkpoint))
+            return True
+        return False
+
+    def start(self) -> Driver:
+        driver = Driver(self, len(self.drivers))
+        self.drivers.append(driver)
+        driver.start()
+        return driver
+
+    @property
+    def newest(self) -> Driver:
+        """That which claimed the job last."""
+        return max(self.drivers, key=lambda driver: driver.epoch)
+
+    def rows(self) -> list[int]:
+        """All that is visible."""
+        files = list((self.folder / "out").rglob("part-*"))
+        return sorted(int(line) for path in files for line in path.read_text().splitlines()[1:])
+
+    def hidden(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "out").rglob("_part-*"))
+
+    def end(self, order: Callable[[list[Driver]], Driver]) -> None:
+        """One more program starts, and all that are left go on in any order until each has ended."""
+        self.start()
+        while left := [driver for driver in self.drivers if not driver.has_ended]:
+            order(left).step()
+        self.check(self.newest)
+
+    def check(self, newest: Driver) -> None:
+        assert newest.error is None, f"the newest program ended with {newest.error!r}"
+        assert self.rows() == list(range(ROWS))
+        for driver in self.drivers:
+            assert isinstance(driver.error, HeadgateError | Lost | None), repr(driver.error)
+
+    def close(self) -> None:
+        for driver in self.drivers:
+            if not driver.has_ended:
+                driver.lose()
+
+
+class _Stepping(fs.LocalFileSystem):  # type: ignore[misc]
+    """The local filesystem; each operation that a program asks for waits until it may go on."""
+
+    def __init__(self, machine: OwnerMachine) -> None:
+        super().__init__()
+        self._machine = machine
+
+
+def _stepped(name: str) -> Any:
+    original = getattr(fs.LocalFileSystem, name)
+
+    def method(self: _Stepping, *arguments: Any, **options: Any) -> Any:
+        self._machine.before_an_operation()
+        return original(self, *arguments, **options)
+
+    return method
+
+
+for _name in ("move", "delete_file", "delete_dir", "delete_dir_contents", "get_file_info", "create_dir",
+              "open_output_stream", "open_input_file"):  # fmt: skip
+    setattr(_Stepping, _name, _stepped(_name))
+
+
+def _rows(start: int, n: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(range(start, start + n), pa.int64())], schema=SCHEMA)
+
+
+def _position(checkpoints: Checkpoints) -> int:
+    latest = checkpoints.latest
+    if latest is None:
+        return 0
+    [state] = latest.states
+    return int(read_state(state).to_pybytes())
+
+
+def _ignore(*_: object) -> None: ...

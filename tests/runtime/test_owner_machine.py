@@ -1,0 +1,89 @@
+"""However programs of one job are paused and lost, each row is visible once, and the newest program runs to its end."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import Superseded
+from tests.runtime.owner_machine import ROWS, OwnerMachine
+
+
+def run(folder: Path, seed: int) -> OwnerMachine:
+    """Up to three programs and one that ends the job; what happens is drawn."""
+    chance = random.Random(seed)
+    failures = {(driver, chance.randint(2, 6)) for driver in range(4) if chance.random() < 0.4}
+    with pytest.MonkeyPatch.context() as patch:
+        machine = OwnerMachine(folder, patch, failures)
+        try:
+            for _ in range(chance.randint(1, 3)):
+                machine.start()
+                for _ in range(chance.randint(1, 6)):
+                    chance.choice(machine.drivers).step(chance.choice([1, 2, 5, 20, 60, 200]))
+                if chance.random() < 0.3:
+                    chance.choice(machine.drivers).lose()
+            favourite = chance.random()
+            machine.end(lambda drivers: drivers[-1] if chance.random() < favourite else chance.choice(drivers))
+        finally:
+            machine.close()
+    return machine
+
+
+def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = OwnerMachine(tmp_path, monkeypatch)
+    machine.start().step(100_000)
+    machine.check(machine.newest)
+    assert machine.hidden() == []
+    assert machine.newest.epoch == 1
+
+
+def test_a_program_is_lost_before_each_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next one goes on."""
+    at, is_over = 0, False
+    while not is_over:
+        with pytest.MonkeyPatch.context() as patch:
+            machine = OwnerMachine(tmp_path / str(at), patch)
+            first = machine.start()
+            first.step(at)
+            is_over = first.has_ended
+            if not is_over:
+                first.lose()
+            second = machine.start()
+            second.step(100_000)
+            machine.check(second)
+        at += 1
+    assert at > 80
+
+
+def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path) -> None:
+    """It wakes up when its successor has ended, or is in the midst of the job."""
+    at, superseded, is_over = 0, 0, False
+    while not is_over:
+        with pytest.MonkeyPatch.context() as patch:
+            machine = OwnerMachine(tmp_path / str(at), patch)
+            first = machine.start()
+            first.step(at)
+            is_over = first.has_ended
+            second = machine.start()
+            second.step(at * 7 % 200)
+            first.step(100_000)
+            second.step(100_000)
+            machine.check(machine.newest)
+            superseded += isinstance(first.error, Superseded)
+        at += 1
+    assert superseded > 40
+
+
+def test_three_programs_in_any_order(tmp_path: Path) -> None:
+    ended = [run(tmp_path / str(seed), seed) for seed in range(60)]
+    assert sum(len(machine.drivers) for machine in ended) > 150
+    assert any(isinstance(driver.error, Superseded) for machine in ended for driver in machine.drivers)
+    assert all(machine.rows() == list(range(ROWS)) for machine in ended)
+
+
+@pytest.mark.soak
+def test_ten_thousand_orders(tmp_path: Path) -> None:
+    for seed in range(10_000, 20_000):
+        run(tmp_path / str(seed), seed)
