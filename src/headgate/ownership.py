@@ -23,6 +23,7 @@ import re
 import socket
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -81,8 +82,15 @@ class Ownership:
         """Claim the folder with the epoch that the program has elsewhere; whether no other program has that one here.
         A newer one may own the folder all the same."""
         filesystem, inside = locate(self.folder)
-        make_for_files(filesystem, inside)
-        is_new = write_new(f"{self.folder}/{epoch}", json.dumps(asdict(self._program)).encode())
+        content = json.dumps(asdict(self._program)).encode()
+        for is_last in (False, False, True):
+            make_for_files(filesystem, inside)
+            try:
+                is_new = write_new(f"{self.folder}/{epoch}", content)
+                break
+            except FileNotFoundError:  # another program has removed the empty folder
+                if is_last:
+                    raise
         if is_new:
             self.epoch = epoch
         return is_new
@@ -112,7 +120,11 @@ class Ownership:
     def notes(self, known: Collection[int] = ()) -> dict[int, Any]:
         """What owners noted, by epoch, but for those of `known` epochs. Raises ValueError for a note that is no
         JSON."""
-        return {epoch: self._read(f"{epoch}.note") for epoch in sorted(set(self._found(_NOTE)).difference(known))}
+        found: dict[int, Any] = {}
+        for epoch in sorted(set(self._found(_NOTE)).difference(known)):
+            with suppress(FileNotFoundError):  # a newer owner has removed it
+                found[epoch] = self._read(f"{epoch}.note")
+        return found
 
     def epochs(self) -> list[int]:
         """All claims there are."""
@@ -127,10 +139,8 @@ class Ownership:
 
     def _remove(self, name: str) -> None:
         filesystem, inside = locate(f"{self.folder}/{name}")
-        try:
+        with suppress(FileNotFoundError):
             filesystem.delete_file(inside)
-        except FileNotFoundError:
-            pass
 
     def _found(self, pattern: re.Pattern[str]) -> list[int]:
         filesystem, inside = locate(self.folder)

@@ -134,7 +134,7 @@ class Driver:
             if self._machine.fails(self._number, number):  # the attempt is lost: the next one begins again
                 attempt += 1
                 checkpoints.next_id = number
-                checkpoints._roll_back(*checkpoints._of_latest())
+                checkpoints._roll_back(*checkpoints.resumption.results)
                 position, pending = _position(checkpoints), []
                 writer = out.writer(self._context(attempt))
                 continue

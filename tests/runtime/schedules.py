@@ -145,9 +145,9 @@ class Schedule:
 
     def _check(self) -> None:
         pipeline = Program(**self._shape, answer="").pipeline()
-        if self.error is not None:
+        if self.error is not None and self._exactly_once:
             pipeline.check_nothing_doubled(self.folder)
-        else:
+        elif self.error is None:
             pipeline.check(self.folder, exactly_once=self._exactly_once)
 
     def _end(self) -> None:

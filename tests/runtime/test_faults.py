@@ -26,6 +26,7 @@ from tests.exactly_once import ROWS, SMALL, STEP, Function, attempts, build, com
 from tests.runtime.faults import (
     Commit,
     Pull,
+    build_gated,
     committing,
     cuts_connections,
     fills_the_disk,
@@ -356,8 +357,8 @@ def test_slow_storage_holds_up_no_row(tmp_path: Path, monkeypatch: pytest.Monkey
 PROGRAM = """
 import os, pathlib, signal, sys; sys.path[:0] = [{root!r}]
 import headgate as hg
-from tests.exactly_once import build, environment
-from tests.runtime.faults import committing
+from tests.exactly_once import environment
+from tests.runtime.faults import build_gated, committing
 
 def commit(really, pending):
     if any(pending):
@@ -367,7 +368,7 @@ def commit(really, pending):
 
 folder = pathlib.Path({folder!r})
 sink = committing(hg.sinks.parquet(folder / "out"), commit)
-build(environment(folder, hg.LocalDeployment(2, processes=False)), folder, sink=sink).execute(resume={resume!r})
+build_gated(environment(folder, hg.LocalDeployment(2, processes=False)), folder, sink).execute(resume={resume!r})
 """
 
 
@@ -380,5 +381,6 @@ def test_the_program_is_killed_at_a_commit_and_others_go_on(tmp_path: Path) -> N
         ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environ, timeout=120)
         assert ran.returncode == -signal.SIGKILL, ran.stderr
     sink = committing(hg.sinks.parquet(tmp_path / "out"), lambda really, pending: really(pending))
-    build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, sink=sink).execute(resume="latest")
+    open_gate(tmp_path)
+    build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, sink).execute(resume="latest")
     is_as_if_nothing_had_happened(tmp_path)

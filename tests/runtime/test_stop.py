@@ -165,8 +165,8 @@ def test_a_drain_survives_a_failure(tmp_path: Path) -> None:
     checked.sink_to(hg.sinks.parquet(tmp_path / "out"))
     job = env.execute_async()
     wait_until_running(job, 1000)
-    job.savepoint(tmp_path / "kept", PATIENCE)
     saved = job.metrics()["rows_in"]
+    job.savepoint(tmp_path / "kept", PATIENCE)
     job.stop(drain=True, timeout=PATIENCE)
     assert job.restarts == 1 and job.wait().rows_in >= saved
     assert sum(ds.dataset(tmp_path / "out").to_table()["times"].to_pylist()) == job.wait().rows_in

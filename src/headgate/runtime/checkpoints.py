@@ -16,7 +16,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
@@ -47,6 +47,7 @@ from headgate.runtime.checkpoint_coordinator import (
 )
 from headgate.runtime.ends import LEFT, Ends, Pending
 from headgate.runtime.errands import Errand, Errands, pass_over, raise_it
+from headgate.runtime.guarantee import warn_of_sources
 from headgate.runtime.requests import Requests
 from headgate.runtime.resume import Found
 from headgate.runtime.resumption import Resumption, require_numbers
@@ -137,7 +138,7 @@ class Checkpoints:
             self._storage.check()
         self.resumption.find()
         if self._storage is not None:
-            self._warn("restarts")
+            warn_of_sources(self._job, self._plan.job, "restarts")
 
     def take_over(self, program: Program) -> None:
         """The job is sure to start: become the owner of its checkpoints and its results. Raises HeadgateError; then
@@ -177,16 +178,6 @@ class Checkpoints:
         )
         self._coordinator = CheckpointCoordinator(self._plan, options, max(1, self.next_id))
 
-    def _warn(self, when: str) -> None:
-        for node in (vertex.head for vertex in self._plan.job.vertices):
-            if node.source is not None and not node.source.replayable:
-                log.warning("job %r: %s is begun anew when the job %s: what is on its way then is lost, and what it "
-                            "gives again counts twice", self._job, node.name, when)  # fmt: skip
-            elif node.source is not None and not node.source.resumable:
-                log.warning("job %r: %s is read on when the job restarts by itself, but no other job goes on from its "
-                            "checkpoints or savepoints (resume=): for that, write the rows to files, and read these",
-                            self._job, node.name)  # fmt: skip
-
     def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
         """Any thread: one below `uri` is wanted; then `look` is to be called. Raises CheckpointError for a folder that
         is of no use, and in batch mode."""
@@ -205,7 +196,7 @@ class Checkpoints:
                     "to stop where it is a job needs a place for what it is to go on from: give savepoint=, or set the "
                     "option checkpoint_dir; stop(drain=True) needs none"
                 )
-            self._warn("goes on")
+            warn_of_sources(self._job, self._plan.job, "goes on")
         return self._requests.stop(drain, None if uri is None else self._folder(uri))
 
     def _folder(self, uri: str | os.PathLike[str]) -> str:
@@ -214,7 +205,7 @@ class Checkpoints:
         folder = absolute(uri).rstrip("/")
         CheckpointStorage(folder, self._job).check()
         if self._storage is None:
-            self._warn("goes on")
+            warn_of_sources(self._job, self._plan.job, "goes on")
         return folder
 
     @property
@@ -282,7 +273,7 @@ class Checkpoints:
     def rollback(self) -> Errand:
         """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
         self.next_id = self._coordinator.last + 1
-        return self._errands.begin(partial(self._roll_back, *self._of_latest()), pass_over)
+        return self._errands.begin(partial(self._roll_back, *self.resumption.results), pass_over)
 
     def _roll_back(self, pending: Pending, checkpoint: int) -> None:
         """An errand: also make room for the next checkpoint."""
@@ -312,13 +303,10 @@ class Checkpoints:
         unless the job's error, `known`, says it."""
         in_doubt = [checkpoint for checkpoint, errand in self._storing.items() if not self._errands.drop(errand)]
         if not in_doubt:
-            return self._ends.abort(*self._of_latest(), known)
+            return self._ends.abort(*self.resumption.results, known)
         why = f"checkpoint {in_doubt[0]} was being stored when the job ended; {LEFT}"
         stays = "it may yet be complete, so what sinks have written stays as it is"
         return [f"{why}, and {stays}", *self._ends.release()]
-
-    def _of_latest(self) -> tuple[Mapping[str, Sequence[Any]], int]:
-        return ({}, 0) if self.latest is None else (self.latest.pending, self.latest.id)
 
     # --- what tasks tell
 

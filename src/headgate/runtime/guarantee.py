@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal
 
 from headgate.config import Config
 from headgate.plan.job_graph import JobGraph
+
+log = logging.getLogger(__name__)
 
 Guarantee = Literal["exactly-once", "at-least-once", "none"]
 
@@ -18,3 +21,15 @@ def guarantee_of(job: JobGraph, config: Config) -> Guarantee:
         return "none"
     come_again = any(node.sink is not None and not node.sink.exactly_once for node in nodes)
     return "at-least-once" if come_again or config.checkpoint_mode == "at-least-once" else "exactly-once"
+
+
+def warn_of_sources(name: str, job: JobGraph, when: str) -> None:
+    """Say what is lost, or comes twice, when the job restarts or is resumed."""
+    for node in (vertex.head for vertex in job.vertices):
+        if node.source is not None and not node.source.replayable:
+            log.warning("job %r: %s is begun anew when the job %s: what is on its way then is lost, and what it gives "
+                        "again counts twice", name, node.name, when)  # fmt: skip
+        elif node.source is not None and not node.source.resumable:
+            log.warning("job %r: %s is read on when the job restarts by itself, but no other job goes on from its "
+                        "checkpoints or savepoints (resume=): for that, write the rows to files, and read these",
+                        name, node.name)  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from headgate.config import Config
 from headgate.errors import CheckpointError, StorageError
@@ -38,6 +39,11 @@ class Resumption:
         """How many each vertex has."""
         most = self._config.max_parallelism
         return {vertex.id: most or default_max_parallelism(vertex.parallelism) for vertex in self._plan.job.vertices}
+
+    @property
+    def results(self) -> tuple[Mapping[str, Sequence[Any]], int]:
+        """What sinks have pending with `latest`, by node key, and its number; 0: nothing is to stay."""
+        return ({}, 0) if self.latest is None else (self.latest.pending, self.latest.id)
 
     @property
     def hint(self) -> str:
