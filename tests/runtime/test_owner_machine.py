@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from headgate.connectors.file_sink import FileSink
 from headgate.errors import Superseded
+from headgate.runtime.checkpoints import Checkpoints
+from headgate.runtime.resumption import Resumption
+from headgate.state.checkpoint_storage import CheckpointStorage
+from tests.memory.planting import PlantedBug
 from tests.runtime.owner_machine import ROWS, OwnerMachine
+
+LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 
 def run(folder: Path, seed: int) -> OwnerMachine:
@@ -81,6 +88,31 @@ def test_three_programs_in_any_order(tmp_path: Path) -> None:
     assert sum(len(machine.drivers) for machine in ended) > 150
     assert any(isinstance(driver.error, Superseded) for machine in ended for driver in machine.drivers)
     assert all(machine.rows() == list(range(ROWS)) for machine in ended)
+
+
+BUGS = [
+    PlantedBug("files do not carry their owner", FileSink, "claim",
+               "dataclasses.replace(target, owner=claim.epoch)", "dataclasses.replace(target, owner=1)"),
+    PlantedBug("results are claimed by arrival", FileSink, "claim",
+               "ledger.claim(claim.epoch)", "ledger.claim(max(claim.epoch, 1 + ledger.newest_owner()))"),
+    PlantedBug("nobody looks whose the job is before a commit", Checkpoints, "_commit_pending",
+               "self._require_owner()", "pass"),
+    PlantedBug("an owner does not note what it started from", CheckpointStorage, "start",
+               "self._ownership.note(self._start_from(resumed).to_json())", "pass"),
+    PlantedBug("a new owner looks for no newer checkpoint", Resumption, "find_again", "self.find()", "pass"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: PlantedBug, tmp_path: Path) -> None:
+    with bug.planted(), pytest.raises(AssertionError):
+        for seed in range(100):
+            run(tmp_path / str(seed), seed)
+
+
+def test_the_list_of_planted_bugs_is_complete() -> None:
+    listed = LIST.read_text()
+    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []
 
 
 @pytest.mark.soak
