@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
+from headgate.api.environment import RESUME
 from headgate.api.progress import wait_and_tell
 from headgate.operators.window import WindowAggregate
 from headgate.runtime import state_upload
@@ -346,3 +347,12 @@ def test_a_disk_that_is_full_once(
     env = environment(tmp_path, hg.LocalDeployment(2, processes=False), tolerable_failed_checkpoints=tolerable)
     assert build(env, tmp_path).execute().restarts == restarts
     assert not full and committed(tmp_path) == expected()
+
+
+def test_what_the_command_names_comes_before_what_the_script_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RESUME, str(tmp_path / "nowhere"))
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False))
+    with pytest.raises(hg.CheckpointError, match="nowhere: is no completed checkpoint"):
+        build(env, tmp_path).execute(resume="latest-if-any")

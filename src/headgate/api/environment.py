@@ -107,10 +107,10 @@ class StreamEnvironment(OtherNames):
         """Run what was added since the last run and wait for its end. Raises the job's error.
 
         `resume` is a checkpoint to go on from: its path or URI, or "latest" of those that a job of this name has in
-        `checkpoint_dir`, or "latest-if-any", with which a job that has none yet starts afresh. None is what `headgate
-        run --from` says, or a fresh start. A checkpoint that is older than what a sink has shown is refused, unless
-        `allow_duplicates`: the rows between them are then there twice. A job over an unbounded source ends when it is
-        interrupted (Ctrl-C cancels it) or fails.
+        `checkpoint_dir`, or "latest-if-any", with which a job that has none yet starts afresh. None is a fresh start.
+        What `headgate run --from` says comes before it. A checkpoint that is older than what a sink has shown is
+        refused, unless `allow_duplicates`: the rows between them are then there twice. A job over an unbounded source
+        ends when it is interrupted (Ctrl-C cancels it) or fails.
 
         A program that starts or resumes a job takes it over: an older program that still runs a job of this name with
         this `checkpoint_dir` ends with Superseded.
@@ -126,7 +126,7 @@ class StreamEnvironment(OtherNames):
             raise PlanError(_NO_SINK)
         self._last_run, self._pending = self._pending, []
         allow_duplicates = allow_duplicates or bool(os.environ.get(ALLOW_DUPLICATES))
-        return self._submit(self._last_run, name, resume or os.environ.get(RESUME) or None, allow_duplicates)
+        return self._submit(self._last_run, name, os.environ.get(RESUME) or resume, allow_duplicates)
 
     def explain(self) -> None:
         """Print the plan of the next run, or else of the last: chains of operators, exchanges, parallelism."""

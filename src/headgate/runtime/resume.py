@@ -60,6 +60,6 @@ def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:
     if unreadable is not None:
         raise unreadable
     usable = storage.latest_usable()
-    older = "" if usable is None else f"; name {usable} to go on from an older one, "
-    again = older and "and remove what was committed since, or it will be there twice"
+    older = "" if usable is None else f"; to go on from an older one name {usable}, "
+    again = older and "with allow_duplicates=True, and remove what was committed since, or it will be there twice"
     raise CheckpointError(f"{checkpoint}: is damaged, see the warnings{older}{again}")
