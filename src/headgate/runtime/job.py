@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -25,6 +27,8 @@ from headgate.runtime.where import current_operator
 _T = TypeVar("_T")
 #: How long the end of a program waits for the end of its jobs.
 _EXIT_TIMEOUT = 10.0
+#: How long a wait for a job may last before it looks for an interrupt.
+_WAIT_SLICE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,11 @@ class JobHandle:
     def wait(self, timeout: float | None = None) -> JobResult:
         """The result, once the job has finished and nothing of it is left running. Raises the job's error,
         JobCancelled, or TimeoutError after `timeout` seconds."""
-        if not self._master.ended.wait(timeout):
-            raise TimeoutError(f"job {self._name!r} is {self.status()} after {timeout} s")
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        # In slices: an interrupt that comes just before the wait begins does not end it.
+        while not self._master.ended.wait(max(0.0, min(_WAIT_SLICE, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"job {self._name!r} is {self.status()} after {timeout} s")
         if self._master.error is not None:
             raise self._master.error.with_traceback(None)  # not those of earlier calls
         return self._result()
