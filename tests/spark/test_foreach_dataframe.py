@@ -210,12 +210,14 @@ def test_a_program_that_dies_while_it_removes_files_has_called(spark: SparkSessi
     assert not set(after) & {name for names in pending for name in names}
     again = written(other.writer(writer_context(SCHEMA, checkpoint=8)), 3)
     (folder / sorted(again)[0]).unlink()
-    prepared(spark, tmp_path, calls, sink.prepared()).rollback([again], 8)
+    third = prepared(spark, tmp_path, calls, sink.prepared())
+    third.rollback([again], 8)
     assert len(calls) == 1
     with pytest.raises(hg.SinkError, match=r"is gone; spill_dir must be a folder that all machines share"):
-        other.commit([again], 8)
+        third.commit([again], 8)
     with pytest.raises(hg.Superseded):
-        other.finish()
+        other.commit([again], 8)
+    third.finish()
     assert row_files(folder) == []
 
 
