@@ -64,9 +64,9 @@ class Ownership:
     Methods raise what the filesystem raises, and ConfigError where it cannot create a file exclusively.
     """
 
-    def __init__(self, folder: str, program: Program, epoch: int = 0) -> None:
+    def __init__(self, folder: str, program: Program) -> None:
         self.folder = folder
-        self.epoch = epoch
+        self.epoch = 0
         self._program = program
 
     def claim(self, least: int = 1) -> int:
