@@ -299,7 +299,7 @@ FAULTS: dict[str, Fault] = {
     "a function raises once": Fault(raise_once),
     "a disk is full": Fault(fill_disk, needs_processes=True),
     "the newest metadata is removed before a resume": Fault(remove_newest_metadata),
-    "newest metadata with results removed before a resume": Fault(remove_committed_metadata),
+    "newest metadata with results removed before a resume": Fault(remove_committed_metadata, weight=4),
     "the program is paused, another resumes, it wakes up": Fault(pause_driver, weight=2),
     "the checkpoint folder is removed": Fault(remove_folder),
 }
