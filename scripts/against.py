@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Measure this checkout against another commit, in interleaved pairs: each pair runs both, first one, then the other.
+
+  .venv/bin/python scripts/against.py COMMIT [CASE ...] [--pairs N] [--compiled]
+
+Cases: keyed-sum, exchange, latency; none: all three. Of each figure it prints both medians, and the mean ratio of this
+checkout to the other with half the width of its 95 % interval. Processor time is the whole machine's: let nothing else
+run. The other commit lies in .venv/against, its compiled package too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, median, stdev
+
+ROOT = Path(__file__).resolve().parent.parent
+STORE = ROOT / ".venv" / "against"
+TIMEOUT = 300.0
+WARM_UP, ROWS = 5_000_000, 80_000_000
+PAYLOAD = 512 << 20
+#: Rows/s of the paced runs: about a tenth and a half of what two cores do.
+PACES, PACED_SECONDS = {"10 %": 2_500_000, "50 %": 12_500_000}, 8.0
+
+
+def main() -> None:
+    options = _options()
+    other = _checkout(options.commit)
+    here, there = (_package(folder, options.compiled) for folder in (ROOT, other))
+    for case in options.cases or list(CASES):
+        print(f"{case}: this checkout against {options.commit}, {'compiled' if options.compiled else 'sources'}")
+        ours, theirs = [], []
+        for number in range(options.pairs):
+            for package, seen in ((here, ours), (there, theirs))[:: 1 if number % 2 else -1]:
+                seen.append(_run(case, package))
+        for name in ours[0]:
+            print(_line(name, [each[name] for each in ours], [each[name] for each in theirs]), flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commit")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--compiled", action="store_true", help="measure the compiled packages, not the sources")
+    options = parser.parse_args()
+    if unknown := [case for case in options.cases if case not in CASES]:
+        parser.error(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
+    if options.pairs < 2:
+        parser.error("--pairs must be at least 2")
+    return options
+
+
+def _checkout(commit: str) -> Path:
+    """A copy of the commit's files."""
+    name = _output("git", "-C", str(ROOT), "rev-parse", "--verify", f"{commit}^{{commit}}")
+    folder = STORE / name
+    if not folder.is_dir():
+        unfinished = STORE / f"{name}.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        archive = subprocess.run(["git", "-C", ROOT, "archive", name], check=True, capture_output=True).stdout
+        subprocess.run(["tar", "-x", "-C", unfinished], input=archive, check=True)
+        unfinished.rename(folder)
+    return folder
+
+
+def _package(folder: Path, compiled: bool) -> Path:
+    """What goes on PYTHONPATH."""
+    if not compiled:
+        return folder / "src"
+    if folder == ROOT:
+        subprocess.run([ROOT / "scripts" / "compiled", "true"], check=True)
+        return ROOT / ".venv" / "compiled"
+    target = folder / ".compiled"
+    if not target.is_dir():
+        print(f"compiling {folder.name}", flush=True)
+        unfinished = folder / ".unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        install = ["pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(unfinished)]
+        subprocess.run(
+            [sys.executable, "-m", *install, str(folder)], check=True, env={**os.environ, "HEADGATE_COMPILE": "1"}
+        )
+        unfinished.rename(target)
+    return target
+
+
+def _run(case: str, package: Path) -> dict[str, float]:
+    """One side of a pair: a fresh process, which finds the package first."""
+    command = [sys.executable, __file__, "--probe", case]
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, cwd="/")
+    if done.returncode:
+        sys.exit(f"{case} failed with {package}:\n{done.stderr[-3000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _line(name: str, ours: list[float], theirs: list[float]) -> str:
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    width = 1.96 * stdev(ratios) / len(ratios) ** 0.5
+    return f"  {name:34} {median(ours):10.4g} {median(theirs):10.4g}   ratio {mean(ratios):.3f} ± {width:.3f}"
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+# --- what a side runs: modules that both commits have
+
+
+def keyed_sum() -> dict[str, float]:
+    from headgate.bench.keyed_job import keyed_sum_seconds
+
+    started = keyed_sum_seconds(WARM_UP)
+    before = processor_seconds()
+    took = keyed_sum_seconds(WARM_UP + ROWS)
+    used = processor_seconds() - before
+    return {"million rows/s": ROWS / 1e6 / (took - started), "processor s per million rows": used * 1e6 / ROWS}
+
+
+def exchange() -> dict[str, float]:
+    from headgate.bench import exchange as case
+
+    found = {}
+    ways = {"64 buffers": (case.MANY_BUFFERS, 1), "2 + 8 buffers": (case.DEFAULT_BUFFERS, 1),
+            "100 channels": (case.MANY_BUFFERS, 100)}  # fmt: skip
+    with case.end("producer", 0) as producer, case.end("consumer", 1) as consumer:
+        for name, (config, channels) in ways.items():
+            before = processor_seconds()
+            found[f"{name}, GB/s"] = case.rate(producer, consumer, PAYLOAD, config, channels=channels) / 1e9
+            found[f"{name}, processor s per GB"] = (processor_seconds() - before) * 1e9 / PAYLOAD
+    return found
+
+
+def latency() -> dict[str, float]:
+    from headgate.bench.due_times import read_histogram
+    from headgate.bench.host import cores_awake
+    from headgate.bench.keyed_job import run_paced
+
+    found = {}
+    for name, pace in PACES.items():
+        with tempfile.TemporaryDirectory() as folder, cores_awake():
+            run_paced(round(pace * PACED_SECONDS), pace, Path(folder))
+            seen = read_histogram(Path(folder))
+        for percentile in (50.0, 99.0):
+            found[f"p{percentile:g} at {name}, ms"] = seen.get_value_at_percentile(percentile) / 1000
+    return found
+
+
+def processor_seconds() -> float:
+    """Of all processors since the start, without what waited."""
+    user, nice, system, _, _, interrupts, soft, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+
+CASES: dict[str, Callable[[], dict[str, float]]] = {"keyed-sum": keyed_sum, "exchange": exchange, "latency": latency}
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--probe"]:
+        print(json.dumps(CASES[sys.argv[2]]()))
+    else:
+        main()
