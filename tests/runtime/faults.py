@@ -31,19 +31,22 @@ def gated(folder: Path, *pulls: Pull, before: int = 7000) -> Source:
 
 def behind_gate(source: Source, folder: Path, *pulls: Pull, before: int) -> Source:
     """Until `folder`/open is there each subtask gives about `before` of the source's rows, in each attempt, and goes on
-    taking checkpoints: so no job is over before its fault, however slow the machine."""
+    taking checkpoints; the first does not finish: so no job is over before its fault, however slow the machine."""
     gate = folder / "open"
 
     class Reader(SourceReader):
-        def __init__(self, reader: SourceReader, clock: Callable[[], float]) -> None:
-            self._reader, self._clock, self._given = reader, clock, 0
+        def __init__(self, reader: SourceReader, context: ReaderContext) -> None:
+            self._reader, self._clock, self._given = reader, context.clock, 0
+            self._is_first = context.subtask == 0
 
         def read(self) -> pa.RecordBatch | None:
             for pull in pulls:
                 pull()
-            batch = self._reader.read() if self._given < before or gate.exists() else None
+            is_open = gate.exists()
+            more = (self._given < before or is_open) and not self._reader.finished
+            batch = self._reader.read() if more else None
             self._given += 0 if batch is None else batch.num_rows
-            self.finished = self._reader.finished
+            self.finished = self._reader.finished and (is_open or not self._is_first)
             return batch
 
         def next_read(self) -> float | None:
@@ -56,7 +59,7 @@ def behind_gate(source: Source, folder: Path, *pulls: Pull, before: int) -> Sour
         schema = source.schema
 
         def reader(self, context: ReaderContext) -> SourceReader:
-            return Reader(source.reader(context), context.clock)
+            return Reader(source.reader(context), context)
 
     return Gated()
 
