@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import warnings
 from collections import Counter, defaultdict, deque
-from functools import partial
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,6 +28,26 @@ COUNTER: Counter[object] = Counter()
 QUEUE: deque[object] = deque()
 SET = {1}
 NUMBER = 0
+ARRAY = np.zeros(2)
+NOTHING = None
+
+
+@dataclass
+class Stats:
+    rows: int = 0
+    seen: list[object] = field(default_factory=list)
+    model: object = None
+    _cache: dict[object, object] = field(default_factory=dict)
+    kinds: ClassVar[set[object]] = set()
+
+    def add(self, x):
+        self.rows += 1
+
+
+STATS = Stats()
+SPACE = SimpleNamespace(rows=0)
+LOCAL = threading.local()
+LOCAL.rows = 0
 
 
 def appends(x):
@@ -61,6 +86,42 @@ def augments(x):
 def rebinds(x):
     global LIST
     LIST = [*LIST, x]
+
+
+def counts_up(x):
+    global NUMBER
+    NUMBER += 1
+    return x
+
+
+def counts_in_an_array(x):
+    ARRAY[x] += 1
+
+
+def keeps_the_last(x):
+    global NUMBER
+    if x:
+        NUMBER = x
+
+
+def counts_in_an_attribute(x):
+    STATS.rows += 1
+
+
+def counts_in_a_namespace(x):
+    SPACE.rows += x
+
+
+def appends_to_an_attribute(x):
+    STATS.seen.append(x)
+
+
+def adds_to_a_class(x):
+    Stats.kinds.add(x)
+
+
+def calls_a_method(x):
+    return [STATS.add(y) for y in x]
 
 
 def in_a_loop(xs):
@@ -103,16 +164,18 @@ def counts(x):
 
 CHANGING = {
     appends: "LIST", extends: "LIST", sets_item: "TABLE", adds_to_item: "TABLE", adds_to_list_in_item: "LISTS",
-    deletes: "TABLE", sets_slice: "LIST", augments: "LIST", rebinds: "LIST", in_a_loop: "SET", in_an_except: "LIST",
-    in_a_comprehension: "LIST", in_an_inner_function: "QUEUE", by_a_helper: "LIST", counts: "COUNTER",
+    counts_up: "NUMBER", keeps_the_last: "NUMBER", counts_in_an_array: "ARRAY", counts_in_an_attribute: "STATS.rows",
+    counts_in_a_namespace: "SPACE.rows", appends_to_an_attribute: "STATS.seen", adds_to_a_class: "Stats.kinds",
+    calls_a_method: "STATS.rows", deletes: "TABLE", sets_slice: "LIST", augments: "LIST", rebinds: "LIST",
+    in_a_loop: "SET", in_an_except: "LIST", in_a_comprehension: "LIST", in_an_inner_function: "QUEUE",
+    by_a_helper: "LIST", counts: "COUNTER",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("function", CHANGING, ids=lambda function: function.__name__)
 def test_what_changes_a_variable_of_the_module(function):
-    assert {(variable, kind) for _, variable, kind in changes(function)} == {
-        (CHANGING[function], type(globals()[CHANGING[function]]).__name__)
-    }
+    value = reduce(getattr, CHANGING[function].split(".")[1:], globals()[CHANGING[function].split(".")[0]])
+    assert {(variable, kind) for _, variable, kind in changes(function)} == {(CHANGING[function], type(value).__name__)}
 
 
 def test_what_changes_a_variable_of_the_function_around_it():
@@ -124,12 +187,113 @@ def test_what_changes_a_variable_of_the_function_around_it():
         taken[x] = seen
 
     method = type("Owner", (), {"take": lambda self, x: seen.append(x)})().take
-    assert {variable for _, variable, _ in changes(closes_over)} == {"taken"}
+    assert {variable for _, variable, _ in changes(closes_over)} == {"taken", "total"}
     assert changes(lambda x: seen.append(x)) == {
         ("test_what_changes_a_variable_of_the_function_around_it.<locals>.<lambda>", "seen", "list")
     }
-    assert {variable for _, variable, _ in changes(partial(closes_over, 1))} == {"taken"}
+    assert {variable for _, variable, _ in changes(partial(closes_over, 1))} == {"taken", "total"}
     assert {variable for _, variable, _ in changes(method)} == {"seen"}
+
+
+def numbering():
+    """A function whose count nobody else can read."""
+    count, stats = 0, Stats()
+
+    def number(row):
+        nonlocal count
+        count += 1
+        stats.rows += 1
+        return {**row, "n": count}
+
+    return number
+
+
+class Callable:
+    """Changes itself in ways that the program can see, and in ways that each process needs."""
+
+    def __init__(self):
+        self.rows = 0
+        self.seen = []
+        self.stats = Stats()
+        self.connection = None
+        self._cache = {}
+
+    def __call__(self, row):
+        self.rows += 1
+        self._connect()[row] = self.stats.add(row)
+        self.stats.seen.append(row)
+        self._cache[row] = 1
+        return [self.seen.append(row) for _ in range(2)]
+
+    def _connect(self):
+        if self.connection is None:
+            self.connection, self.made_here = {}, 1
+        return self.connection
+
+
+def test_an_object_in_a_variable():
+    counter = Callable()
+    said = {
+        *(("Callable.__call__", "counter.rows", "int"), ("Callable.__call__", "counter.seen", "list")),
+        *(("Callable.__call__", "counter.stats.seen", "list"), ("Stats.add", "counter.stats.rows", "int")),
+    }
+    assert changes(counter) == said
+    assert changes(counter.__call__) == said
+    assert changes(lambda row: counter.__call__(row)) == said
+    assert changes(STATS.add) == {("Stats.add", "STATS.rows", "int")}
+
+
+def test_what_only_the_function_itself_can_read():
+    assert changes(numbering()) == set()
+    assert changes(Callable()) == set()
+    assert changes(Callable().__call__) == set()
+
+
+class Slots:
+    __slots__ = ("_own", "rows", "unset")
+
+    def __init__(self):
+        self.rows, self._own = 0, 0
+
+    @property
+    def computed(self):
+        raise AssertionError("the user's code was run")
+
+    @computed.setter
+    def computed(self, value):
+        self.rows = value
+
+    def __getattr__(self, name):
+        raise AssertionError(f"the user's code was run for {name}")
+
+    def __call__(self, x):
+        self.rows, self._own, self.unset = x, x, x
+        self.computed = self.nothing = x
+
+
+def test_no_code_of_the_object_runs():
+    slots = Slots()
+    assert changes(slots) == {("Slots.__call__", "slots.rows", "int")}
+
+
+def test_a_process_function_in_a_variable():
+    class Sees(hg.KeyedProcessFunction):
+        total = hg.ValueState(pa.int64())
+
+        def __init__(self):
+            self.rows, self.buffer = 0, []
+
+        def open(self, ctx):
+            self.buffer = []
+
+        def process(self, batch, ctx):
+            self.rows += batch.num_rows
+            self.buffer.append(batch)
+            self.total.update(1)
+
+    sees = Sees()
+    assert {variable for _, variable, _ in changes(sees)} == {"sees.rows"}
+    assert changes(Sees()) == set()
 
 
 def test_a_process_function():
@@ -161,13 +325,27 @@ def has_its_own(x):
     return inner()
 
 
+def builds_what_its_process_needs(x):
+    global NOTHING, NEW
+    if NOTHING is None:
+        NOTHING = NEW = object()
+    if STATS.model is None:
+        STATS.model = STATS._cache[x] = NOTHING
+    LOCAL.rows += 1
+    STATS.new = 1
+    return NOTHING
+
+
 def changes_what_it_is_given(x):
     x.append(LIST)
     x[TABLE["key"]] = SET
     x["number"] += NUMBER
 
 
-@pytest.mark.parametrize("function", [reads, has_its_own, changes_what_it_is_given, print, len, None, "a string"])
+@pytest.mark.parametrize(
+    "function",
+    [reads, has_its_own, builds_what_its_process_needs, changes_what_it_is_given, print, len, None, "a string"],
+)
 def test_what_only_reads(function):
     assert changes(function) == set()
 
@@ -215,3 +393,31 @@ def test_a_script_is_told(tmp_path):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "1 []\n"
     assert done.stderr.startswith(f"{script}:6: LostChangeWarning: for_each_batch: <lambda> changes the list 'seen'")
+
+
+def test_a_script_is_told_of_a_number_and_of_an_object(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pyarrow as pa, headgate as hg\n"
+        "total = 0\n"
+        "def add_up(row):\n"
+        "    global total\n"
+        "    total += row['n']\n"
+        "    return row\n"
+        "class Counter:\n"
+        "    def __init__(self): self.seen = []\n"
+        "    def __call__(self, row):\n"
+        "        self.seen.append(row)\n"
+        "        return row\n"
+        "counter, schema = Counter(), pa.schema({'n': pa.int64()})\n"
+        "rows = hg.StreamEnvironment().from_source(hg.sources.iterable([[{'n': 1}]]))\n"
+        "rows.map(add_up, schema=schema).map(counter, schema=schema).map(Counter(), schema=schema).collect()\n"
+        "print(total, counter.seen)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "0 []\n"
+    said = [line.partition(", but")[0] for line in done.stderr.splitlines() if "LostChangeWarning:" in line]
+    assert said == [
+        f"{script}:14: LostChangeWarning: map: add_up changes the int 'total' of this program",
+        f"{script}:14: LostChangeWarning: map#2: Counter.__call__ changes the list 'counter.seen' of this program",
+    ]
