@@ -1,4 +1,4 @@
-"""All options of a job: one frozen dataclass. `docs/configuration.md` has the same table for people.
+"""All options of a job: one frozen dataclass, from which `docs/configuration.md` is written (`scripts/docs.py`).
 
 Numbers are bytes and seconds; strings carry units ("32 kb" is 32 x 1024 bytes, "100 ms"); `timedelta` is fine.
 Names are Flink's, in snake_case.
@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import os
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from headgate import restart
 from headgate.errors import ConfigError
-from headgate.quantities import seconds, size
-from headgate.redaction import has_credentials, redacted
+from headgate.option_kinds import (
+    BUFFER_TIMEOUT,
+    DURATION,
+    FLAG,
+    HOST,
+    PATH,
+    PORTS,
+    SIZE,
+    STRATEGY,
+    WHOLE,
+    member_of,
+    one_of,
+    or_none,
+)
+from headgate.options import option, option_of
 from headgate.restart import RestartStrategy
 
 
@@ -29,163 +40,304 @@ class FlowControl(enum.StrEnum):
     UNBOUNDED = "unbounded"
 
 
-def _flow_control(value: object) -> FlowControl:
-    try:
-        return FlowControl(value)  # type: ignore[arg-type]
-    except ValueError:
-        raise ConfigError(f"{value!r} is none of {', '.join(repr(each.value) for each in FlowControl)}") from None
-
-
 @dataclass(frozen=True, slots=True)
 class Config:
     """Options of one job; see `docs/configuration.md`. Raises ConfigError for an unknown or impossible value."""
 
-    segment_size: int = 32 << 10
-    message_size: int = 128 << 10
-    flow_control: FlowControl = FlowControl.CREDIT
-    connections_per_pair: int = 1
-    request_backoff_initial: float = 0.1
-    request_backoff_max: float = 10.0
-    network_memory: int = 64 << 20
-    buffers_per_channel: int = 2
-    floating_buffers_per_gate: int = 8
-    max_buffers_per_channel: int = 10
-    max_overdraft_buffers_per_gate: int = 5
-    buffer_timeout: float | Literal["adaptive"] = 0.1
-    watermark_interval: float = 0.2
-    latency_interval: float = 0.0
-    max_parallelism: int | None = None
-    slots_per_task: int = 1
-    slots_timeout: float = 10.0
-    registration_timeout: float = 60.0
-    heartbeat_timeout: float = 50.0
-    bind_host: str | None = None
-    port_range: tuple[int, int] | None = None
-    tls: Literal["auto", "on", "off"] = "auto"
-    spill_dir: str | None = None
-    execution_mode: Literal["streaming", "batch"] = "streaming"
-    batch_shuffle_compression: bool = True
-    paranoid: bool = False
-    debloat: bool = False
-    debloat_target: float = 1.0
-    debloat_period: float = 0.2
-    debloat_samples: int = 20
-    debloat_threshold_percentages: int = 25
-    min_segment_size: int = 256
-    max_state_memory: int | None = None
-    checkpoint_dir: str | None = None
-    checkpoint_interval: float = 10.0
-    checkpoint_timeout: float = 600.0
-    checkpoint_min_pause: float = 0.0
-    tolerable_failed_checkpoints: int = 0
-    checkpoint_mode: Literal["exactly-once", "at-least-once"] = "exactly-once"
-    unaligned: bool = False
-    aligned_timeout: float = 0.0
-    restart: RestartStrategy | None = None
+    segment_size: int = option(32 << 10, SIZE, "Size of one network buffer, 512 B to 1 MiB.", least=512, most=1 << 20)
+    message_size: int = option(
+        128 << 10,
+        SIZE,
+        "Rows are sent in messages of about this size; a channel gathers that much before it sends.",
+        least=1,
+    )
+    flow_control: FlowControl = option(
+        FlowControl.CREDIT,
+        member_of(FlowControl),
+        "What holds a producer back: `credit` counts the free buffers of each channel; `tcp` stops reading a "
+        "connection when an input has none, as Flink did before 1.5, and `unbounded` lets queues grow into "
+        "all of `network_memory` and then ends the job, both for comparison ([exchange.md](exchange.md)).",
+    )
+    connections_per_pair: int = option(
+        1,
+        WHOLE,
+        "TCP connections over which the channels from one TaskManager to another are dealt.",
+        unit="connections",
+        least=1,
+    )
+    request_backoff_initial: float = option(
+        0.1,
+        DURATION,
+        "How long a consumer waits before it asks again for a result that is not there yet; the wait doubles "
+        "each time.",
+        above=0,
+    )
+    request_backoff_max: float = option(
+        10.0, DURATION, "The longest such wait; after it, a result that is still not there is an error."
+    )
+    network_memory: int = option(64 << 20, SIZE, "Memory for network buffers in each TaskManager.")
+    buffers_per_channel: int = option(
+        2,
+        WHOLE,
+        "Buffers that belong to one input channel alone; with 0 its producer announces what waits, and it "
+        "shares the floating ones.",
+        unit="buffers",
+        least=0,
+    )
+    floating_buffers_per_gate: int = option(
+        8,
+        WHOLE,
+        "Buffers that the channels of one input share, given to those with a backlog; one that is alone keeps "
+        "all, and several share half of them also without.",
+        unit="buffers",
+        least=1,
+    )
+    max_buffers_per_channel: int = option(
+        10,
+        WHOLE,
+        "Most buffers that may wait in one output channel; refused with `unbounded`, where there is no such limit.",
+        unit="buffers",
+        least=1,
+    )
+    max_overdraft_buffers_per_gate: int = option(
+        5,
+        WHOLE,
+        "Buffers that an output may take beyond its pool when one batch makes many; until they are back, no "
+        "new batch is taken; refused with `unbounded`, where the pool may take all there are.",
+        unit="buffers",
+        least=0,
+    )
+    buffer_timeout: float | Literal["adaptive"] = option(
+        0.1,
+        BUFFER_TIMEOUT,
+        "How long rows may wait for their message to fill; 0 sends after every batch, -1 only when full, "
+        '`"adaptive"` as soon as the reader has nothing left; batch mode sends only when full, whatever it '
+        "is.",
+    )
+    watermark_interval: float = option(
+        0.2,
+        DURATION,
+        "How often a watermark travels alone on a channel that has no rows; in batch mode the only one is "
+        "that of the end.",
+        least=0,
+    )
+    latency_interval: float = option(0.0, DURATION, "How often each source sends a latency marker; 0: none.", least=0)
+    max_parallelism: int | None = option(
+        None,
+        or_none(WHOLE),
+        "Number of key groups, and so the largest parallelism, up to 32768; none: chosen from the parallelism.",
+        unit="subtasks",
+        least=1,
+        most=32768,
+    )
+    slots_per_task: int = option(1, WHOLE, "Subtasks of one operator that one Spark task runs.", unit="slots", least=1)
+    slots_timeout: float = option(
+        10.0,
+        DURATION,
+        "How long to wait for enough free slots before the job is refused, or a restart of it is tried anew.",
+        least=0,
+    )
+    registration_timeout: float = option(
+        60.0,
+        DURATION,
+        "How long TaskManagers may take from their launch until all have registered with the driver: it is "
+        "for Python processes to start in.",
+        above=0,
+    )
+    heartbeat_timeout: float = option(50.0, DURATION, "A TaskManager that is silent for so long is lost.", above=0)
+    bind_host: str | None = option(
+        None,
+        or_none(HOST),
+        "Address that the driver and TaskManagers listen on (`0.0.0.0` is all of a machine's); none: loopback "
+        "on local masters, else the one Spark reports.",
+    )
+    port_range: tuple[int, int] | None = option(
+        None,
+        or_none(PORTS),
+        "First and last port to listen on, one for the driver and one for each TaskManager of a machine; "
+        "none: any free one.",
+        unit="ports",
+    )
+    tls: Literal["auto", "on", "off"] = option(
+        "auto",
+        one_of("auto", "on", "off"),
+        "Whether links between the job's processes are encrypted with TLS 1.3 ([security.md](security.md)): "
+        '`"auto"` where the driver listens on another address than loopback, `"on"` on loopback too, `"off"` '
+        "never: the start logs a warning, and every batch is validated as with `paranoid`.",
+    )
+    spill_dir: str | None = option(
+        None,
+        or_none(PATH),
+        "Folder for data that goes through files: DataFrames, so that all executors have to reach it, "
+        "messages above 5 MiB while they are received, what operators hand on in batch mode, and without "
+        "credit what comes behind a barrier (these three only if it is no URI); none: the machine's temporary "
+        "folder. A URI must not hold credentials.",
+    )
+    execution_mode: Literal["streaming", "batch"] = option(
+        "streaming",
+        one_of("streaming", "batch"),
+        '`"streaming"`: all operators run at once and rows flow between them; `"batch"`: an operator behind '
+        "an exchange starts when all before it have finished, and reads what they wrote to files; for sources "
+        "that end.",
+    )
+    batch_shuffle_compression: bool = option(
+        True, FLAG, "In batch mode, compress with LZ4 each buffer that this makes smaller."
+    )
+    paranoid: bool = option(False, FLAG, "Check every message in full after it was decoded: slow, for finding faults.")
+    debloat: bool = option(
+        False,
+        FLAG,
+        "Make buffers smaller where a reader is slow, so that what is in flight is `debloat_target` seconds "
+        "of its work; refused in batch mode, where a reader comes when all is written.",
+    )
+    debloat_target: float = option(
+        1.0, DURATION, "How long a reader should need for what is on its way to it.", above=0, needs="debloat"
+    )
+    debloat_period: float = option(0.2, DURATION, "How often its throughput is measured.", above=0, needs="debloat")
+    debloat_samples: int = option(
+        20, WHOLE, "How many measurements the buffer size is smoothed over.", unit="samples", least=1, needs="debloat"
+    )
+    debloat_threshold_percentages: int = option(
+        25,
+        WHOLE,
+        "How much the size has to change before producers are told.",
+        unit="percent",
+        least=0,
+        needs="debloat",
+    )
+    min_segment_size: int = option(256, SIZE, "The least that debloating leaves of a buffer.", least=1, needs="debloat")
+    max_state_memory: int | None = option(
+        None,
+        or_none(SIZE),
+        "The most that the operators of a TaskManager may hold together (their `state_bytes`, see "
+        "[metrics.md](metrics.md)); when it is more the job fails with the name of the operator that holds "
+        "the most, and is not started again. None: as much as the machine has.",
+        above=0,
+    )
+    checkpoint_dir: str | None = option(
+        None,
+        or_none(PATH),
+        "Folder or URI where the job's checkpoints are kept, which all machines of the job must reach; none: "
+        "no checkpoints, and a failure ends the job. A URI must not hold credentials.",
+    )
+    checkpoint_interval: float = option(
+        10.0, DURATION, "How often a checkpoint begins.", above=0, needs="checkpoint_dir"
+    )
+    checkpoint_timeout: float = option(
+        600.0,
+        DURATION,
+        "A checkpoint or savepoint of which the metadata is not stored by then is given up; what sinks commit "
+        "after that may take longer. Refused in batch mode, which has none.",
+        above=0,
+    )
+    checkpoint_min_pause: float = option(
+        0.0,
+        DURATION,
+        "The least time from the end of one checkpoint to the begin of the next.",
+        least=0,
+        needs="checkpoint_dir",
+    )
+    tolerable_failed_checkpoints: int = option(
+        0,
+        WHOLE,
+        "How many may fail one after the other before the job starts again from the last that did not.",
+        unit="checkpoints",
+        least=0,
+        needs="checkpoint_dir",
+    )
+    checkpoint_mode: Literal["exactly-once", "at-least-once"] = option(
+        "exactly-once",
+        one_of("exactly-once", "at-least-once"),
+        '`"exactly-once"`, or `"at-least-once"`: no channel waits for the barriers of others, and after a '
+        "restart rows may count twice.",
+        needs="checkpoint_dir",
+    )
+    unaligned: bool = option(
+        False,
+        FLAG,
+        "Barriers overtake the rows that are queued, and these are part of the checkpoint, so that it need "
+        'not wait for them; only with `flow_control="credit"` ([checkpoints.md](checkpoints.md#unaligned)).',
+        needs="checkpoint_dir",
+    )
+    aligned_timeout: float = option(
+        0.0,
+        DURATION,
+        "With `unaligned`, how long a checkpoint tries to go without that first; 0: not at all.",
+        least=0,
+        needs="checkpoint_dir",
+    )
+    restart: RestartStrategy | None = option(
+        None,
+        or_none(STRATEGY),
+        "What to do when a job with checkpoints fails: `hg.restart.exponential()`, which it is if none is "
+        "given, `.fixed(attempts, delay)`, `.failure_rate(max_failures, interval)` or `.none()`.",
+        needs="checkpoint_dir",
+    )
 
     def __init__(self, **options: Any) -> None:
-        known = _defaults()
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            near = "".join(f" (did you mean {name}?)" for name in get_close_matches(unknown[0], known, 1))
-            raise ConfigError(f"unknown option {unknown[0]!r}{near}; known options: {', '.join(known)}")
-        for name, value in {**known, **options}.items():
-            try:
-                object.__setattr__(self, name, _PARSERS.get(name, _same)(value))
-            except ConfigError as error:
-                raise ConfigError(f"option {name}: {error.message}") from None
+        declared = {field.name: field for field in dataclasses.fields(Config)}
+        for name in options:
+            if name not in declared:
+                near = "".join(f" (did you mean {near}?)" for near in get_close_matches(name, declared, 1))
+                raise ConfigError(f"unknown option {name!r}{near}; known options: {', '.join(declared)}")
+        for name, field in declared.items():
+            value = option_of(field).parse(name, options[name]) if name in options else field.default
+            object.__setattr__(self, name, value)
         self._check()
 
     def _check(self) -> None:
-        at_least = {"message_size": 1, "network_memory": self.segment_size, "buffers_per_channel": 0,
-                    "connections_per_pair": 1,
-                    "floating_buffers_per_gate": 1, "max_buffers_per_channel": 1, "max_overdraft_buffers_per_gate": 0,
-                    "slots_per_task": 1, "watermark_interval": 0, "latency_interval": 0,
-                    "slots_timeout": 0, "debloat_samples": 1, "debloat_threshold_percentages": 0,
-                    "min_segment_size": 1, "checkpoint_min_pause": 0,
-                    "tolerable_failed_checkpoints": 0, "aligned_timeout": 0}  # fmt: skip
-        for name, least in at_least.items():
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)} is impossible: it must be at least {least}")
-        if not 512 <= self.segment_size <= 1 << 20:
-            raise ConfigError(f"segment_size={self.segment_size} is impossible: it must be from 512 bytes to 1 MiB")
-        if self.buffer_timeout != "adaptive" and self.buffer_timeout < 0 and self.buffer_timeout != -1:
+        """What values must be beside others, and that no option is taken that would do nothing."""
+        if self.network_memory < self.segment_size:
             raise ConfigError(
-                'buffer_timeout must be a duration, 0 (flush every batch), -1 (only when full) or "adaptive" (when the '
-                "reader has nothing left)"
+                f"network_memory={self.network_memory} is impossible: it must be at least "
+                f"segment_size={self.segment_size}"
             )
-        for name in (
-            "registration_timeout",
-            "heartbeat_timeout",
-            "debloat_target",
-            "debloat_period",
-            "request_backoff_initial",
-            "checkpoint_interval",
-            "checkpoint_timeout",
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be above 0")
         if self.request_backoff_max < self.request_backoff_initial:
             raise ConfigError("request_backoff_max must be at least request_backoff_initial")
-        if self.execution_mode not in ("streaming", "batch"):
-            raise ConfigError(f'execution_mode={self.execution_mode!r} is unknown: it must be "streaming" or "batch"')
-        if self.tls not in ("auto", "on", "off"):
-            raise ConfigError(f'tls={self.tls!r} is unknown: it must be "auto", "on" or "off"')
-        if self.max_parallelism is not None and not 1 <= self.max_parallelism <= 32768:
-            raise ConfigError(f"max_parallelism={self.max_parallelism} is impossible: it must be from 1 to 32768")
-        if self.port_range is not None and not 0 < self.port_range[0] <= self.port_range[1] < 65536:
-            raise ConfigError(f"port_range={self.port_range} is impossible: it must be (first, last), 1 to 65535")
-        self._check_effect()
-
-    def _check_effect(self) -> None:
-        """No option is taken that would do nothing in the chosen mode."""
-        if self.flow_control is FlowControl.UNBOUNDED:
-            defaults = _defaults()
-            for name in ("max_buffers_per_channel", "max_overdraft_buffers_per_gate"):
-                if getattr(self, name) != defaults[name]:
-                    raise ConfigError(
-                        f"{name}={getattr(self, name)} has no effect with flow_control='unbounded', where outputs grow "
-                        "into all of network_memory: leave it out"
-                    )
-        self._check_checkpoints()
-        self._check_debloating()
-        if self.is_batch and self.debloat:
-            raise ConfigError(
-                "debloat=True has no effect with execution_mode='batch', where nothing waits in buffers between "
-                "operators: leave it out"
-            )
-        if self.is_batch and self.checkpoint_timeout != _defaults()["checkpoint_timeout"]:
-            raise ConfigError(
-                f"checkpoint_timeout={self.checkpoint_timeout} has no effect with execution_mode='batch', in which "
-                "there are no checkpoints and savepoints: leave it out"
-            )
-
-    def _check_debloating(self) -> None:
-        defaults = _defaults()
-        for name in () if self.debloat else _OF_DEBLOATING:
-            if getattr(self, name) != defaults[name]:
-                raise ConfigError(f"{name} has no effect without debloat=True: give that, or leave it out")
         if self.debloat and self.min_segment_size > self.segment_size:
             raise ConfigError(
                 f"min_segment_size={self.min_segment_size} is above segment_size={self.segment_size}: no buffer could "
                 "be made smaller"
             )
+        self._check_needs()
+        self._check_unbounded()
+        self._check_batch()
+        self._check_checkpoint_mode()
 
-    def _check_checkpoints(self) -> None:
-        if self.checkpoint_dir is None:
-            defaults = _defaults()
-            for name in _OF_CHECKPOINTS:
-                if getattr(self, name) != defaults[name]:
-                    raise ConfigError(f"{name} has no effect without checkpoint_dir: give one, or leave it out")
-        elif self.is_batch:
-            raise ConfigError(
-                "checkpoint_dir has no effect with execution_mode='batch', where an operator begins when those before "
-                "it have ended: leave it out"
-            )
-        if self.checkpoint_mode not in ("exactly-once", "at-least-once"):
-            raise ConfigError(
-                f'checkpoint_mode={self.checkpoint_mode!r} is unknown: it must be "exactly-once" or "at-least-once"'
-            )
+    def _check_needs(self) -> None:
+        for name in self._changed():
+            needed = option_of(_FIELDS[name]).needs
+            if needed is not None and not getattr(self, needed):
+                given = f"{needed}=True: give that" if getattr(self, needed) is False else f"{needed}: give one"
+                raise ConfigError(f"{name} has no effect without {given}, or leave it out")
+
+    def _changed(self) -> list[str]:
+        """The options that are not as they are by default."""
+        return [name for name, field in _FIELDS.items() if getattr(self, name) != field.default]
+
+    def _check_unbounded(self) -> None:
+        if self.flow_control is FlowControl.UNBOUNDED:
+            for name in ("max_buffers_per_channel", "max_overdraft_buffers_per_gate"):
+                if name in self._changed():
+                    raise ConfigError(
+                        f"{name}={getattr(self, name)} has no effect with flow_control='unbounded', where outputs grow "
+                        "into all of network_memory: leave it out"
+                    )
+
+    def _check_batch(self) -> None:
+        reasons = {
+            "checkpoint_dir": "where an operator begins when those before it have ended",
+            "debloat": "where nothing waits in buffers between operators",
+            "checkpoint_timeout": "in which there are no checkpoints and savepoints",
+        }
+        for name in self._changed() if self.is_batch else ():
+            if name in reasons:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} has no effect with execution_mode='batch', {reasons[name]}: "
+                    "leave it out"
+                )
+
+    def _check_checkpoint_mode(self) -> None:
         if self.unaligned and self.checkpoint_mode == "at-least-once":
             raise ConfigError(
                 "unaligned=True has no effect with checkpoint_mode='at-least-once', where no row waits for a barrier: "
@@ -221,108 +373,4 @@ class Config:
         return self.execution_mode == "batch"
 
 
-#: Options that are about checkpoints alone, and not about savepoints.
-_OF_CHECKPOINTS = (
-    "checkpoint_interval", "checkpoint_min_pause", "tolerable_failed_checkpoints", "checkpoint_mode", "unaligned",
-    "aligned_timeout", "restart",
-)  # fmt: skip
-
-
-_OF_DEBLOATING = (
-    "debloat_target", "debloat_period", "debloat_samples", "debloat_threshold_percentages", "min_segment_size",
-)  # fmt: skip
-
-
-def _defaults() -> dict[str, Any]:
-    return {field.name: field.default for field in dataclasses.fields(Config)}
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{value!r} is not a whole number")
-    return value
-
-
-def _timeout(value: object) -> float | str:
-    try:
-        return "adaptive" if value == "adaptive" else seconds(value)
-    except ConfigError as error:
-        raise ConfigError(f'{error.message}; or "adaptive", 0 (after every batch) or -1 (only when full)') from None
-
-
-def _optional_whole(value: object) -> int | None:
-    return None if value is None else _whole(value)
-
-
-def _optional_size(value: object) -> int | None:
-    found = None if value is None else size(value)
-    if found is not None and found <= 0:
-        raise ConfigError(f"{value!r} is impossible: it must be above 0")
-    return found
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{value!r} must be True or False")
-    return value
-
-
-def _restart(value: object) -> RestartStrategy | None:
-    if value is not None and not isinstance(value, RestartStrategy):
-        raise ConfigError(f"{value!r} is no restart strategy; see hg.restart, for example hg.restart.fixed(3)")
-    return value
-
-
-def _path(value: object) -> str | None:
-    if value is not None and not isinstance(value, (str, Path)):
-        raise ConfigError(f"{value!r} is not a path")
-    if value is None or "://" in str(value):
-        return None if value is None else refuse_credentials(str(value))
-    return os.path.abspath(os.path.expanduser(value))  # the driver's, wherever it is used
-
-
-def refuse_credentials(uri: str) -> str:
-    """The URI. Raises ConfigError if it holds a password, a key or a token: it is stored in checkpoints, sent to all
-    machines, and shown in errors and reports."""
-    if has_credentials(uri):
-        raise ConfigError(
-            f"{redacted(uri)}: holds credentials, which would be stored in checkpoints and shown in errors; leave them "
-            "out, and set them in the environment of all machines (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "GOOGLE_APPLICATION_CREDENTIALS, a Kerberos ticket), or rely on the provider's role for them"
-        )
-    return uri
-
-
-def _host(value: object) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigError(f"{value!r} is not the name or address of a machine")
-    return value
-
-
-def _ports(value: object) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ConfigError(f"{value!r} must be (first, last)")
-    return _whole(value[0]), _whole(value[1])
-
-
-_PARSERS: dict[str, Any] = {
-    **dict.fromkeys(("segment_size", "message_size", "network_memory", "min_segment_size"), size),
-    **dict.fromkeys(("watermark_interval", "latency_interval", "slots_timeout", "registration_timeout",
-                     "heartbeat_timeout", "debloat_target", "debloat_period", "request_backoff_initial",
-                     "request_backoff_max", "checkpoint_interval", "checkpoint_timeout",
-                     "checkpoint_min_pause", "aligned_timeout"), seconds),
-    **dict.fromkeys(("buffers_per_channel", "floating_buffers_per_gate", "max_buffers_per_channel",
-                     "max_overdraft_buffers_per_gate", "connections_per_pair", "slots_per_task", "debloat_samples",
-                     "debloat_threshold_percentages", "tolerable_failed_checkpoints"), _whole),
-    "max_state_memory": _optional_size, "buffer_timeout": _timeout, "flow_control": _flow_control,
-    "max_parallelism": _optional_whole, "bind_host": _host, "port_range": _ports, "spill_dir": _path,
-    "checkpoint_dir": _path, "restart": _restart,
-    "paranoid": _flag,
-    "unaligned": _flag, "debloat": _flag, "batch_shuffle_compression": _flag,
-}  # fmt: skip
+_FIELDS: Final = {field.name: field for field in dataclasses.fields(Config)}

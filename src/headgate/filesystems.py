@@ -9,8 +9,8 @@ from typing import Final
 
 from pyarrow import fs
 
-from headgate.config import refuse_credentials
 from headgate.errors import ConfigError
+from headgate.option_kinds import refuse_credentials
 
 #: Where what is written appears all at once, when it is closed.
 OBJECT_STORES: Final = ("s3", "gcs", "abfs")

@@ -64,7 +64,7 @@ def test_a_source_without_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(hg.ConfigError, match='execution_mode=\'later\' is unknown: it must be "streaming" or "batch"'):
+    with pytest.raises(hg.ConfigError, match='execution_mode: \'later\' is unknown: it must be "streaming" or "batch"'):
         hg.Config(execution_mode="later")
 
 

@@ -1,0 +1,70 @@
+"""What an option is, declared in one place: its default, how values are read, their bounds, its unit and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field
+from typing import Any
+
+from headgate.errors import ConfigError
+
+_KEY = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of options: what the documentation calls it, how a value is read, and how it is written.
+
+    `parse` raises ConfigError."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    unit: str = ""
+    show: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a job. Bounds are in `unit`; `needs` is the option without which this one does nothing."""
+
+    kind: Kind
+    meaning: str
+    unit: str
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    needs: str | None = None
+
+    def parse(self, name: str, value: object) -> Any:
+        """Raises ConfigError, with the option's name."""
+        try:
+            found = self.kind.parse(value)
+        except ConfigError as error:
+            raise ConfigError(f"option {name}: {error.message}") from None
+        if isinstance(found, (int, float)):
+            self._check(name, found)
+        return found
+
+    def _check(self, name: str, value: float) -> None:
+        too_low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
+        if too_low or (self.most is not None and value > self.most):
+            raise ConfigError(f"{name}={value} is impossible: it must be {self._bounds()}")
+
+    def _bounds(self) -> str:
+        lowest = f"above {self.above:g}" if self.least is None else f"at least {self.kind.show(self.least)}"
+        return lowest if self.most is None else f"{lowest} and at most {self.kind.show(self.most)}"
+
+
+def option(default: Any, kind: Kind, meaning: str, *, unit: str | None = None, **bounds: Any) -> Any:
+    """A field of a dataclass that is an option; `bounds` are the last fields of Option.
+
+    parallelism: int = option(1, WHOLE, "Subtasks of an operator.", unit="subtasks", least=1)
+    """
+    described = Option(kind, meaning, kind.unit if unit is None else unit, **bounds)
+    return field(default=default, metadata={_KEY: described})
+
+
+def option_of(declared: Field[Any]) -> Option:
+    """What `option` was told."""
+    found: Option = declared.metadata[_KEY]
+    return found
