@@ -7,14 +7,13 @@ rights.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ from headgate.runtime import data_links, driver_link
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from headgate.runtime.framing import framed
 from headgate.runtime.local import _exit_reason
+from tests.hosts import Host, hosts
 
 T = TypeVar("T")
 _ROOT = Path(__file__).parents[2]
@@ -118,7 +118,8 @@ class Loopback:
 
 
 class Namespaces:
-    """`near` has the driver and TaskManager 0, `far` TaskManager 1. To either of them the other's address is his."""
+    """`near` has the driver and TaskManager 0, `far` TaskManager 1, each on an Ethernet of its own. There the other's
+    address is his."""
 
     NEAR, FAR = "10.77.0.1", "10.77.0.2"
     PORTS = 7000, 7001
@@ -127,20 +128,20 @@ class Namespaces:
     def __init__(self, middle: Middle) -> None:
         self._stack = ExitStack()
         with ExitStack() as stack:
-            self.near, self._by_near = stack.enter_context(_line("near", self.NEAR, self.FAR))
-            self.far, self._by_far = stack.enter_context(_line("far", self.FAR, self.NEAR))
+            self.near, self._by_near = stack.enter_context(hosts(self.NEAR, self.FAR))
+            self.far, self._by_far = stack.enter_context(hosts(self.FAR, self.NEAR))
             self._stack = stack.pop_all()
         for port, kind in ((7000, CONTROL), (7001, DATA)):  # the driver listens first
             self._stand(middle, self._by_far, self._by_near, (self.NEAR, port), kind)
         self._stand(middle, self._by_near, self._by_far, (self.FAR, 7000), DATA)
         self.deployment = _TwoMachines(self)
 
-    def _stand(self, middle: Middle, here: str, there: str, address: tuple[str, int], kind: str) -> None:
-        listener = inside(here, lambda: socket.create_server(address))
-        middle.stand(listener, kind, lambda: inside(there, lambda: socket.create_connection(address, _TIMEOUT)))
+    def _stand(self, middle: Middle, here: Host, there: Host, address: tuple[str, int], kind: str) -> None:
+        listener = here.run(lambda: socket.create_server(address))
+        middle.stand(listener, kind, lambda: there.run(lambda: socket.create_connection(address, _TIMEOUT)))
 
     def run(self, work: Callable[[], T]) -> T:
-        return inside(self.near, work)
+        return self.near.run(work)
 
     def close(self) -> None:
         self._stack.close()
@@ -161,8 +162,8 @@ class _TwoMachines(hg.LocalDeployment):
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         payload, ground = framed(spec.pickled()), self._ground
-        near = inside(ground.near, lambda: _started(payload, 0, Namespaces.NEAR))
-        far = inside(ground.far, lambda: _started(payload, 1, Namespaces.FAR))
+        near = ground.near.run(lambda: _started(payload, 0, Namespaces.NEAR))
+        far = ground.far.run(lambda: _started(payload, 1, Namespaces.FAR))
         return _Machines([near, far], spec.control_address, on_exit)
 
 
@@ -207,65 +208,3 @@ class _Machines:
 
     def why_waiting(self) -> str:
         return ""
-
-
-_CLONE_NEWNET = 0x40000000
-
-
-def inside(namespace: str, work: Callable[[], T]) -> T:
-    """Run it on a thread of the namespace; its sockets, threads and processes stay there."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            with open(f"/run/netns/{namespace}") as file:
-                if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), f"cannot enter namespace {namespace}")
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
-
-
-@contextmanager
-def _line(name: str, ours: str, theirs: str) -> Iterator[tuple[str, str]]:
-    """A machine at address `ours`, and at the other end of its only line a namespace that has the address `theirs`."""
-    machine, middle = f"headgate-{os.getpid()}-{name}", f"headgate-{os.getpid()}-by-{name}"
-    with _namespace(machine), _namespace(middle):
-        _ip(f"-n {machine} link add line type veth peer name line netns {middle}")
-        for namespace, address in ((machine, ours), (middle, theirs)):
-            _ip(f"-n {namespace} addr add {address}/24 dev line")
-            _ip(f"-n {namespace} link set line up")
-            _ip(f"-n {namespace} link set lo up")
-        yield machine, middle
-
-
-@contextmanager
-def _namespace(name: str) -> Iterator[None]:
-    _ip(f"netns add {name}")
-    try:
-        yield
-    finally:
-        _ip(f"netns del {name}")
-
-
-def _ip(arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"ip {arguments}: {done.stderr.strip()}")
-
-
-def why_no_namespaces() -> str:
-    """Empty where they can be made."""
-    try:
-        with _line("trial", Namespaces.NEAR, Namespaces.FAR) as (machine, _):
-            return inside(machine, lambda: "")
-    except OSError as error:
-        return str(error)

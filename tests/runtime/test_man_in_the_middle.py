@@ -21,10 +21,11 @@ from headgate.records.arrow import CHECKSUM_BYTES
 from headgate.records.elements import Tag
 from headgate.runtime import certificates
 from headgate.transport.tls import server_context
-from tests.runtime.middle import CONTROL, DATA, Edit, Loopback, Meddle, Middle, Namespaces, relay, why_no_namespaces
+from tests.hosts import why_no_hosts
+from tests.runtime.middle import CONTROL, DATA, Edit, Loopback, Meddle, Middle, Namespaces, relay
 
 GROUNDS = ["loopback", "namespaces"]
-if reason := why_no_namespaces():
+if reason := why_no_hosts():
     warnings.warn(f"the man in the middle stands on loopback alone, not between two machines: {reason}", stacklevel=1)
     GROUNDS.remove("namespaces")
 
