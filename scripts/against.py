@@ -4,8 +4,8 @@
   .venv/bin/python scripts/against.py COMMIT [CASE ...] [--pairs N] [--compiled]
 
 Cases: keyed-sum, exchange, latency; none: all three. Of each figure it prints both medians, and the mean ratio of this
-checkout to the other with half the width of its 95 % interval. Processor time is the whole machine's: let nothing else
-run. The other commit lies in .venv/against, its compiled package too.
+checkout to the other with half the width of its 95 % interval. The other commit lies in .venv/against, its compiled
+package too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median, stdev
+
+import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / ".venv" / "against"
@@ -156,9 +158,10 @@ def latency() -> dict[str, float]:
 
 
 def processor_seconds() -> float:
-    """Of all processors since the start, without what waited."""
-    user, nice, system, _, _, interrupts, soft, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
-    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+    """Of this process and all that came from it, those that have ended included."""
+    here = psutil.Process()
+    times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
+    return sum(each.user + each.system + each.children_user + each.children_system for each in times)
 
 
 CASES: dict[str, Callable[[], dict[str, float]]] = {"keyed-sum": keyed_sum, "exchange": exchange, "latency": latency}
