@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import stat
 import tempfile
 from pathlib import Path
@@ -14,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headgate as hg
 from headgate.errors import ConfigError
-from headgate.spark.dataframe import read_folder, spark_columns, spill, spill_folder
+from headgate.spark.dataframe import new_folder, read_folder, remove_folder, spark_columns, spill, spill_folder
+from tests.spark.conftest import run_script
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
 
@@ -68,3 +70,23 @@ def test_executors_elsewhere_need_a_folder_that_they_reach(spark: SparkSession) 
     elsewhere: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=running, master="spark://host:7077"))
     with pytest.raises(ConfigError, match=r"executors of spark://host:7077 .* set the option spill_dir to a folder"):
         spill_folder(elsewhere, None)
+
+
+KILLED = """
+import os, signal
+from pathlib import Path
+from headgate.spark.scratch import hold
+Path("headgate-rows-0123456789ab").mkdir()
+hold(Path("headgate-rows-0123456789ab").absolute())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_new_folder_for_rows_removes_those_of_killed_programs(spark: SparkSession, tmp_path: Path) -> None:
+    assert run_script(tmp_path, KILLED).returncode == -signal.SIGKILL
+    in_use = Path(spill_folder(spark, str(tmp_path)))
+    assert list(tmp_path.iterdir()) == [in_use]
+    new_folder(spark, str(tmp_path))
+    assert list(tmp_path.iterdir()) == [in_use]
+    remove_folder(str(in_use))
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The temporary folder of sessions that we build: who removes it, and when."""
+"""Temporary folders of sessions that we build, and of rows: who removes them, and when."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.spark.scratch import Scratch, remove_abandoned
+from headgate.spark.scratch import ROWS, SPARK, Scratch, remove_abandoned
 from tests.spark.conftest import run_script
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,25 +24,25 @@ def test_a_folder_stays_as_long_as_anyone_has_it_locked() -> None:
     scratch = Scratch()
     heir = os.dup(scratch.lock)
     os.close(scratch.lock)
-    remove_abandoned()
+    remove_abandoned(SPARK, scratch.folder.parent)
     assert scratch.folder.is_dir()
     os.close(heir)
-    remove_abandoned()
+    remove_abandoned(SPARK, scratch.folder.parent)
     assert not scratch.folder.exists()
 
 
 def test_what_only_has_such_a_name_stays(tmp_path: Path) -> None:
     target = tmp_path / "mine"
     target.mkdir()
-    (target / "lock").touch()
+    (target / ".lock").touch()
     (tmp_path / "headgate-spark-link").symlink_to(target)
     (tmp_path / "headgate-spark-unlocked").mkdir()
     (tmp_path / "headgate-spark-file").touch()
     elsewhere = tmp_path / "headgate-spark-elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "lock").symlink_to(target / "lock")
+    (elsewhere / ".lock").symlink_to(target / ".lock")
     before = set(tmp_path.rglob("*"))
-    remove_abandoned()
+    remove_abandoned(SPARK, tmp_path)
     assert set(tmp_path.rglob("*")) == before
 
 
@@ -50,8 +50,23 @@ def test_what_is_another_users_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = Scratch()
     os.close(scratch.lock)
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
-    remove_abandoned()
+    remove_abandoned(SPARK, scratch.folder.parent)
     assert scratch.folder.is_dir()
+
+
+@pytest.mark.parametrize(("boot", "stays"), [("other", True), ("", True), (None, False)])
+def test_what_another_machine_has_locked_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str | None, stays: bool
+) -> None:
+    """A shared disk may lock within one machine only; a container has a name of its own, and the machine's kernel."""
+    scratch = Scratch()
+    os.close(scratch.lock)
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    if boot is not None:
+        (tmp_path / "boot").write_text(boot)
+        monkeypatch.setattr("headgate.spark.scratch._BOOT", tmp_path / ("boot" if boot else "none"))
+    remove_abandoned(SPARK, tmp_path)
+    assert scratch.folder.is_dir() == stays
 
 
 def test_a_program_that_was_killed_is_cleaned_up_after(tmp_path: Path) -> None:
@@ -70,5 +85,48 @@ os.kill(os.getpid(), signal.SIGKILL)
     deadline = time.monotonic() + 60
     while folder.exists():  # its JVM, which ends when it finds its program gone, has the folder locked until then
         assert time.monotonic() < deadline
-        remove_abandoned()
+        remove_abandoned(SPARK, tmp_path)
         time.sleep(0.05)
+
+
+ROWS_OF_ALL_KINDS = """
+import os, signal, tempfile
+import pyarrow as pa
+import headgate as hg
+from pathlib import Path
+from headgate.spark.dataframe import spill
+from headgate.spark.session import build_session
+
+spark = build_session("local[3]", "killed")
+spill(spark.range(3), None)  # a lookup
+
+def kill(rows, checkpoint):
+    print(sum(1 for _ in Path(tempfile.gettempdir()).glob("headgate-rows-*")), rows.count(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+config = hg.Config({options})
+env = hg.StreamEnvironment(spark, parallelism=2, config=config)
+env.from_source(hg.sources.{source}).sink_to(hg.sinks.foreach_dataframe(kill))
+env.execute("killed")
+"""
+NUMBERS = "generate(lambda start, n: pa.record_batch({'v': pa.array(range(start, start + n), pa.int64())}), rows=10)"
+CHECKPOINTED = "checkpoint_dir='checkpoints', checkpoint_interval='50 ms'"
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "there", "kept"),
+    [("dataframe(spark.range(10))", "", 3, 0), (NUMBERS, CHECKPOINTED, 2, 1)],
+    ids=["not resumable", "resumable"],
+)
+def test_rows_of_a_killed_program_are_removed_unless_a_checkpoint_names_them(
+    tmp_path: Path, source: str, options: str, there: int, kept: int
+) -> None:
+    """All of them stayed for ever."""
+    done = run_script(tmp_path, ROWS_OF_ALL_KINDS.format(source=source, options=options))
+    assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, [str(there), "10"]), done.stderr
+    (tmp_path / "headgate-rows-0123456789ab").mkdir()  # it was never locked
+    remove_abandoned(ROWS, tmp_path)
+    left = [path for path in tmp_path.glob("headgate-rows-*") if path.name != "headgate-rows-0123456789ab"]
+    assert len(left) == kept
+    assert [len(list(folder.glob("*.parquet"))) > 0 for folder in left] == [True] * kept
+    assert (tmp_path / "headgate-rows-0123456789ab").is_dir()

@@ -13,6 +13,8 @@ import uuid
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset
@@ -24,6 +26,7 @@ from pyspark.sql.types import StructType
 from headgate.errors import ConfigError, DataError, PlanError
 from headgate.filesystems import brief, locate, make_private
 from headgate.spark.compat import to_arrow_schema
+from headgate.spark.scratch import ROWS, hold, let_go, remove_abandoned
 from headgate.spark.session import context_of, is_local
 
 
@@ -31,16 +34,16 @@ def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
     """The path of a new folder for rows on their way, removed when the session or this process ends. On a local disk it
     is there, for its owner alone; Spark appends to it. Raises ConfigError as `new_folder` does."""
     folder = new_folder(spark, spill_dir)
-    filesystem, inside = locate(folder)
-    if isinstance(filesystem, pa.fs.LocalFileSystem):
-        make_private(filesystem, inside)
+    if (place := local_place(folder)) is not None:
+        make_private(pa.fs.LocalFileSystem(), str(place))
+        hold(place)
     weakref.finalize(spark.sparkContext, remove_folder, folder)
     return folder
 
 
 def new_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """The path of a folder that is not there yet. Raises ConfigError when executors on other machines could not reach
-    it."""
+    """The path of a folder that is not there yet. Beside it those of killed programs are removed. Raises ConfigError
+    when executors on other machines could not reach it."""
     context = context_of(spark)
     if spill_dir is None:
         if not is_local(context):
@@ -49,12 +52,20 @@ def new_folder(spark: SparkSession, spill_dir: str | None) -> str:
                 "set the option spill_dir to a folder or URI that all of them reach"
             )
         spill_dir = tempfile.gettempdir()
+    if (place := local_place(spill_dir)) is not None:
+        remove_abandoned(ROWS, place)
     return posixpath.join(spill_dir, f"headgate-rows-{uuid.uuid4().hex[:12]}")
 
 
 def is_ours(folder: str) -> bool:
     """Whether it has a name that `new_folder` gives."""
-    return re.fullmatch("headgate-rows-[0-9a-f]{12}", posixpath.basename(folder)) is not None
+    return fnmatchcase(posixpath.basename(folder), ROWS)
+
+
+def local_place(folder: str) -> Path | None:
+    """Where a folder on a local or mounted disk is; None for one elsewhere."""
+    filesystem, inside = locate(folder)
+    return Path(inside) if isinstance(filesystem, pa.fs.LocalFileSystem) else None
 
 
 def read_folder(spark: SparkSession, folder: str, columns: StructType) -> DataFrame:
@@ -121,3 +132,5 @@ def remove_folder(folder: str) -> None:
     filesystem, path = pa.fs.FileSystem.from_uri(folder)
     with contextlib.suppress(FileNotFoundError):
         filesystem.delete_dir(path)
+    if (place := local_place(folder)) is not None:
+        let_go(place)

@@ -28,7 +28,8 @@ from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import locate, make_private
 from headgate.operators.base import call_user
 from headgate.ownership import Program
-from headgate.spark.dataframe import is_ours, new_folder, read_files, spark_columns
+from headgate.spark.dataframe import is_ours, local_place, new_folder, read_files, spark_columns
+from headgate.spark.scratch import hold, let_go
 from headgate.spark.session import context_of
 from headgate.spark.slots import count_slots, slots_held
 
@@ -71,9 +72,13 @@ class ForeachDataframeSink(Sink):
         """Make a folder. Raises PlanError for types that Spark does not have, ConfigError where there can be none."""
         self._aim(new_folder(self._spark, self._spill_dir), uuid.uuid4().hex[:8], schema)
         self._make_folder()
+        if (place := local_place(self._folder)) is not None:
+            hold(place)
 
     def prepared(self) -> Any:
-        """The folder, and the run, by which its files are known."""
+        """The folder, and the run, by which its files are known. A checkpoint names the folder from now on, which so
+        outlives this program."""
+        self._let_go()
         return {"folder": self._folder, "run": self._prepared().run}
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
@@ -147,8 +152,7 @@ class ForeachDataframeSink(Sink):
             self._is_kept = checkpoint > 0
             self._empty(keep=_names(pending))
         elif not self._is_kept:
-            with writing(self._folder):
-                remove_if_empty(self._target.filesystem, self._target.root)
+            self._remove_folder()
         self._target = self._ledger = None
 
     def _aim(self, folder: str, run: str, schema: pa.Schema) -> None:
@@ -206,14 +210,23 @@ class ForeachDataframeSink(Sink):
             )
 
     def _empty(self, keep: Sequence[str]) -> None:
-        target = self._prepared()
         kept = set(map(self._path, keep))
         self._remove(path for path in self._files() if path not in kept)
         if not self._is_kept:
             if self._ledger is not None:
                 self._ledger.remove()
-            with writing(target.root):
-                remove_if_empty(target.filesystem, target.root)
+            self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        """Unless somebody else's files are in it."""
+        target = self._prepared()
+        self._let_go()
+        with writing(target.root):
+            remove_if_empty(target.filesystem, target.root)
+
+    def _let_go(self) -> None:
+        if (place := local_place(self._folder)) is not None:
+            let_go(place)
 
     def _files(self) -> list[str]:
         """Those of this run."""

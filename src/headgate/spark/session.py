@@ -12,6 +12,7 @@ import shutil
 import site
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, SessionLost
-from headgate.spark.scratch import Scratch, remove_abandoned
+from headgate.spark.scratch import SPARK, Scratch, remove_abandoned
 
 #: What Py4J may raise when it cannot reach the JVM: its connection broke, or it gets none.
 NO_JVM = (Py4JError, OSError)
@@ -111,7 +112,7 @@ def is_local(context: SparkContext) -> bool:
 @cache
 def _scratch() -> Scratch:
     """The folder for whatever Spark writes, the same for all sessions: they share one JVM."""
-    remove_abandoned()
+    remove_abandoned(SPARK, Path(tempfile.gettempdir()))
     scratch = Scratch()
     atexit.register(_clean_up, scratch.folder)
     return scratch
