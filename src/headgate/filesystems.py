@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from contextlib import suppress
 from typing import Final
 
+import pyarrow as pa
 from pyarrow import fs
 
 from headgate.errors import ConfigError
@@ -65,6 +67,25 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
 def brief(error: Exception) -> str:
     """The first line of what a library says: some add a page of places where they looked for theirs."""
     return str(error).partition("\n")[0]
+
+
+def opened(path: str) -> pa.NativeFile:
+    """A file to read from. Raises ValueError for what is no file: a pipe would never end; and what the filesystem
+    raises."""
+    filesystem, inside = locate(path)
+    if isinstance(filesystem, fs.LocalFileSystem) and not stat.S_ISREG(os.stat(inside).st_mode):
+        raise ValueError("it is no regular file")
+    return filesystem.open_input_file(inside)
+
+
+def read_whole(path: str, most: int) -> bytes:
+    """All of a file. Raises ValueError for one of more than `most` bytes, of which nothing is read, and for what is no
+    file; and what the filesystem raises."""
+    with opened(path) as stream:
+        if (size := stream.size()) > most:
+            raise ValueError(f"it has {size} bytes, and none that Headgate wrote has more than {most}")
+        content: bytes = stream.read(size)
+        return content
 
 
 def write_new(path: str, content: bytes) -> bool:

@@ -31,11 +31,11 @@ from typing import Any, Final
 from pyarrow import fs
 
 from headgate.errors import Superseded
-from headgate.filesystems import locate, make_for_files, write_new, write_whole
+from headgate.filesystems import locate, make_for_files, read_whole, write_new, write_whole
 
 _CLAIM: Final = re.compile(r"([1-9][0-9]{0,15})")
 _NOTE: Final = re.compile(r"([1-9][0-9]{0,15})\.note")
-#: Nobody writes longer ones.
+#: Bytes; nobody writes longer ones.
 _LONGEST: Final = 1 << 16
 
 
@@ -118,8 +118,7 @@ class Ownership:
         write_whole(f"{self.folder}/{self.epoch}.note", json.dumps(content).encode())
 
     def notes(self, known: Collection[int] = ()) -> dict[int, Any]:
-        """What owners noted, by epoch, but for those of `known` epochs. Raises ValueError for a note that is no
-        JSON."""
+        """What owners noted, by epoch, but for those of `known` epochs. Raises ValueError for what is no note."""
         found: dict[int, Any] = {}
         for epoch in sorted(set(self._found(_NOTE)).difference(known)):
             with suppress(FileNotFoundError):  # a newer owner has removed it
@@ -148,9 +147,13 @@ class Ownership:
         return [int(found[1]) for entry in entries if (found := pattern.fullmatch(entry.base_name))]
 
     def _read(self, name: str) -> Any:
-        filesystem, inside = locate(f"{self.folder}/{name}")
-        with filesystem.open_input_file(inside) as stream:
-            return json.loads(stream.read(_LONGEST))
+        """Raises ValueError for what no program wrote."""
+        try:
+            return json.loads(read_whole(f"{self.folder}/{name}", _LONGEST))
+        except RecursionError:
+            raise ValueError(f"{name} is nested too deep") from None
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
     def _who(self, epoch: int) -> str:
         try:

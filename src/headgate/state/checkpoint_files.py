@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -13,14 +12,26 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from headgate.errors import CheckpointError, ConfigError, StorageError
-from headgate.filesystems import brief, create_private, locate, make_for_files, sync, write_new, write_whole
+from headgate.errors import CheckpointError, ConfigError, StorageError, UnusableState
+from headgate.filesystems import (
+    brief,
+    create_private,
+    locate,
+    make_for_files,
+    opened,
+    read_whole,
+    sync,
+    write_new,
+    write_whole,
+)
 from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 
 #: Bytes or Arrow buffers.
 Payload = Iterable[bytes | memoryview | pa.Buffer]
 
 _CHUNK: Final = 8 << 20
+#: Bytes; other programs may write to the same folder.
+_LONGEST_PROBE: Final = 1 << 10
 _ROOM: Final = "free some space there, or choose another folder"
 _RIGHTS: Final = "make it writable for the job's user on every machine, or choose another folder"
 _REACH: Final = "see that every machine of the job can use that folder"
@@ -77,15 +88,23 @@ def write_at_once(path: str, content: bytes) -> None:
         write_whole(path, content)
 
 
-def read_file(path: str) -> pa.Buffer:
-    """All of a file. Raises CheckpointError."""
-    with touching(path, "read"), _opened(path) as stream:
-        return stream.read_buffer()
+def read_file(path: str, most: int) -> bytes:
+    """All of a file. Raises CheckpointError, also for one of more than `most` bytes, of which nothing is read."""
+    with _reading(path):
+        return read_whole(path, most)
 
 
 def read_state(file: WrittenFile) -> pa.Buffer:
-    """What a task wrote; raises CheckpointError when the file is gone or not as it was written."""
-    content = read_file(file.path)
+    """What a task wrote. Raises CheckpointError when the file is gone or not as it was written, UnusableState when it
+    does not fit into this machine's memory."""
+    with _reading(file.path), opened(file.path) as stream:
+        _compare_size(file, stream.size())
+        if file.size > (memory := machine_memory()):
+            raise UnusableState(
+                f"{file.path}: has {file.size} bytes, and this machine has {memory} bytes of memory; use machines with "
+                "more, or start from another checkpoint"
+            )
+        content: pa.Buffer = stream.read_buffer(file.size)
     _compare(file, content.size, xxhash.xxh3_64_hexdigest(content))
     return content
 
@@ -93,23 +112,38 @@ def read_state(file: WrittenFile) -> pa.Buffer:
 def verify_state(file: WrittenFile) -> None:
     """Like `read_state`, of any size in little memory."""
     checksum, size = xxhash.xxh3_64(), 0
-    with touching(file.path, "read"), _opened(file.path) as stream:
+    with _reading(file.path), opened(file.path) as stream:
+        _compare_size(file, stream.size())
         while (chunk := stream.read_buffer(_CHUNK)).size:
             checksum.update(chunk)
             size += chunk.size
     _compare(file, size, checksum.hexdigest())
 
 
-def _opened(path: str) -> pa.NativeFile:
-    filesystem, inside = locate(path)
-    if isinstance(filesystem, fs.LocalFileSystem) and not stat.S_ISREG(os.stat(inside).st_mode):
-        raise CheckpointError(f"{path}: cannot be read, it is no regular file; {OTHER}")  # a pipe would never end
-    return filesystem.open_input_file(inside)
+def machine_memory() -> int:
+    """Bytes of physical memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """As `touching`, for a file that may not be one of a checkpoint's at all."""
+    with touching(path, "read"):
+        try:
+            yield
+        except pa.ArrowInvalid:  # a ValueError, and of the filesystem
+            raise
+        except ValueError as error:
+            raise CheckpointError(f"{path}: cannot be read, {error}; {OTHER}") from None
+
+
+def _compare_size(file: WrittenFile, size: int) -> None:
+    if size != file.size:
+        raise CheckpointError(f"{file.path}: has {size} bytes, and {file.size} were written: it is torn; {OTHER}")
 
 
 def _compare(file: WrittenFile, size: int, checksum: str) -> None:
-    if size != file.size:
-        raise CheckpointError(f"{file.path}: has {size} bytes, and {file.size} were written: it is torn; {OTHER}")
+    _compare_size(file, size)
     if checksum != file.checksum:
         raise CheckpointError(f"{file.path}: was changed after it was written, its checksum is another; {OTHER}")
 
@@ -132,8 +166,7 @@ def probe(path: str) -> None:
     with touching(path, "written"):
         write_new(path, b"headgate")
         is_replaced = write_new(path, b"headgate")
-    content = read_file(path)
-    if content.to_pybytes() != b"headgate":
+    if read_file(path, _LONGEST_PROBE) != b"headgate":
         raise StorageError(f"{path}: has other bytes than were written; {_REACH}")
     remove_file(path)
     if is_replaced:

@@ -16,6 +16,7 @@ import xxhash
 
 from headgate.errors import CheckpointError
 from headgate.state import shapes
+from headgate.state.shapes import MOST_JSON
 
 #: The file whose presence makes a checkpoint complete.
 METADATA_FILE: Final = "_metadata"
@@ -163,7 +164,8 @@ class CheckpointMetadata:
         return sum(state.in_flight_bytes for state in self.states)
 
     def to_bytes(self) -> bytes:
-        """The content of its `_metadata`. Raises CheckpointError for what JSON does not have."""
+        """The content of its `_metadata`. Raises CheckpointError for what JSON does not have, and for more than anybody
+        reads."""
         try:
             made = {**asdict(self), "vertices": [_vertex_to_json(vertex) for vertex in self.vertices]}
             body = json.loads(json.dumps(made))  # JSON makes strings of other keys, and lists of tuples
@@ -172,7 +174,14 @@ class CheckpointMetadata:
         except (TypeError, ValueError, RecursionError) as error:
             raise CheckpointError(f"checkpoint {self.id}: what a source or sink keeps is not plain: {error}") from error
         content = {"format": _FORMAT, "version": _VERSION, "checksum": checksum, "checkpoint": body}
-        return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+        found = (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+        if len(found) > MOST_JSON:
+            raise CheckpointError(
+                f"checkpoint {self.id}: {METADATA_FILE} would have {len(found)} bytes, and {MOST_JSON} is the most; "
+                "read fewer, larger files, have sinks finish fewer of them (fewer folders of partition_by, shorter "
+                "intervals), or lower the parallelism"
+            )
+        return found
 
     @staticmethod
     def from_bytes(content: bytes, folder: str) -> CheckpointMetadata:

@@ -42,6 +42,7 @@ from headgate.state.checkpoint_files import (
 )
 from headgate.state.checkpoint_line import NONE, CheckpointName, Start, line
 from headgate.state.checkpoint_metadata import LAST_ID, METADATA_FILE, OTHER, CheckpointMetadata, StateFile
+from headgate.state.shapes import MOST_JSON
 
 log = logging.getLogger(__name__)
 
@@ -207,9 +208,9 @@ class CheckpointStorage:
         return list(line(complete, self._starts()))
 
     def _starts(self) -> dict[int, Start]:
-        with touching(self._owners, "read"):
-            notes = Ownership(self._owners, Program.this("")).notes(self._known)
         try:
+            with touching(self._owners, "read"):
+                notes = Ownership(self._owners, Program.this("")).notes(self._known)
             self._known |= {epoch: Start.from_json(note) for epoch, note in notes.items()}
         except ValueError as error:
             raise CheckpointError(f"{self._owners}: {error}; name the checkpoint to resume from") from None
@@ -263,7 +264,7 @@ def load_checkpoint(uri: str | os.PathLike[str]) -> CheckpointMetadata:
             f"{folder}: is no completed checkpoint, it has no {METADATA_FILE}; `headgate checkpoints list` with the "
             "folder that checkpoints are written to shows those there are"
         )
-    metadata = CheckpointMetadata.from_bytes(read_file(path).to_pybytes(), folder)
+    metadata = CheckpointMetadata.from_bytes(read_file(path, MOST_JSON), folder)
     own = CheckpointName.of(folder.rpartition("/")[2])
     if own and own.id != metadata.id:
         raise CheckpointError(f"{path}: is that of checkpoint {metadata.id}, which is not its folder's; {OTHER}")

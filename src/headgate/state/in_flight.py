@@ -63,6 +63,7 @@ def decode_in_flight(content: pa.Buffer) -> dict[ChannelPart, memoryview]:
         magic, version, length = _HEAD.unpack_from(view)
         if (magic, version) != (_MAGIC, _VERSION):
             raise CheckpointError(f"in-flight data of version {version} with magic {magic!r} cannot be read here")
+        shapes.check_length(length)
         at = _HEAD.size + length
         found = {}
         index = json.loads(bytes(view[_HEAD.size : at]))

@@ -140,7 +140,8 @@ def encode(snapshots: Mapping[str, Snapshot]) -> bytes:
 
 
 def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
-    """The same in parts, one after the other, which need not be put together for a file."""
+    """The same in parts, one after the other, which need not be put together for a file. Raises CheckpointError for
+    more JSON than `decode` takes."""
     streams: list[pa.Buffer] = []
     index: dict[str, Any] = {}
     end = 0
@@ -151,6 +152,12 @@ def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
             places[name] = (end, end := end + streams[-1].size)
         index[node] = {"values": dict(snapshot.values), "tables": places}
     text = json.dumps(index).encode()
+    if len(text) > shapes.MOST_JSON:
+        raise CheckpointError(
+            f"what {', '.join(map(repr, index))} keep besides tables would have {len(text)} bytes of JSON, and "
+            f"{shapes.MOST_JSON} is the most; have a source that watches folders find fewer files, or raise its "
+            "parallelism"
+        )
     text += b" " * (-(_HEAD.size + _LENGTH.size + len(text)) % 8)  # Arrow likes its data aligned
     parts: list[bytes | pa.Buffer] = [_LENGTH.pack(len(text)), text, *streams]
     checksum = 0
@@ -172,9 +179,10 @@ def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
     view = memoryview(data)
     if zlib.crc32(view[_HEAD.size :]) != checksum:
         raise CheckpointError(f"the state is torn or damaged: the checksum of its {len(data)} bytes is wrong")
-    begin = _HEAD.size + _LENGTH.size
-    streams = begin + _LENGTH.unpack_from(data, _HEAD.size)[0]
+    begin, length = _HEAD.size + _LENGTH.size, _LENGTH.unpack_from(data, _HEAD.size)[0]
+    streams = begin + length
     try:
+        shapes.check_length(length)
         index = json.loads(bytes(view[begin:streams]))
         _INDEX(index, "the index")
         return {node: _snapshot(fields, pa.py_buffer(data)[streams:]) for node, fields in index.items()}
