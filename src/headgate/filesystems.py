@@ -18,6 +18,8 @@ from headgate.option_kinds import refuse_credentials
 OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 #: Filesystems that rename a file in one step, and refuse to rename over one that is there.
 _RENAMING: Final = ("hdfs", "viewfs")
+#: How often a folder is listed that somebody makes and removes.
+_LOOKS: Final = 9
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -62,6 +64,17 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
     authority, _, inside = rest.partition("/")
     filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
     return filesystem, f"{root.rstrip('/')}/{inside}"
+
+
+def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
+    """What is in a folder now, `recursive` also in those below it; nothing if it is not there. Raises what the
+    filesystem raises."""
+    selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
+    for _ in range(_LOOKS):
+        with suppress(FileNotFoundError):  # Arrow found no folder, and one that somebody made meanwhile
+            found: list[fs.FileInfo] = filesystem.get_file_info(selector)
+            return found
+    return list(filesystem.get_file_info(selector))
 
 
 def brief(error: Exception) -> str:

@@ -28,10 +28,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyarrow import fs
-
 from headgate.errors import Superseded
-from headgate.filesystems import locate, make_for_files, read_whole, write_new, write_whole
+from headgate.filesystems import listing, locate, make_for_files, read_whole, write_new, write_whole
 
 _CLAIM: Final = re.compile(r"([1-9][0-9]{0,15})")
 _NOTE: Final = re.compile(r"([1-9][0-9]{0,15})\.note")
@@ -143,7 +141,7 @@ class Ownership:
 
     def _found(self, pattern: re.Pattern[str]) -> list[int]:
         filesystem, inside = locate(self.folder)
-        entries = filesystem.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+        entries = listing(filesystem, inside)
         return [int(found[1]) for entry in entries if (found := pattern.fullmatch(entry.base_name))]
 
     def _read(self, name: str) -> Any:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from headgate import filesystems, ownership
 from headgate.errors import ConfigError, Superseded
@@ -139,3 +140,18 @@ def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> No
     assert not filesystems._rename_to_new(disk, path, b"second")
     assert [each.name for each in tmp_path.iterdir()] == ["1"]
     assert Path(path).read_bytes() == b"first"
+
+
+class MadeMeanwhile(fs.LocalFileSystem):  # type: ignore[misc]
+    """Arrow looks for a folder twice before it says that there is none; another program makes it in between."""
+
+    def get_file_info(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        if not Path(selector.base_dir).exists():
+            Path(selector.base_dir).mkdir()
+            raise FileNotFoundError(selector.base_dir)
+        return list(super().get_file_info(selector))
+
+
+def test_a_folder_that_is_made_while_it_is_listed(tmp_path: Path) -> None:
+    """Of two programs that started at the same moment one failed."""
+    assert filesystems.listing(MadeMeanwhile(), str(tmp_path / "owners")) == []

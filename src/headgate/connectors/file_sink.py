@@ -25,7 +25,7 @@ from headgate.connectors.files import DataFile
 from headgate.connectors.ledger import FOLDER, Ledger, abandoned
 from headgate.connectors.partition_by import check_partitioning
 from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
-from headgate.filesystems import absolute, locate
+from headgate.filesystems import absolute, listing, locate
 from headgate.ownership import Program
 
 Mode = Literal["error", "append", "overwrite"]
@@ -220,9 +220,8 @@ class FileSink(Sink):
                 remove_if_empty(target.filesystem, folder)
 
     def _entries(self, target: Target) -> list[fs.FileInfo]:
-        everything = fs.FileSelector(target.root, recursive=True, allow_not_found=True)
         with writing(self.path):
-            entries: list[fs.FileInfo] = target.filesystem.get_file_info(everything)
+            entries = listing(target.filesystem, target.root, recursive=True)
         return [entry for entry in entries if FOLDER not in entry.path[len(target.root) :].split("/")]
 
     def _remove_hidden(self, target: Target) -> None:

@@ -17,7 +17,7 @@ from headgate.connectors.base import SinkWriter
 from headgate.connectors.file_formats import FileFormat
 from headgate.connectors.partition_by import by_folder
 from headgate.errors import SinkError
-from headgate.filesystems import brief
+from headgate.filesystems import brief, listing
 
 #: A folder's rows are written together once there are so many ...
 _ROWS_HELD = 65_536
@@ -93,7 +93,7 @@ def remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
     if isinstance(filesystem, fs.LocalFileSystem):
         with suppress(OSError):
             os.rmdir(folder)
-    elif not filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+    elif not listing(filesystem, folder):
         with suppress(FileNotFoundError):
             filesystem.delete_dir(folder)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from headgate.errors import ConfigError, SourceError
-from headgate.filesystems import absolute, brief, locate
+from headgate.filesystems import absolute, brief, listing, locate
 
 #: What a file source takes: a path, glob, folder or URI, or a list of them.
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -164,8 +164,7 @@ def _was_followed(filesystem: fs.FileSystem, folder: str, followed: set[str]) ->
 
 
 def _visible(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
-    entries = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return [entry for entry in entries if not entry.base_name.startswith(("_", "."))]
+    return [entry for entry in listing(filesystem, folder) if not entry.base_name.startswith(("_", "."))]
 
 
 @contextmanager

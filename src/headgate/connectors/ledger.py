@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from headgate.connectors.file_writer import remove_if_empty, writing
 from headgate.errors import SinkError
-from headgate.filesystems import locate
+from headgate.filesystems import listing, locate
 from headgate.ownership import Ownership, Program
 
 FOLDER: Final = ".headgate"
@@ -91,7 +91,7 @@ def abandoned(root: str, home: str, referenced: Collection[str], program: Progra
     folder = f"{root.rstrip('/')}/{FOLDER}"
     with writing(folder):
         filesystem, inside = locate(folder)
-        entries = filesystem.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+        entries = listing(filesystem, inside)
     for run in sorted(entry.base_name for entry in entries if entry.type == fs.FileType.Directory):
         ledger = Ledger(root, run, home, program)
         if run not in referenced and any(isinstance(n, dict) and n.get("home") == home for n in ledger._notes()):

@@ -25,7 +25,7 @@ from headgate.connectors.file_formats import ParquetFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty, writing
 from headgate.connectors.ledger import Ledger
 from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
-from headgate.filesystems import locate, make_private
+from headgate.filesystems import listing, locate, make_private
 from headgate.operators.base import call_user
 from headgate.ownership import Program
 from headgate.spark.dataframe import is_ours, local_place, new_folder, read_files, spark_columns
@@ -232,7 +232,7 @@ class ForeachDataframeSink(Sink):
         """Those of this run."""
         target = self._prepared()
         with writing(target.root):
-            entries = target.filesystem.get_file_info(fs.FileSelector(target.root, allow_not_found=True))
+            entries = listing(target.filesystem, target.root)
         return [e.path for e in entries if e.type == fs.FileType.File and target.may_remove(e.base_name)]
 
     def _remove(self, paths: Iterator[str] | Sequence[str]) -> None:

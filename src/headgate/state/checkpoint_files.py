@@ -16,6 +16,7 @@ from headgate.errors import CheckpointError, ConfigError, StorageError, Unusable
 from headgate.filesystems import (
     brief,
     create_private,
+    listing,
     locate,
     make_for_files,
     opened,
@@ -181,8 +182,7 @@ def listed(folder: str) -> list[fs.FileInfo]:
     """What is in a folder now; nothing if it is not there. Raises CheckpointError."""
     with touching(folder, "listed"):
         filesystem, inside = locate(folder)
-        found: list[fs.FileInfo] = filesystem.get_file_info(fs.FileSelector(inside, allow_not_found=True))
-        return found
+        return listing(filesystem, inside)
 
 
 def is_there(path: str) -> bool:
