@@ -63,23 +63,42 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "told").exists(), (tmp_path / "told").read_text()
 
 
-def test_a_java_that_does_not_start_is_explained(tmp_path: Path) -> None:
-    java = tmp_path / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\necho 'no Java today' >&2\nexit 1\n")
-    java.chmod(0o755)
-    script = """
+#: Says why Spark does not start.
+BROKEN = """
 from headgate.errors import ConfigError
-from headgate.spark.session import build_session, prepare
+from headgate.spark.session import build_session
 try:
     build_session("local[1]", "broken")
 except ConfigError as error:
     print(error)
 """
-    done = run_script(tmp_path, script, JAVA_HOME=str(tmp_path / "java"))
+
+
+def test_a_java_that_does_not_start_is_explained(tmp_path: Path) -> None:
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'no Java today' >&2\nexit 1\n")
+    java.chmod(0o755)
+    done = run_script(tmp_path, BROKEN, JAVA_HOME=str(tmp_path / "java"))
     assert "Spark's JVM did not start; it needs Java 17 or newer. It said:" in done.stdout
     assert "no Java today" in done.stdout
     assert [entry.name for entry in tmp_path.iterdir()] == ["java"]
+
+
+@pytest.mark.parametrize(
+    ("home", "where"),
+    [
+        ("", "JAVA_HOME is not set, and PATH has no java"),
+        ("/no/such/folder", "JAVA_HOME=/no/such/folder has no bin/java"),
+    ],
+)
+def test_a_machine_without_java_is_explained(tmp_path: Path, home: str, where: str) -> None:
+    done = run_script(tmp_path, BROKEN, JAVA_HOME=home, PATH="/no/such/path" if not home else os.environ["PATH"])
+    assert done.stdout == (
+        f"Spark needs Java, and none was found: {where}; install Java 17 (Debian and Ubuntu: "
+        "openjdk-17-jre-headless, Homebrew: openjdk@17), or set JAVA_HOME to the folder that it is in\n"
+    ), done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 class ConnectSession:

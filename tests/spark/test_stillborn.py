@@ -33,12 +33,17 @@ import headgate as hg
 spark = SparkSession.builder.master("local-cluster[2,1,512]").config("spark.executor.memory", "512m").getOrCreate()
 env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(slots_timeout="200 s"))
 rows = env.from_source(hg.sources.iterable([[{"n": 1}]]))
+begun = time.time()
 try:
     rows.collect()
 except hg.NotEnoughSlots as error:
-    print(error, flush=True)
+    print(begun, time.time(), error, flush=True)
 os._exit(0)  # Spark would wait for executors that it still starts
 """
+
+
+#: How long it may take, seconds. Two looks are needed, one second apart.
+NOTICED_WITHIN = 10.0
 
 
 def test_they_are_noticed_and_the_error_says_what_to_set(tmp_path: Path) -> None:
@@ -53,9 +58,13 @@ def test_they_are_noticed_and_the_error_says_what_to_set(tmp_path: Path) -> None
         timeout=280,
         check=False,
     )
+    begun, noticed, error = (done.stdout.split(" ", 2) + ["", ""])[:3]
     assert re.match(
         r"executors of local-cluster\[2,1,512\] end before they register, \d+ so far; the last one said: "
         r".*Invalid Spark URL: spark://CoarseGrainedScheduler@odd_host:\d+ \(/.*/stderr\)\. They may not reach the "
         r"driver at odd_host, .*: set SPARK_LOCAL_IP=127\.0\.0\.1 in the environment before Spark starts$",
-        done.stdout,
+        error,
     ), done.stdout + done.stderr[-3000:]
+    first = [folder / name / "stderr" for folder in tmp_path.glob("home/work/app-*") for name in ("0", "1")]
+    deaths = [log.stat().st_mtime for log in first]  # the last that an executor writes says why it ends
+    assert float(noticed) - max(float(begun), *deaths) < NOTICED_WITHIN
