@@ -111,7 +111,7 @@ class KeyGroups:
         self._keys = tuple(keys)
         self._channels = channels
         self.splits = channels > 1 and bool(keys)
-        self._max_parallelism = max_parallelism
+        self.max_parallelism = max_parallelism
         groups = np.arange(max_parallelism)
         self._channel_of_group = subtask_of_key_group(groups, channels, max_parallelism).astype(
             small_integers(channels)
@@ -121,7 +121,7 @@ class KeyGroups:
         if not self.splits:  # no key columns: one global key, and one channel for it
             return [(0, batch)]
         hashes = key_hash([batch.column(key) for key in self._keys])
-        return dealt(batch, self._channel_of_group.take(key_groups(hashes, self._max_parallelism)), self._channels)
+        return dealt(batch, self._channel_of_group.take(key_groups(hashes, self.max_parallelism)), self._channels)
 
 
 def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:

@@ -24,7 +24,7 @@ from headgate.operators.timers import Timer, TimerQueue
 from headgate.records.canonical import Int64s, as_arrow
 from headgate.records.hashing import key_group_range
 from headgate.state import shapes
-from headgate.state.keys import KeyTable
+from headgate.state.keys import KeyTable, check_key_groups
 from headgate.state.snapshot import Captured, Snapshot, in_pieces
 
 _EVENT, _PROCESSING = "event timers", "processing timers"
@@ -289,6 +289,7 @@ class KeyedProcess(Operator):
                         "renamed its name with name=, declare one that is not used any more, or start without the "
                         "checkpoint"
                     )
+                check_key_groups(table, len(self._key_names), self.context.max_parallelism)
                 self._load(name, table)
         self._user.watermark = min(watermarks, default=MIN_TIME)
 

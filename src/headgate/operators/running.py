@@ -16,7 +16,7 @@ from headgate.operators.base import Operator
 from headgate.operators.event_times import check_time_column, event_times
 from headgate.records.canonical import Int64s
 from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
-from headgate.state.keys import KeyTable
+from headgate.state.keys import KeyTable, check_key_groups
 from headgate.state.renumber import OneRowPerSlot
 from headgate.state.snapshot import Captured, Snapshot, in_pieces
 
@@ -137,6 +137,7 @@ class RunningAggregate(Operator):
         for snapshot in (snapshot.with_tables(self._accumulators.with_exact_sums) for snapshot in snapshots):
             ours.check_same(snapshot)
             for table in snapshot.tables.values():
+                check_key_groups(table, len(self._key_names), self.context.max_parallelism)
                 self._load(table)
 
     def _load(self, table: pa.Table) -> None:

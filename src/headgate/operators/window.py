@@ -30,6 +30,7 @@ from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, as_arrow, null_mask
 from headgate.records.hashing import key_group_range, key_groups, key_hash
 from headgate.state import shapes
+from headgate.state.keys import check_key_groups
 from headgate.state.snapshot import Captured, Snapshot
 
 Duration = float | str | timedelta
@@ -246,7 +247,9 @@ class WindowAggregate(Operator):
         for lane, groups, snapshot in parts:
             if (entries := snapshot.tables.get("entries")) is not None:
                 self._check_windows(entries)
-                lane.state.load(snapshot.of_key_groups(groups).tables["entries"])
+                entries = snapshot.of_key_groups(groups).tables["entries"]
+                check_key_groups(entries, len(self._keys), self.context.max_parallelism)
+                lane.state.load(entries)
         self._lanes = list(lanes.values())
 
     def _check_windows(self, entries: pa.Table) -> None:

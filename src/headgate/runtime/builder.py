@@ -287,7 +287,8 @@ class _TaskAssembly:
         if self._here.restore is None:
             return
         groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
-        state.restore(snapshots(self._here.restore, set(map(node_key, self._vertex.nodes)), groups))
+        nodes = set(map(node_key, self._vertex.nodes))
+        state.restore(snapshots(self._here.restore, nodes, groups, self._max_parallelism))
         if task_input is not None:
             keyed = partial(key_groups, most=self._here.config.max_parallelism)
             restored = input_in_flight(

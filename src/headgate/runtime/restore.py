@@ -9,10 +9,10 @@ from typing import Final
 import pyarrow as pa
 
 from headgate.errors import ExchangeError, UnusableState
-from headgate.exchange.selectors import ChannelSelector
+from headgate.exchange.selectors import KeyGroups
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import JobEdge, JobVertex
-from headgate.plan.node_keys import exchange_key
+from headgate.plan.node_keys import exchange_key, node_key
 from headgate.records.arrow import BatchCodec
 from headgate.records.spanning import SpanningDeserializer
 from headgate.state import shapes
@@ -30,15 +30,18 @@ from headgate.state.snapshot import Snapshot, blamed_on, decode
 _VALUES: Final = shapes.mapping(shapes.plain)
 
 
-def snapshots(metadata: CheckpointMetadata, nodes: Collection[str], groups: range) -> dict[str, list[Snapshot]]:
+def snapshots(
+    metadata: CheckpointMetadata, nodes: Collection[str], groups: range, max_parallelism: int
+) -> dict[str, list[Snapshot]]:
     """By node key those of all subtasks that had one of these nodes, whatever it was chained with, in their order; of
-    their tables the rows of these key groups. Waits for the storage. Raises CheckpointError for a file that is not as
-    it was written."""
+    their tables the rows of these key groups, of `max_parallelism` that there are. Waits for the storage. Raises
+    CheckpointError for a file that is not as it was written."""
     found: dict[str, list[Snapshot]] = {}
     for state in metadata.vertices:
         for task in state.tasks if state.has_any(nodes) else ():
             for key, snapshot in _of(task, METADATA_FILE):
                 with blamed_on(snapshot.origin):
+                    snapshot.check_groups(max_parallelism)
                     found.setdefault(key, []).append(snapshot.of_key_groups(groups))
     return found
 
@@ -61,15 +64,17 @@ def input_in_flight(
     vertex: JobVertex,
     subtask: int,
     codecs: Sequence[BatchCodec],
-    keyed: Callable[[JobEdge, int], ChannelSelector],
+    keyed: Callable[[JobEdge, int], KeyGroups],
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows that were on their way to a subtask, each batch with the number of the channel that it came by, over all
     its gates; where there is no such channel any more, of another one of that gate. `codecs` are those of its gates;
     `keyed` makes the selector of a keyed exchange to so many channels."""
-    first = 0
+    first, nodes = 0, set(map(node_key, vertex.nodes))
+    groups = {state.max_parallelism for state in metadata.vertices if state.has_any(nodes)}
     for edge, codec in zip(plan.job.inputs(vertex), codecs, strict=True):
         selector = keyed(edge, vertex.parallelism) if edge.partitioning.kind == "key_group" else None
-        target = Target(exchange_key(edge, plan.job), subtask, vertex.parallelism, selector)
+        groups_stay = selector is None or groups == {selector.max_parallelism}
+        target = Target(exchange_key(edge, plan.job), subtask, vertex.parallelism, selector, groups_stay)
         producers = [channel.producer for channel in plan.channels(edge, subtask)]
         for producer, rows in rows_in_flight(metadata, target, codec):
             number = producers.index(producer) if producer in producers else producer % len(producers)
@@ -80,12 +85,14 @@ def input_in_flight(
 @dataclass(frozen=True, slots=True)
 class Target:
     """A subtask, of `subtasks`, at the end of an exchange. `selector` deals the rows of a keyed exchange: each target
-    takes its share by itself, so it must give the same rows the same way everywhere. Else whole channels are dealt."""
+    takes its share by itself, so it must give the same rows the same way everywhere. Else whole channels are dealt.
+    `groups_stay` says whether keys have the key groups that they had."""
 
     exchange: str
     subtask: int
     subtasks: int
-    selector: ChannelSelector | None
+    selector: KeyGroups | None
+    groups_stay: bool
 
 
 def rows_in_flight(
@@ -96,7 +103,7 @@ def rows_in_flight(
     there = [exchange for exchange in metadata.exchanges if exchange.key == target.exchange]
     if not there:
         return
-    as_before = there[0].consumers == target.subtasks
+    as_before = there[0].consumers == target.subtasks and target.groups_stay
     parts = _parts(metadata, there[0])
     for producer, consumer in sorted({(part.producer, part.consumer) for part in parts}):
         takes_all = consumer % target.subtasks == target.subtask
@@ -105,8 +112,13 @@ def rows_in_flight(
         channel = [ChannelPart(target.exchange, producer, consumer, received) for received in (True, False)]
         for batch in _decoded(channel, parts, codec.checking()):
             shares = [(target.subtask, batch)]
-            if target.selector is not None and not as_before:
+            if target.selector is not None and batch.num_rows:
                 shares = target.selector.select(batch)
+            if as_before and any(subtask != target.subtask for subtask, _ in shares):
+                raise UnusableState(
+                    f"{_named(channel, parts)}: rows in flight from subtask {producer} to {consumer} of "
+                    f"{target.exchange!r} have keys of other subtasks; start from another checkpoint"
+                )
             yield from ((producer, rows) for subtask, rows in shares if subtask == target.subtask)
 
 
@@ -114,6 +126,11 @@ def rows_in_flight(
 class _Part:
     content: memoryview
     file: str
+
+
+def _named(channel: list[ChannelPart], parts: dict[ChannelPart, _Part]) -> str:
+    """The files that have something of a channel."""
+    return " or ".join(dict.fromkeys(parts[part].file for part in channel if part in parts))
 
 
 def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[ChannelPart, _Part]:

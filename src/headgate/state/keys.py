@@ -21,6 +21,7 @@ from headgate.records.canonical import (
     is_bytes,
     null_mask,
     pack,
+    raw_values,
     through_dictionary,
     value_type,
     words_per_value,
@@ -195,6 +196,17 @@ class KeyTable:
         self._nullable = True
         words = [self._table.column(index) for index in range(sum(codec.width for codec in self._codecs))]
         self._table.replace([*(word.copy() for word in words), np.zeros(len(self), np.int64)])
+
+
+def check_key_groups(table: pa.Table, keys: int, max_parallelism: int) -> None:
+    """Raises ValueError for a row of state in another key group than that of its key, which is in the columns behind:
+    one subtask would go on from it, and others get the rows of that key."""
+    for batch in table.to_batches():
+        there = raw_values(batch.columns[0])
+        groups = np.broadcast_to(key_groups(key_hash(batch.columns[1 : 1 + keys]), max_parallelism), len(there))
+        if (wrong := np.flatnonzero(there != groups)).size:
+            row = wrong[0]
+            raise ValueError(f"a row of state is in key group {there[row]}, and its key in {groups[row]}")
 
 
 def _null_bits(columns: Sequence[pa.Array], rows: int) -> Int64s | None:

@@ -84,6 +84,16 @@ class Snapshot:
         """The same values, and of the tables the rows of these key groups."""
         return self.with_tables(lambda table: _of_key_groups(table, groups))
 
+    def check_groups(self, max_parallelism: int) -> None:
+        """Raises UnusableState for rows of key groups that no subtask has: nobody would go on from them."""
+        for name, table in self.tables.items():
+            least, greatest = _bounds(table)
+            if least < 0 or greatest >= max_parallelism:
+                raise UnusableState(
+                    f"{name!r} has rows of key groups from {least} to {greatest}, and the last group is "
+                    f"{max_parallelism - 1}; start from another checkpoint"
+                )
+
     def with_tables(self, change: Callable[[pa.Table], pa.Table]) -> Snapshot:
         """The same values, and what `change` makes of each table."""
         tables = {name: change(table) for name, table in self.tables.items()}
@@ -216,14 +226,21 @@ def _checked(name: str, table: pa.Table) -> pa.Table:
 
 
 def _of_key_groups(table: pa.Table, groups: range) -> pa.Table:
+    least, greatest = _bounds(table)
+    if greatest < least or (groups.start <= least and greatest < groups.stop):  # all of them: nothing is copied
+        return table
+    column = table.column(0)
+    inside = pc.and_(pc.greater_equal(column, groups.start), pc.less(column, groups.stop))
+    return table.filter(inside)
+
+
+def _bounds(table: pa.Table) -> tuple[int, int]:
+    """The first and the last key group of its rows; 0 and -1 without rows."""
     names, column = table.schema.names, table.column(0) if table.num_columns else None
     if column is None or names[0] != KEY_GROUP or column.type != pa.int32() or column.null_count:
         raise UnusableState(f"a table of state does not begin with the key group of each row, but with {names[:1]}")
     least, greatest = pc.min_max(column).as_py().values()
-    if least is None or (groups.start <= least and greatest < groups.stop):  # all of them: nothing is copied
-        return table
-    inside = pc.and_(pc.greater_equal(column, groups.start), pc.less(column, groups.stop))
-    return table.filter(inside)
+    return (0, -1) if least is None else (least, greatest)
 
 
 def _columns(table: pa.Table) -> dict[str, str]:

@@ -1,0 +1,65 @@
+"""State of a key in another key group than the key's: its subtask is not the one that gets the key's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.errors import UnusableState
+from headgate.operators.base import Operator
+from headgate.operators.keyed_process import KeyedProcess
+from headgate.operators.window import WindowAggregate, Windows
+from headgate.state.keys import check_key_groups
+from headgate.state.snapshot import KEY_GROUP, Snapshot
+from tests.operators.test_restore import COUNT, GROUPS, SMALL, of_running, of_window, opened
+
+ROWS = pa.record_batch([pa.array(range(9)), pa.array([1] * 9, pa.timestamp("us")), [1] * 9], schema=SMALL)
+
+
+class Remember(hg.KeyedProcessFunction):
+    seen = hg.ValueState(pa.int64())
+
+    def process_element(self, row: dict[str, Any], context: Any) -> Any:
+        self.seen.update(1)
+        context.register_event_time_timer(row["t"])
+        yield from ()
+
+
+def of_process() -> Operator:
+    return opened(KeyedProcess(Remember(), ("key",), SMALL, SMALL, {}, "t"))
+
+
+def of_no_key() -> Operator:
+    return opened(WindowAggregate((), "t", 0, Windows(10, 10), COUNT, SMALL))
+
+
+@pytest.mark.parametrize("make", [of_running, of_window, of_process, of_no_key])
+def test_it_is_refused(make: Callable[[], Operator]) -> None:
+    operator = make()
+    operator.process(ROWS)
+    snapshot = operator.snapshot()
+    assert snapshot is not None
+    make().restore([snapshot])
+    for name, table in ((name, table) for name, table in snapshot.tables.items() if table.num_rows):
+        groups = table.column(KEY_GROUP).to_pylist()
+        groups[-1] = (groups[-1] + 1) % GROUPS
+        forged = {**snapshot.tables, name: table.set_column(0, KEY_GROUP, pa.array(groups, pa.int32()))}
+        with pytest.raises(ValueError, match=f"a row of state is in key group {groups[-1]}, and its key in "):
+            make().restore([Snapshot(forged, snapshot.values)])
+
+
+@pytest.mark.parametrize("group", [-1, GROUPS])
+def test_groups_that_nobody_has_are_refused(group: int) -> None:
+    """No subtask went on from these rows."""
+    table = pa.table({KEY_GROUP: pa.array([0, group, GROUPS - 1], pa.int32())})
+    with pytest.raises(UnusableState, match=f"'t' has rows of key groups from .*, and the last group is {GROUPS - 1}"):
+        Snapshot({"t": table}).check_groups(GROUPS)
+    Snapshot({"t": table.take([0, 2]), "none": table.slice(0, 0)}).check_groups(GROUPS)
+
+
+def test_a_table_without_rows_has_no_wrong_group() -> None:
+    check_key_groups(pa.table({KEY_GROUP: pa.array([], pa.int32()), "key k": pa.array([], pa.string())}), 1, GROUPS)
