@@ -63,6 +63,18 @@ def state_file(index: Any, streams: bytes) -> bytes:
     return _STATE.pack(b"HGSS", 1, zlib.crc32(rest)) + rest
 
 
+def flying_of(content: bytes) -> tuple[Any, bytes]:
+    """The index of an in-flight file, and what is behind it."""
+    begin = _FLYING.size
+    end = begin + _FLYING.unpack_from(content)[2]
+    return json.loads(content[begin:end]), content[end:]
+
+
+def flying_file(index: Any, data: bytes | bytearray) -> bytes:
+    text = json.dumps(index).encode()
+    return _FLYING.pack(b"HGIF", 1, len(text)) + text + data
+
+
 def put_nasty(value: Any, chance: random.Random) -> Any:
     """A JSON value with something nasty somewhere in it."""
     if isinstance(value, dict) and value and chance.random() < 0.9:
@@ -107,27 +119,30 @@ def in_flight(chance: random.Random) -> Change:
     """An in-flight file with a change of the index, or of a message, which has its checksum then."""
 
     def change(content: bytes) -> bytes:
-        begin = _FLYING.size
-        end = begin + _FLYING.unpack_from(content)[2]
-        index, data = json.loads(content[begin:end]), bytearray(content[end:])
-        if chance.random() < 0.4:
+        index, flying = flying_of(content)
+        data = bytearray(flying)
+        if chance.random() < 0.4 or not messages_in(data):
             index = put_nasty(index, chance)
         else:
             _forge_message(data, chance)
-        text = json.dumps(index).encode()
-        return _FLYING.pack(b"HGIF", 1, len(text)) + text + data
+        return flying_file(index, data)
 
     return change
 
 
-def _forge_message(data: bytearray, chance: random.Random) -> None:
+def messages_in(data: bytes | bytearray) -> list[tuple[int, int]]:
+    """Where the messages of an in-flight file begin and end."""
     found, at = [], 0
     while at + _ELEMENT.size <= len(data):
         length, tag = _ELEMENT.unpack_from(data, at)
         if tag == 1:
             found.append((at + _ELEMENT.size + _CHECKSUM, at + _ELEMENT.size - 1 + length))
         at += _ELEMENT.size - 1 + length
-    begin, end = chance.choice(found)
+    return found
+
+
+def _forge_message(data: bytearray, chance: random.Random) -> None:
+    begin, end = chance.choice(messages_in(data))
     end = min(end, len(data))
     message = random_words(bytes(data[begin:end]), chance)[: end - begin]
     data[begin:end] = message

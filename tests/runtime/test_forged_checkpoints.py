@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from headgate.state.checkpoint_storage import load_checkpoint, verify_checkpoint
 from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode
 from tests.exactly_once import slow
 from tests.runtime import forged_job
-from tests.runtime.forging import forged, reseal, state_file, state_of
+from tests.runtime.forging import flying_file, flying_of, forged, messages_in, reseal, state_file, state_of
 from tests.runtime.jobs import eventually
 
 #: How long a resumed job may take, seconds.
@@ -35,27 +36,36 @@ PATIENCE = 120.0
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint with state of all kinds, and data in flight."""
+    """A checkpoint with state of all kinds, and data in flight. It takes the job some 10 s to work on all that is in
+    flight, and then there is no such checkpoint any more."""
     folder = tmp_path_factory.mktemp("job")
-    job = forged_job.build(folder, 2, slow=slow(0.05, until=folder / "open")).execute_async("job")
+    job = forged_job.build(folder, 2, slow=slow(0.2, until=folder / "open")).execute_async("job")
 
     def with_everything() -> Path | None:
-        found = (folder / "checkpoints").glob("*/chk-*/_metadata")
-        for metadata in sorted(found, key=lambda path: int(re.findall("[0-9]+", path.parent.name)[0]), reverse=True):
-            with suppress(hg.CheckpointError, FileNotFoundError):  # it may be an old one, which is removed now
-                there = load_checkpoint(metadata.parent)
-                if there.in_flight_bytes:
-                    shutil.rmtree(folder / "kept", ignore_errors=True)
-                    kept = Path(shutil.copytree(metadata.parent, folder / "kept" / "chk-1"))
-                    verify_checkpoint(load_checkpoint(kept))
+        for metadata in (folder / "checkpoints").glob("*/chk-*/_metadata"):
+            shutil.rmtree(folder / "kept", ignore_errors=True)
+            with suppress(hg.CheckpointError, OSError):  # it may be an old one, which is removed now
+                kept = Path(shutil.copytree(metadata.parent, folder / "kept" / metadata.parent.name))
+                verify_checkpoint(load_checkpoint(kept))
+                if has_everything(kept):
                     return kept
         return None
 
-    eventually(lambda: job.metrics()["rows_in"] > 500, 60)
-    kept: Path = eventually(with_everything, 60)
+    kept: Path = eventually(with_everything, PATIENCE)
     job.cancel()
     (folder / "open").touch()
     return kept
+
+
+def has_everything(checkpoint: Path) -> bool:
+    """Whether no table of state is empty in all subtasks, and messages are in flight."""
+    rows: Counter[tuple[str, str]] = Counter()
+    for file in checkpoint.glob("*.state"):
+        for node, snapshot in decode(file.read_bytes()).items():
+            rows.update({(node, name): table.num_rows for name, table in snapshot.tables.items()})
+    never = {("process#5", "processing timers")}
+    flying = [messages_in(flying_of(file.read_bytes())[1]) for file in checkpoint.glob("*.in-flight")]
+    return rows.keys() > never and all(rows[key] for key in rows.keys() - never) and any(flying)
 
 
 class Resumer:
@@ -185,6 +195,48 @@ def test_another_file_than_those_that_are_watched(tmp_path: Path) -> None:
 
 #: Of a watched folder: it has begun to read a file beside it.
 POSITION = {"read": [], "begun": [["../secret.txt", 7, [0, 0, 0]]]}
+
+
+def with_groups(table: pa.Table, change: Callable[[int], int]) -> pa.Table:
+    groups = pa.array([change(group) for group in table.column(KEY_GROUP).to_pylist()], pa.int32())
+    return table.set_column(0, KEY_GROUP, groups)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [(lambda group: 15 - group, "a row of state is in key group"), (lambda group: group + 16, "the last group is 15")],
+    ids=["another's", "nobody's"],
+)
+def test_keys_in_other_key_groups(
+    original: Path, resume: Resumer, tmp_path: Path, change: Callable[[int], int], says: str
+) -> None:
+    """One subtask went on from the state of a key, and another got its rows: the key had two sums."""
+    target = Path(shutil.copytree(original, tmp_path / "forged"))
+    for file in target.glob("*.state"):
+        snapshots = {
+            node: snapshot.with_tables(lambda table: with_groups(table, change))
+            for node, snapshot in decode(file.read_bytes()).items()
+        }
+        file.write_bytes(encode(snapshots))
+    reseal(target)
+    for parallelism in (2, 3):
+        said = resume(target, parallelism)
+        assert re.match(rf"refused: UnusableState: .*/forged/.*\.state: .*{says}", said), said
+
+
+@pytest.mark.timeout(120)
+def test_keys_in_flight_to_another_subtask(original: Path, resume: Resumer, tmp_path: Path) -> None:
+    target = Path(shutil.copytree(original, tmp_path / "forged"))
+    swapped = 0
+    for file in target.glob("*.in-flight"):
+        index, data = flying_of(file.read_bytes())
+        swapped += len(index)
+        file.write_bytes(flying_file([{**part, "consumer": 1 - part["consumer"]} for part in index], data))
+    reseal(target)
+    assert swapped
+    said = resume(target, 2)
+    assert re.match(r"refused: UnusableState: .*/forged/.*\.in-flight.* have keys of other subtasks", said), said
 
 
 def test_forged_by_chance(original: Path, resume: Resumer, tmp_path: Path) -> None:
