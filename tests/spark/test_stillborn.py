@@ -58,7 +58,7 @@ def test_they_are_noticed_and_the_error_says_what_to_set(tmp_path: Path) -> None
         timeout=280,
         check=False,
     )
-    begun, noticed, error = (done.stdout.split(" ", 2) + ["", ""])[:3]
+    begun, noticed, error = [*done.stdout.split(" ", 2), "", ""][:3]
     assert re.match(
         r"executors of local-cluster\[2,1,512\] end before they register, \d+ so far; the last one said: "
         r".*Invalid Spark URL: spark://CoarseGrainedScheduler@odd_host:\d+ \(/.*/stderr\)\. They may not reach the "
