@@ -18,6 +18,13 @@ _DEALT_ONCE: Final = {
     "broadcast": "each of {} subtasks is to get each row once",
     "custom": "partition_by has dealt rows to {} subtasks, and a function may deal them otherwise a second time",
 }
+#: What to do about sums that version 1 has as float64, where nothing converts them.
+_FLOATS: Final = "sums and means of decimals were double in the Headgate that wrote it. "
+_FLOAT_STATE: Final = f"{_FLOATS}Go on with that version, or start without this checkpoint"
+_FLOATS_IN_FLIGHT: Final = (
+    f"{_FLOATS}Resume it with that version, and there take a savepoint (job.stop(savepoint=...)) or a checkpoint "
+    "without unaligned=True, which have nothing in flight; resume from that one here"
+)
 
 
 def node_key(node: Node) -> str:
@@ -78,7 +85,9 @@ def check_fits(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Map
             raise CheckpointError(f"{what}; in this job {was.key!r} is a {now.kind}: start without this checkpoint")
         if now.schema != was.schema and not _floats_became_decimals(metadata, was, nodes[was.key], job):
             rows = f"of rows ({was.schema}), which now are ({now.schema})"
-            raise CheckpointError(f"{what} {rows}: change them back, or start without this checkpoint")
+            back = "change them back, or start without this checkpoint"
+            todo = _FLOAT_STATE if _has_float_sums(metadata, nodes[was.key], job) else back
+            raise CheckpointError(f"{what} {rows}: {todo}")
     _check_key_groups(metadata, job, max_parallelism)
     _check_exchanges(metadata, job)
 
@@ -104,6 +113,11 @@ def _floats_became_decimals(metadata: CheckpointMetadata, was: NodeDescription, 
         changed = set(node.schema.names)  # on their way there columns get other names
     fields = (_was_text(field, field.name in changed and pa.types.is_decimal(field.type)) for field in node.schema)
     return re.fullmatch(", ".join(fields), was.schema) is not None
+
+
+def _has_float_sums(metadata: CheckpointMetadata, node: Node, job: JobGraph) -> bool:
+    """Whether its rows may have float64 in the checkpoint, where they have decimals now."""
+    return metadata.is_of_version_1 and any(map(_decimal_sums, [node, *_above(node, job)]))
 
 
 def _decimal_sums(node: Node) -> tuple[str, ...]:
@@ -145,7 +159,8 @@ def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_paralleli
 
 def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
     """Data in flight need their way again."""
-    ours = {each.key: each for each in (describe_exchange(edge, job) for edge in job.edges)}
+    ours = {exchange_key(edge, job): describe_exchange(edge, job) for edge in job.edges}
+    sources = {exchange_key(edge, job): _source_node(edge, job) for edge in job.edges}
     chained = _chained(job)
     other = "go on from a savepoint, or from a checkpoint that was taken without unaligned=True"
     for was in metadata.exchanges:
@@ -157,7 +172,8 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
             raise CheckpointError(f"{what}, and this job has no such exchange: {other}")
         if (now.partitioning, now.schema) != (was.partitioning, was.schema):
             were, are = f"{was.partitioning} of ({was.schema})", f"{now.partitioning} of ({now.schema})"
-            raise CheckpointError(f"{what}, which was {were} and now is {are}: {other}")
+            todo = _FLOATS_IN_FLIGHT if _has_float_sums(metadata, sources[was.key], job) else other
+            raise CheckpointError(f"{what}, which was {were} and now is {are}: {todo}")
         kind = was.partitioning.partition("(")[0]
         if kind in _DEALT_ONCE and now.consumers != was.consumers:
             why = _DEALT_ONCE[kind].format(was.consumers)
