@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headgate.transport.control_link import MAX_FRAME, MAX_NESTING, MAX_TEXT, ControlLink
+from headgate.transport.control_link import MAX_FRAME, MAX_NESTING, MAX_TEXT, ControlLink, TooLong
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
@@ -166,6 +166,20 @@ def test_what_does_not_fit_before_the_close_is_cut_off_and_nothing_follows_the_g
     link.send({"type": "next"})
     link.close()
     assert narrow.is_closed and narrow.said == frame(b'{"type": "long"}', b"a payload of some length")[:10]
+
+
+@pytest.mark.parametrize(
+    ("message", "payload"), [({"x": "y" * MAX_TEXT}, b""), ({}, bytearray(MAX_FRAME - 9))], ids=["text", "payload"]
+)
+def test_what_the_other_end_would_refuse_is_not_sent(
+    ends: tuple[End, End], message: dict[str, Any], payload: bytes
+) -> None:
+    """It ended the link, and the sender did not know why."""
+    one, other = ends
+    with pytest.raises(TooLong, match=f"the most is {MAX_FRAME}, {MAX_TEXT} of them JSON"):
+        one.link.send(message, payload)
+    one.link.send({"type": "next"})
+    assert other.heard.get(timeout=PATIENCE) == ({"type": "next"}, b"")
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.errors import TaskManagerLost
+from headgate.errors import DataError, HeadgateError, TaskManagerLost
 from headgate.protocol.handshake import CONTROL_LINK
 from headgate.runtime.deployment import TaskManagerSpec
 from headgate.runtime.task import Task
-from headgate.transport.control_link import ControlLink, Message
+from headgate.transport.control_link import ControlLink, Message, TooLong
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial
 
-#: Bytes on their way to the driver, per TaskManager, before the sinks that deliver there wait.
+#: Bytes on their way to the driver, per TaskManager, before the sinks that deliver there wait. Larger batches go there
+#: in pieces.
 _DELIVERY_WINDOW = 4 << 20
+#: A row may have so many bytes, which is less than a frame has.
+_LARGEST_ROW = 255 << 20
 
 
 class DriverLink:
@@ -69,18 +72,27 @@ class DriverLink:
         self._control = link
 
     def send(self, message: Message, payload: bytes | memoryview = b"") -> None:
-        """From any thread."""
-        if self._control is not None:
+        """From any thread. In place of a message that is too long the driver hears that the job has failed."""
+        if self._control is None:
+            return
+        try:
             self._control.send(message, payload)
+        except TooLong as error:
+            failed = HeadgateError(
+                f"TaskManager {self._index} has a message ({message['type']}) that is too long for the driver: {error}"
+                ". Raise the parallelism, or have sinks finish fewer files at a time (shorter intervals between "
+                "checkpoints, fewer folders of partition_by)"
+            )
+            self._control.send({"type": "failed", "error": failed.to_wire()})
 
     def deliver(self, node: int, batch: pa.RecordBatch, checkpoint: int, task: Task) -> None:
         """On a task's thread: a sink's batch, and the checkpoint that it belongs to, as soon as there is room for it in
-        the window."""
-        task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
-        payload = memoryview(batch.serialize()).cast("B")
-        with self._lock:
-            self._undelivered += len(payload)
-        self.send({"type": "deliver", "node": node, "bytes": len(payload), "checkpoint": checkpoint}, payload)
+        the window. Raises DataError for a row that is too long."""
+        for payload in _pieces(batch):
+            task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
+            with self._lock:
+                self._undelivered += len(payload)
+            self.send({"type": "deliver", "node": node, "bytes": len(payload), "checkpoint": checkpoint}, payload)
 
     def delivered(self, size: int) -> None:
         """The driver has taken so many bytes; tasks that wait for room are woken by the caller."""
@@ -91,3 +103,19 @@ class DriverLink:
         """What is queued is sent as far as the kernel takes it."""
         if self._control is not None:
             self._network.post(self._control.close)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[memoryview]:
+    """The rows in messages of no more than the window, unless one row alone has more. Raises DataError."""
+    size = pa.ipc.get_record_batch_size(batch)
+    if size <= _DELIVERY_WINDOW or (batch.num_rows == 1 and size <= _LARGEST_ROW):
+        yield memoryview(batch.serialize()).cast("B")
+        return
+    if batch.num_rows == 1:
+        raise DataError(
+            f"a row has {size} bytes, and {_LARGEST_ROW} is the most that comes to the driver; leave out or shorten "
+            "its columns, or write the rows to files"
+        )
+    rows = max(1, batch.num_rows // -(-size // _DELIVERY_WINDOW))
+    for begin in range(0, batch.num_rows, rows):
+        yield from _pieces(batch.slice(begin, rows))

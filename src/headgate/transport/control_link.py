@@ -28,6 +28,10 @@ CLOSED: Final = "its connection was closed"
 Message = dict[str, Any]
 
 
+class TooLong(ValueError):
+    """A message that the other end would take for none."""
+
+
 class ControlLink:
     """One end; both ends are alike. `on_message` and `on_lost` run on the network thread, `send` from any."""
 
@@ -56,9 +60,12 @@ class ControlLink:
         self._beat()
 
     def send(self, message: Message, payload: bytes | memoryview = b"") -> None:
-        """Queue a message. After the link was lost it goes nowhere."""
+        """Queue a message. After the link was lost it goes nowhere. Raises TooLong."""
         text = json.dumps(message).encode()
-        head = _FRAME.pack(_FRAME.size + len(text) + len(payload), len(text)) + text
+        length = _FRAME.size + len(text) + len(payload)
+        if length > MAX_FRAME or len(text) > MAX_TEXT:
+            raise TooLong(f"{length} bytes, {len(text)} of them JSON; the most is {MAX_FRAME}, {MAX_TEXT} of them JSON")
+        head = _FRAME.pack(length, len(text)) + text
         self._outgoing.extend((head, payload) if len(payload) else (head,))  # in one step: other threads send too
         self._network.mark(self)
 
