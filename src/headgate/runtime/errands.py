@@ -49,14 +49,19 @@ class Errands:
         self._closed = False
 
     def begin(self, work: Callable[[], object], then: Then) -> Errand:
-        """Returns at once."""
+        """Returns at once; while the program ends, when it is done, for then Python 3.12 begins no thread any more."""
         errand = Errand(work, then)
         with self._changed:
             self._waiting.append(errand)
             self._changed.notify_all()
         if self._runner is None:
-            self._runner = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._runner.start()
+            runner = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                runner.start()
+                self._runner = runner
+            except RuntimeError:
+                self._waiting.remove(errand)
+                self._do(errand)
         return errand
 
     def drop(self, errand: Errand) -> bool:
@@ -93,15 +98,18 @@ class Errands:
 
     def _run(self) -> None:
         while (errand := self._next()) is not None:
-            try:
-                errand.work()
-            except Exception as error:
-                errand.error = error
-            self._over.append(errand)
-            with self._changed:
-                self._running = None
-                self._changed.notify_all()
-            self._done()
+            self._do(errand)
+
+    def _do(self, errand: Errand) -> None:
+        try:
+            errand.work()
+        except Exception as error:
+            errand.error = error
+        self._over.append(errand)
+        with self._changed:
+            self._running = None
+            self._changed.notify_all()
+        self._done()
 
     def _next(self) -> Errand | None:
         with self._changed:
