@@ -123,6 +123,14 @@ class Ownership:
                 found[epoch] = self._read(f"{epoch}.note")
         return found
 
+    def runs(self) -> dict[int, str]:
+        """Which run made each claim, by epoch; of those that say so."""
+        found = {}
+        for epoch in self.epochs():
+            with suppress(OSError, ValueError, KeyError, TypeError):  # a newer owner has removed it, or it is damaged
+                found[epoch] = str(self._read(str(epoch))["run"])
+        return found
+
     def epochs(self) -> list[int]:
         """All claims there are."""
         return self._found(_CLAIM)

@@ -62,7 +62,7 @@ class FileSink(Sink):
         self._partition_by = tuple(names)
         self._target: Target | None = None
         self._ledger: Ledger | None = None
-        self._made_root = self._empties = False
+        self._made_root = self._empties = self._is_new = False
 
     def file_in_it(self, files: Sequence[DataFile]) -> DataFile | None:
         """The first of the files that is in this sink's folder or below."""
@@ -82,7 +82,7 @@ class FileSink(Sink):
         target = self._target_of(schema, f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}")
         with writing(self.path):
             self._made_root = self._make_root(target.filesystem, target.root)
-        self._empties, self._target = self._mode == "overwrite", target
+        self._empties, self._is_new, self._target = self._mode == "overwrite", True, target
 
     def prepared(self) -> Any:
         """The folder, and the run, by which its files are known."""
@@ -97,7 +97,8 @@ class FileSink(Sink):
         with writing(self.path):
             if target.filesystem.get_file_info(target.root).type != fs.FileType.Directory:
                 raise SinkError(f"{self.path}: is gone, and with it the rows up to the checkpoint")
-        self._made_root, self._empties, self._target = False, False, target
+        self._made_root = self._empties = self._is_new = False
+        self._target = target
 
     def newest_owner(self) -> int:
         """By the ledger in the folder."""
@@ -106,16 +107,21 @@ class FileSink(Sink):
     def claim(self, claim: Claim) -> bool:
         """In the ledger. Files carry the epoch from now on."""
         target = self._prepared()
-        ledger = Ledger(self.path, target.run, claim.home, claim.program)
+        ledger = Ledger(self.path, target.run, claim.home, claim.program, (claim.resumed, claim.resumed_run))
         is_claimed = ledger.claim(claim.epoch)
         if is_claimed:
             self._target, self._ledger = dataclasses.replace(target, owner=claim.epoch), ledger
         return is_claimed
 
     def begin(self, claim: Claim) -> None:
-        """In mode "overwrite" a job that is not resumed empties the folder."""
+        """In mode "overwrite" a job that is not resumed empties the folder. In mode "error" another program may have
+        written to it since `prepare`."""
+        target = self._prepared()
         if self._empties:
             self._remove_all(claim)
+        elif self._is_new:
+            with writing(self.path):
+                self._check_empty(target.filesystem, target.root)
         self._remove_abandoned(claim)
 
     def _remove_all(self, claim: Claim) -> None:
@@ -145,12 +151,14 @@ class FileSink(Sink):
             with suppress(Superseded):  # it is that of a newer program, and not abandoned
                 if ledger.claim(claim.epoch):
                     ledger.check()
+                    was_given_up = ledger.give_up()
                     self._remove_hidden(dataclasses.replace(self._prepared(), run=run))
-                    ledger.remove()
+                    if was_given_up:
+                        ledger.remove()
 
-    def shown(self) -> int:
+    def shown_beyond(self, checkpoint: int, run: str) -> int:
         """By the ledger in the folder."""
-        return Ledger(self.path, self._prepared().run, None, Program.this("")).shown()
+        return Ledger(self.path, self._prepared().run, None, Program.this("")).shown_beyond(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Writes one subtask's hidden files."""
@@ -184,7 +192,7 @@ class FileSink(Sink):
             file = HiddenFile(target, target.empty_name, target.schema)
             file.close()
             _show(target, file.name)
-        if ledger.shown():
+        if ledger.has_shown:
             ledger.forget_older()
         else:
             ledger.remove()
@@ -202,6 +210,7 @@ class FileSink(Sink):
         if target is None:
             return
         if ledger is not None:
+            self._check_or_clean(target, ledger)
             if checkpoint:
                 self.commit(pending, checkpoint)
             ledger.check()
@@ -211,6 +220,15 @@ class FileSink(Sink):
                 ledger.remove()
         self._target = self._ledger = None
         self._remove_empty_folders(target, keep_root=not self._made_root or checkpoint > 0)  # it may be resumed
+
+    def _check_or_clean(self, target: Target, ledger: Ledger) -> None:
+        """Raises Superseded. If the newer program has started afresh, nobody wants the hidden files any more."""
+        try:
+            ledger.check()
+        except Superseded:
+            if ledger.is_given_up():
+                self._remove_hidden(target)
+            raise
 
     def _remove_empty_folders(self, target: Target, keep_root: bool) -> None:
         with writing(self.path):
@@ -267,11 +285,14 @@ class FileSink(Sink):
         if info.type == fs.FileType.NotFound:
             filesystem.create_dir(root, recursive=True)
             return True
+        self._check_empty(filesystem, root)
+        return False
+
+    def _check_empty(self, filesystem: fs.FileSystem, root: str) -> None:
         if self._mode == "error" and (name := _first_visible(filesystem, root)):
             raise SinkError(
                 f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'
             )
-        return False
 
 
 def _show(target: Target, name: str) -> bool:

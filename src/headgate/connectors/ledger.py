@@ -6,8 +6,10 @@ pass over names that begin with a dot.
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyarrow import fs
@@ -22,13 +24,17 @@ FOLDER: Final = ".headgate"
 
 class Ledger:
     """The ledger of one run of a sink that writes below `root`, a path or URI; `home` is the folder of the job's
-    checkpoints, if it has any. Methods raise SinkError; `check` raises Superseded, too."""
+    checkpoints, if it has any, and `resumed` the checkpoint that the program goes on from, with the run that took it.
+    Methods raise SinkError; `check` raises Superseded, too."""
 
-    def __init__(self, root: str, run: str, home: str | None, program: Program) -> None:
+    def __init__(
+        self, root: str, run: str, home: str | None, program: Program, resumed: tuple[int, str] = (0, "")
+    ) -> None:
         self._root = f"{root.rstrip('/')}/{FOLDER}"
-        self._home = home
+        self._program = program
+        self._resumed = resumed
         self._ownership = Ownership(f"{self._root}/{run}", program)
-        self._shown = 0
+        self._last = _Note(0, home, 0, "", 0, False)
 
     def newest_owner(self) -> int:
         """The highest epoch with which a program has claimed the results; 0 for none."""
@@ -41,8 +47,8 @@ class Ledger:
         with writing(self._ownership.folder):
             is_claimed = self._ownership.claim_as(epoch)
         if is_claimed:
-            self._shown = self.shown()
-            self._note()
+            shown = max(self._notes(), key=lambda note: note.epoch, default=self._last)
+            self._write(dataclasses.replace(shown, epoch=epoch, home=self._last.home, is_given_up=False))
         return is_claimed
 
     def check(self) -> None:
@@ -50,15 +56,41 @@ class Ledger:
         with writing(self._ownership.folder):
             self._ownership.check()
 
-    def shown(self) -> int:
-        """The last checkpoint whose rows any owner has begun to show; 0: none."""
-        return max((_number(note) for note in self._notes()), default=0)
+    @property
+    def has_shown(self) -> bool:
+        """Rows of a checkpoint are shown, by this program or one before."""
+        return self._last.checkpoint > 0
+
+    def shown_beyond(self, checkpoint: int, run: str) -> int:
+        """The last checkpoint whose rows a program has begun to show and which are not in this one, that `run` took;
+        0: none. A run's checkpoints follow one another, and those of another run if that claimed the results before."""
+        epochs = self._epochs()
+
+        def holds(note: _Note) -> bool:
+            if not run or not note.run or run == note.run:
+                return checkpoint >= note.checkpoint
+            return epochs.get(run, 0) > note.taken_in  # a claim that is not there any more is older than all that are
+
+        return max((note.checkpoint for note in self._notes() if note.checkpoint and not holds(note)), default=0)
 
     def show(self, checkpoint: int) -> None:
         """Record, before any of its rows is shown, that those of this checkpoint are."""
-        if checkpoint > self._shown:
-            self._shown = checkpoint
-            self._note()
+        resumed, resumed_by = self._resumed
+        run = resumed_by if checkpoint == resumed else self._program.run
+        if run != self._last.run or checkpoint > self._last.checkpoint:
+            taken_in = self._epochs().get(run, self._last.epoch - 1)
+            self._write(dataclasses.replace(self._last, checkpoint=checkpoint, run=run, taken_in=taken_in))
+
+    def give_up(self) -> bool:
+        """No checkpoint refers to the run, and no program can go on with it: record that. Whether it was on record
+        before: a program that still lives has found that out, and has written its last hidden file."""
+        before = self.is_given_up()
+        self._write(dataclasses.replace(self._last, is_given_up=True))
+        return before
+
+    def is_given_up(self) -> bool:
+        """Whether a newer program has given up the run."""
+        return any(note.is_given_up for note in self._notes())
 
     def forget_older(self) -> None:
         """Remove what older owners noted: this owner's note has it."""
@@ -73,14 +105,20 @@ class Ledger:
             for folder in (inside, posixpath.dirname(inside)):
                 remove_if_empty(filesystem, folder)
 
-    def _note(self) -> None:
+    def _epochs(self) -> dict[str, int]:
+        """With which epoch each run has claimed the results, of those that are on record."""
         with writing(self._ownership.folder):
-            self._ownership.note({"home": self._home, "checkpoint": self._shown})
+            return {run: epoch for epoch, run in sorted(self._ownership.runs().items())}
 
-    def _notes(self) -> list[Any]:
+    def _write(self, note: _Note) -> None:
+        self._last = note
+        with writing(self._ownership.folder):
+            self._ownership.note(note.to_json())
+
+    def _notes(self) -> list[_Note]:
         try:
             with writing(self._ownership.folder):
-                return list(self._ownership.notes().values())
+                return [_Note.of(epoch, note) for epoch, note in self._ownership.notes().items()]
         except ValueError as error:
             raise SinkError(f"{self._ownership.folder}: is damaged ({error}); restore it, or write elsewhere") from None
 
@@ -94,12 +132,33 @@ def abandoned(root: str, home: str, referenced: Collection[str], program: Progra
         entries = listing(filesystem, inside)
     for run in sorted(entry.base_name for entry in entries if entry.type == fs.FileType.Directory):
         ledger = Ledger(root, run, home, program)
-        if run not in referenced and any(isinstance(n, dict) and n.get("home") == home for n in ledger._notes()):
+        if run not in referenced and any(note.home == home for note in ledger._notes()):
             yield run, ledger
 
 
-def _number(note: Any) -> int:
-    match note:
-        case {"checkpoint": int(number)} if number >= 0:
-            return number
-    raise SinkError(f"not a note of a sink: {str(note)[:80]}; restore it, or write elsewhere")
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What an owner says: the last checkpoint whose rows are shown, 0 for none, the run that took it, "" if that is not
+    known, and that run's epoch, or one that is not below it."""
+
+    epoch: int
+    home: str | None
+    checkpoint: int
+    run: str
+    taken_in: int
+    is_given_up: bool
+
+    def to_json(self) -> dict[str, Any]:
+        said = {"home": self.home, "checkpoint": self.checkpoint, "run": self.run, "taken_in": self.taken_in}
+        return {**said, "given_up": True} if self.is_given_up else said
+
+    @staticmethod
+    def of(epoch: int, values: Any) -> _Note:
+        """Raises ValueError for what no owner said."""
+        match values:
+            case {"home": str() | None as home, "checkpoint": int(number)} if number >= 0:
+                match values:
+                    case {"run": str(run), "taken_in": int(taken_in)}:
+                        return _Note(epoch, home, number, run, taken_in, values.get("given_up") is True)
+                return _Note(epoch, home, number, "", 0, False)  # of before notes said so
+        raise ValueError(f"not a note of a sink: {str(values)[:80]}")

@@ -157,7 +157,7 @@ class Checkpoints:
         while True:
             epoch = 1 + self._ends.newest_owner()
             if self._storage is not None:
-                before, epoch = self.latest, self._storage.claim(program, epoch)
+                before, epoch = self.latest, self._storage.claim(program, epoch, self.resumption.known_owner)
                 self.resumption.find_again(self._storage)
                 if self.latest is not before:  # another program, which started first, has completed it since
                     self._ends.abort()

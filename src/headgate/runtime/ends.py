@@ -90,17 +90,17 @@ class Ends:
             self._refuse_repeats(resumed)  # another program may have committed until `begin`
 
     def _refuse_repeats(self, resumed: CheckpointMetadata | None) -> None:
-        """Raises CheckpointError for a sink that has shown the rows of a later checkpoint."""
+        """Raises CheckpointError for a sink that has shown rows that the checkpoint does not have."""
         if self._allow_duplicates or resumed is None:
             return
         for node, sink in self._sinks.values():
             with _named(node):
-                shown = sink.shown()
-                if shown > resumed.id:
+                if shown := sink.shown_beyond(resumed.id, resumed.run):
+                    other = "" if shown > resumed.id else ", which another program took that went on with them"
                     raise CheckpointError(
-                        f"the results have the rows of checkpoint {shown}, and the job would go on from checkpoint "
-                        f"{resumed.id}: the rows between them would be there twice. Restore checkpoint {shown} and "
-                        f"resume from it, or resume with allow_duplicates=True (headgate run --allow-duplicates)"
+                        f"the results have the rows of checkpoint {shown}{other}, and the job would go on from "
+                        f"checkpoint {resumed.id}: the rows between them would be there twice. Restore checkpoint "
+                        f"{shown} and resume from it, or give allow_duplicates=True (headgate run --allow-duplicates)"
                     )
 
     def _prepare(self, node: Node, before: Any) -> None:

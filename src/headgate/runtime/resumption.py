@@ -33,6 +33,8 @@ class Resumption:
         self._resume = resume
         self.latest: CheckpointMetadata | None = None
         self.place = ""
+        #: Of a job that starts afresh: who owned its checkpoints when this program looked at what is there.
+        self.known_owner: int | None = None
 
     @property
     def key_groups(self) -> dict[int, int]:
@@ -57,6 +59,7 @@ class Resumption:
     def find(self) -> None:
         """Look for what the user asked for. Raises CheckpointError where the job cannot go on from it."""
         if self._resume is None:
+            self.known_owner = None if self._storage is None else self._storage.newest_owner()
             return
         self.place, self.latest = "", None
         usable = found(self._resume, self._storage)
@@ -70,6 +73,8 @@ class Resumption:
     def find_again(self, storage: CheckpointStorage) -> None:
         """This program is the owner of the checkpoints now: go on from the newest there is. Until now the owner before
         may have completed another one. Raises CheckpointError."""
+        if self.known_owner is not None:
+            self.known_owner = storage.owner
         if self._resume in (LATEST, LATEST_IF_ANY) and next(iter(storage.completed()), "") != self.place:
             self.find()
 

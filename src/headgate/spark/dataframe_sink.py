@@ -99,15 +99,15 @@ class ForeachDataframeSink(Sink):
         target = self._prepared()
         self._run, self._resumed = claim.program.run, (claim.resumed, claim.resumed_run)
         self._was_lost = self._was_lost or not self._has_folder()  # the ledger makes it anew
-        ledger = Ledger(self._folder, target.run, claim.home, claim.program)
+        ledger = Ledger(self._folder, target.run, claim.home, claim.program, self._resumed)
         is_claimed = ledger.claim(claim.epoch)
         if is_claimed:
             self._target, self._ledger = dataclasses.replace(target, owner=claim.epoch), ledger
         return is_claimed
 
-    def shown(self) -> int:
+    def shown_beyond(self, checkpoint: int, run: str) -> int:
         """By the ledger in the folder."""
-        return Ledger(self._folder, self._prepared().run, None, Program.this("")).shown()
+        return Ledger(self._folder, self._prepared().run, None, Program.this("")).shown_beyond(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Writes one subtask's files."""

@@ -85,12 +85,27 @@ class CheckpointStorage:
         """This program's epoch; 1, that of the first owner, where it has claimed nothing."""
         return 1 if self._ownership is None else self._ownership.epoch
 
-    def claim(self, program: Program, least: int = 1) -> int:
+    def newest_owner(self) -> int:
+        """The epoch of the newest owner there is; 0 for none."""
+        with touching(self._owners, "listed"):
+            return Ownership(self._owners, Program.this("")).newest()
+
+    def claim(self, program: Program, least: int = 1, known: int | None = None) -> int:
         """Take over, with an epoch of `least` or more, which is returned. Until `start` nothing of an older owner may
-        be touched."""
+        be touched. Raises CheckpointError if there is a newer owner than the one that is `known`."""
         ownership = Ownership(self._owners, program)
+        least = max(least, 1 + max((name.owner for name in self._begun()), default=0))
         with touching(self._owners, "claimed"):
-            epoch = ownership.claim(max(least, 1 + any(self._begun())))
+            if known is None:
+                epoch = ownership.claim(least)
+            else:
+                epoch = max(least, known + 1)
+                is_first = ownership.newest() <= known and ownership.claim_as(epoch) and ownership.newest() == epoch
+                if not is_first:
+                    raise CheckpointError(
+                        f"{self.folder}: another program has started job {self.job!r} in the meantime; let it run, or "
+                        'take over from it with resume="latest-if-any"'
+                    )
         self._ownership = ownership
         # An older owner may complete another one from now on, which must not count for a job that starts afresh.
         self._newest_at_claim = next((name for name in self._line() if isinstance(name, CheckpointName)), NONE)
