@@ -91,3 +91,19 @@ def test_a_job_that_cannot_start_removes_nothing(folder: Path, tmp_path: Path) -
     with pytest.raises(hg.SourceError, match="no such file"):
         env.execute()
     assert names(folder) == ["a.csv", "a.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "below"), [("overwrite", ""), ("append", ""), ("append", "below"), ("overwrite", "below")]
+)
+def test_a_job_must_not_empty_a_folder_that_it_writes_to_elsewhere(folder: Path, mode: str, below: str) -> None:
+    (folder / "below").mkdir()
+    link = folder.with_name("link")
+    link.symlink_to(folder)
+    env = hg.StreamEnvironment()
+    numbers(env).sink_to(hg.sinks.parquet(link / below, mode=mode)).name("first")
+    numbers(env).sink_to(hg.sinks.parquet(folder, mode="overwrite")).name("second")
+    with pytest.raises(hg.PlanError, match="empties .*; give each a folder of its own") as caught:
+        env.execute()
+    assert "'first'" in str(caught.value) and "'second'" in str(caught.value)
+    assert names(folder) == ["a.csv", "a.parquet", "below"]

@@ -154,11 +154,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
         ({"unaligned": True, "checkpoint_mode": "at-least-once"}, "unaligned=True has no effect"),
         ({"aligned_timeout": 1}, "aligned_timeout has no effect without unaligned=True"),
         ({"unaligned": True, "aligned_timeout": -1}, "aligned_timeout=-1"),
-<<<<<<< HEAD
         ({"checkpoint_mode": "twice"}, "checkpoint_mode: 'twice' is unknown"),
-=======
-        ({"checkpoint_mode": "twice"}, "option checkpoint_mode: 'twice' is unknown"),
->>>>>>> c436530 (tests: name the option as its error does now; no list of two kinds)
         ({"unaligned": 1}, "option unaligned: 1 must be True or False"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A job must not remove its own input: sinks with mode="overwrite" against the files that the same job reads."""
+"""A job must not remove its own files: sinks with mode="overwrite" against what the same job reads and writes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,30 @@ from headgate.plan.graph import Node, StreamGraph
 
 
 def check_overwrites(graph: StreamGraph) -> None:
-    """Raises PlanError for a sink that empties a folder with files that the job reads."""
-    sinks = [(node.name, node.sink) for node in graph.nodes if isinstance(node.sink, FileSink) and node.sink.replaces]
-    if not sinks:
-        return
+    """Raises PlanError for a sink that empties a folder with files that the job reads, or writes with another sink."""
+    sinks = [(node.name, node.sink) for node in graph.nodes if isinstance(node.sink, FileSink)]
+    for name, sink in sinks:
+        if sink.replaces:
+            _check_inputs(graph, name, sink)
+            _check_outputs(name, sink, [each for each in sinks if each[1] is not sink])
+
+
+def _check_inputs(graph: StreamGraph, name: str, sink: FileSink) -> None:
     for node in graph.nodes:
-        files = _read_by(node)
-        for name, sink in sinks:
-            if (file := sink.file_in_it(files)) is not None:
-                raise PlanError(
-                    f"sink {name!r} empties {sink.path} when the job starts, and {node.name!r} reads {file.path}, "
-                    'which is in it; write to another folder, or use mode="append"'
-                )
+        if (file := sink.file_in_it(_read_by(node))) is not None:
+            raise PlanError(
+                f"sink {name!r} empties {sink.path} when the job starts, and {node.name!r} reads {file.path}, "
+                'which is in it; write to another folder, or use mode="append"'
+            )
+
+
+def _check_outputs(name: str, sink: FileSink, others: Sequence[tuple[str, FileSink]]) -> None:
+    for other_name, other in others:
+        if other.is_below(sink):
+            raise PlanError(
+                f"sink {name!r} empties {sink.path} when the job starts, and sink {other_name!r} writes to "
+                f'{other.path}; give each a folder of its own, or use mode="append" for both'
+            )
 
 
 def _read_by(node: Node) -> Sequence[DataFile]:

@@ -75,6 +75,11 @@ class FileSink(Sink):
                 return file
         return None
 
+    def is_below(self, other: FileSink) -> bool:
+        """Whether it writes to the folder of the other, or within it."""
+        (filesystem, root), (others, above) = locate(self.path), locate(other.path)
+        return filesystem.equals(others) and f"{os.path.realpath(root)}/".startswith(f"{os.path.realpath(above)}/")
+
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Check the schema and the folder, which is made. Raises SinkError, PlanError."""
         self._target = self._ledger = None

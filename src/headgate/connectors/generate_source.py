@@ -12,7 +12,7 @@ from headgate.connectors.arguments import NUMBER_OR_NONE, SCHEMA_OR_NONE, TEXT_O
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_fields
-from headgate.errors import ConfigError, SourceError, UserFunctionError
+from headgate.errors import ConfigError, UnusableState, UserFunctionError
 from headgate.operators.base import call_user, check_function
 from headgate.quantities import microseconds
 from headgate.records.canonical import from_raw_values
@@ -71,6 +71,18 @@ class GenerateSource(Source):
         """Reads this subtask's blocks."""
         return _GenerateReader(self, context)
 
+    def prepared(self) -> Any:
+        """How it counts."""
+        return {"block_rows": self.block_rows}
+
+    def restore(self, prepared: Any) -> None:
+        """Raises UnusableState for a job that counted otherwise."""
+        if prepared["block_rows"] != self.block_rows:
+            raise UnusableState(
+                f"generate: the checkpoint counts blocks of {prepared['block_rows']} rows, not {self.block_rows}; "
+                "go on with the batch_rows=, rate= and batch_time= of then"
+            )
+
     def check_position(self, position: Any) -> None:
         """Raises ValueError."""
         _POSITION(position, "the position")
@@ -106,12 +118,8 @@ class _GenerateReader(SourceReader):
         self._clock = context.clock
         self._started_at = context.started_at
         if context.positions:
-            self._started_at, block_rows = context.positions[0]["started_at"], context.positions[0]["block_rows"]
-            if block_rows != source.block_rows:
-                raise SourceError(
-                    f"generate: the checkpoint counts blocks of {block_rows} rows, not {source.block_rows}; "
-                    "go on with the batch_rows=, rate= and batch_time= of then"
-                )
+            self._started_at = context.positions[0]["started_at"]
+            source.restore(context.positions[0])
         self._start_us = round(self._started_at * _US)
         self._share = Share(context)
         self._enter()

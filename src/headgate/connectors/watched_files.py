@@ -43,6 +43,20 @@ class WatchedFiles(Source):
         """Raises SourceError if there is no such folder."""
         look(self._path)
 
+    def prepared(self) -> Any:
+        """The path, below which files have their names in positions."""
+        return {"path": self._path}
+
+    def restore(self, prepared: Any) -> None:
+        """Raises SourceError if another path was watched: its files would be new ones here."""
+        self.prepare()
+        if prepared["path"] != self._path:
+            raise SourceError(
+                f"{self._path}: the job watched {prepared['path']}, and knows the files that it has read by their "
+                "names there; give the same path, written in the same way (where a folder was moved, put a link in its "
+                "old place), or start without the checkpoint"
+            )
+
     def files(self) -> Sequence[DataFile]:
         """What is there now."""
         return look(self._path)
