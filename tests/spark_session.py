@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.spark.session import build_session
 
@@ -32,3 +33,8 @@ class SharedSpark:
         if self._session is not None:
             self._session.stop()
             self._session = None
+
+
+def to_arrow(dataframe: DataFrame) -> pa.Table:
+    """As `DataFrame.toArrow` of PySpark 4."""
+    return pa.Table.from_batches(dataframe._collect_as_arrow())  # type: ignore[operator]

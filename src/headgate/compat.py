@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 ConcatBatches = Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch]
 FilterBatch = Callable[[pa.RecordBatch, pc.Expression], pa.RecordBatch]
 
@@ -27,6 +28,14 @@ def filter_as_table(batch: pa.RecordBatch, predicate: pc.Expression) -> pa.Recor
     """The rows for which an Arrow expression is true."""
     kept = pa.Table.from_batches([batch]).filter(predicate).combine_chunks().to_batches()
     return kept[0] if kept else batch.slice(0, 0)
+
+
+def cast_values(column: pa.Array, to: pa.DataType) -> pa.Array:
+    """The column in another type: value by value, and so slowly, if Arrow cannot cast it, as views (`string_view`)."""
+    try:
+        return column.cast(to)
+    except pa.ArrowNotImplementedError:
+        return pa.array(column.to_pylist(), to)
 
 
 def remainder(dividend: Any, divisor: Any) -> Any:
@@ -46,13 +55,16 @@ def _numbers(value: Any) -> np.ndarray[Any, Any]:
     return numbers
 
 
+_PYARROW: Final = int(pa.__version__.partition(".")[0])
+
+#: A column in another type, also views at any depth; in pyarrow 18.
+cast: Final[Cast] = pa.Array.cast if _PYARROW >= 18 else cast_values
+
 #: Join batches of one schema into one; in pyarrow 19.
 concat_batches: Final[ConcatBatches] = getattr(pa, "concat_batches", concat_columns)
 
 #: The rows for which an Arrow expression is true; in pyarrow 17.
-filter_batch: Final[FilterBatch] = (
-    pa.RecordBatch.filter if int(pa.__version__.partition(".")[0]) >= 17 else filter_as_table
-)
+filter_batch: Final[FilterBatch] = pa.RecordBatch.filter if _PYARROW >= 17 else filter_as_table
 
 #: Kernels that this pyarrow does not have.
 MISSING_KERNELS: Final[dict[str, Callable[..., Any]]] = {

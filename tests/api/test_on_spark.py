@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,7 +18,7 @@ from headgate.state.checkpoint_storage import load_checkpoint
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate
 from tests.runtime.jobs import numbers, wait_until_running
-from tests.spark_session import SharedSpark
+from tests.spark_session import SharedSpark, to_arrow
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -86,7 +88,7 @@ def test_a_dataframe_is_a_source(spark, tmp_path):
     stream = env.from_source(hg.sources.dataframe(frame), watermark=hg.Watermark("at"))
     assert stream.schema.names == frame.columns
     taken = stream.set_parallelism(2).collect()
-    assert taken.sort_by("id").to_pylist() == frame.orderBy("id").toArrow().cast(taken.schema).to_pylist()
+    assert taken.sort_by("id").to_pylist() == to_arrow(frame.orderBy("id")).cast(taken.schema).to_pylist()
     windows = stream.key_by("name").window(hg.tumble("10 min")).aggregate(rows=hg.count(), ids=hg.sum("id"))
     frame.createOrReplaceTempView("frame")
     wanted = spark.sql(
@@ -95,7 +97,7 @@ def test_a_dataframe_is_a_source(spark, tmp_path):
     )
     order = [("window_start", "ascending"), ("name", "ascending")]
     columns = ["name", "window_start", "rows", "ids"]
-    assert windows.select(*columns).collect().sort_by(order).to_pylist() == wanted.toArrow().sort_by(order).to_pylist()
+    assert windows.select(*columns).collect().sort_by(order).to_pylist() == to_arrow(wanted).sort_by(order).to_pylist()
     assert list(tmp_path.iterdir()) == [], "the files are gone with each job"
 
 
@@ -154,8 +156,8 @@ def test_what_is_no_dataframe(spark):
 AMOUNTS = {"a": pa.decimal128(9, 2), "b": pa.decimal128(38, 18), "c": pa.decimal128(20, 0), "d": pa.decimal128(36, 30)}
 
 
-def amounts() -> pa.Table:
-    """Decimals of several types, of few digits and of many, with nulls."""
+def amounts(spark: SparkSession, folder: Path) -> pa.Table:
+    """Decimals of several types, of few digits and of many, with nulls; also a view in Spark."""
     random = np.random.default_rng(3)
     columns: dict[str, pa.Array] = {"key": pa.array(random.integers(0, 4, 400))}
     for name, kind in AMOUNTS.items():
@@ -163,16 +165,18 @@ def amounts() -> pa.Table:
         more = 10 ** max(0, kind.precision - 14)
         values = [None if n % 9 == 0 else Decimal(n * more).scaleb(-kind.scale) for n in numbers]
         columns[name] = pa.array(values, kind)
-    return pa.table(columns)
+    rows = pa.table(columns)
+    pq.write_table(rows, folder / "amounts.parquet")
+    spark.read.parquet(str(folder / "amounts.parquet")).createOrReplaceTempView("amounts")
+    return rows
 
 
-def test_decimals_are_those_of_spark_sql(spark):
+def test_decimals_are_those_of_spark_sql(spark, tmp_path):
     """Sums, means, least and greatest: the same types, and the same values to the last digit."""
-    rows = amounts()
+    rows = amounts(spark, tmp_path)
     kinds = {"sum": "sum", "mean": "avg", "min": "min", "max": "max"}
     sql = ", ".join(f"{theirs}({name}) as {name}_{ours}" for name in AMOUNTS for ours, theirs in kinds.items())
-    spark.createDataFrame(rows).createOrReplaceTempView("amounts")
-    wanted = spark.sql(f"select key, {sql} from amounts group by key order by key").toArrow()
+    wanted = to_arrow(spark.sql(f"select key, {sql} from amounts group by key order by key"))
     aggregates = {f"{name}_{ours}": getattr(hg, ours)(name) for name in AMOUNTS for ours in kinds}
     stream = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False)).from_source(
         hg.sources.iterable(rows.to_batches(50))
@@ -190,15 +194,14 @@ EXPRESSIONS = [
 ]  # fmt: skip
 
 
-def test_sql_on_decimals_is_that_of_spark_sql(spark):
+def test_sql_on_decimals_is_that_of_spark_sql(spark, tmp_path):
     """The same types and values, where the result fits."""
-    rows = amounts()
-    spark.createDataFrame(rows).createOrReplaceTempView("amounts")
+    rows = amounts(spark, tmp_path)
     ansi = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", "false")  # a division by zero is null, here as there
     try:
         columns = ", ".join(f"{text} as e{number}" for number, text in enumerate(EXPRESSIONS))
-        wanted = spark.sql(f"select {columns} from amounts").toArrow()
+        wanted = to_arrow(spark.sql(f"select {columns} from amounts"))
     finally:
         spark.conf.set("spark.sql.ansi.enabled", ansi)
     stream = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False)).from_source(hg.sources.iterable(rows))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from headgate.errors import DataError, PlanError
 from headgate.operators import aggregates as hg
 from headgate.operators.accumulator_set import AccumulatorSet, accumulator
+from tests.arrow_types import array_of, decimal32
 from tests.operators.window_rig import canonical
 
 SCHEMA = pa.schema([("whole", pa.int64()), ("real", pa.float64()), ("text", pa.string()), ("flag", pa.bool_())])
@@ -99,7 +100,7 @@ OTHER_TYPES = [
     (pa.time64("us"), [time(1), None, time(0, 30), time(2)]),
     (pa.timestamp("ms"), [datetime(2013, 1, 1), None, datetime(1960, 1, 1), datetime(2020, 1, 1)]),
     (pa.decimal128(20, 2), [Decimal("1.50"), None, Decimal("-9.25"), Decimal("7.00")]),
-    (pa.decimal32(5, 2), [Decimal("1.50"), None, Decimal("-9.25"), Decimal("7.00")]),
+    (decimal32(5, 2), [Decimal("1.50"), None, Decimal("-9.25"), Decimal("7.00")]),
     (pa.binary(), [b"b", None, b"", b"c"]),
     (pa.binary(2), [b"bb", None, b"aa", b"cc"]),
     (pa.large_string(), ["b", None, "a", "c"]),
@@ -110,13 +111,12 @@ OTHER_TYPES = [
 
 @pytest.mark.parametrize(("kind", "values"), OTHER_TYPES, ids=[str(kind) for kind, _ in OTHER_TYPES])
 def test_other_column_types(kind: pa.DataType, values: list[Any]) -> None:
-    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     schema = pa.schema([("x", kind)])
     kinds: list[Any] = ["min", "max", "first", "last", "count_distinct", "collect_list", "count"]
     specs = tuple((name, hg.Aggregate(name, "x")) for name in kinds)
     state = AccumulatorSet(specs, schema)
     for begin in (0, 2):
-        part = pa.array(values[begin : begin + 2], plain).cast(kind)
+        part = array_of(values[begin : begin + 2], kind)
         state.update(1, np.array([0, 0]), pa.record_batch([part], schema=schema), np.array([begin, begin + 1]))
     known = [value for value in values if value is not None]
     expected = [min(known), max(known), values[0], values[-1], 3, known, 3]

@@ -17,10 +17,11 @@ from headgate.errors import DataError
 from headgate.operators.accumulator_set import accumulator
 from headgate.operators.accumulators import Accumulator
 from headgate.operators.aggregates import Aggregate
+from tests.arrow_types import decimal32, decimal64
 
 EXACT = decimal.Context(prec=300, rounding=decimal.ROUND_HALF_UP)
 TYPES = [
-    pa.decimal32(5, 2), pa.decimal64(15, 3), pa.decimal128(9, 2), pa.decimal128(20, 2), pa.decimal128(28, 0),
+    decimal32(5, 2), decimal64(15, 3), pa.decimal128(9, 2), pa.decimal128(20, 2), pa.decimal128(28, 0),
     pa.decimal128(38, 18), pa.decimal128(38, 36), pa.decimal256(60, 10), pa.decimal256(76, 0),
 ]  # fmt: skip
 

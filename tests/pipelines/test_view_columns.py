@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from tests.arrow_types import runs
 
 WORDS = ["weir", None, "a word that is too long for the view itself", "weir"]
 PLAIN = pa.schema({"n": pa.int64(), "word": pa.large_string(), "bytes": pa.large_binary()})
@@ -39,7 +40,7 @@ def test_a_function_may_return_views() -> None:
     assert back.schema == PLAIN and sorted(back["n"].to_pylist()) == sorted([0, 1, 2, 3] * 2)
 
 
-RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None]))
+RUNS = runs([2, 3], pa.array(["a", None]))
 
 
 def test_run_end_encoded_columns_come_as_their_values() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.records.arrow import BatchCodec, plain_schema
+from tests.arrow_types import decimal32, decimal64, runs
 
 ROWS = 6
 #: A type, and the values that a column of it may have.
@@ -25,8 +26,8 @@ LEAVES: list[Kind] = [
     (pa.uint64(), st.integers(0, (1 << 64) - 1)),
     (pa.float32(), st.floats(width=32, allow_nan=False)),
     (pa.float64(), st.floats(allow_nan=False)),
-    (pa.decimal32(9, 2), st.integers(-(10**6), 10**6).map(Decimal)),
-    (pa.decimal64(18, 0), st.integers(-(10**17), 10**17).map(Decimal)),
+    (decimal32(9, 2), st.integers(-(10**6), 10**6).map(Decimal)),
+    (decimal64(18, 0), st.integers(-(10**17), 10**17).map(Decimal)),
     (pa.decimal128(38, 4), st.integers(-(10**30), 10**30).map(Decimal)),
     (pa.decimal256(76, 0), st.integers(-(10**70), 10**70).map(Decimal)),
     (pa.date32(), st.dates()),
@@ -64,7 +65,7 @@ def _nested(kind: Kind) -> st.SearchStrategy[Kind]:
     )
 
 
-UUID: Kind = (pa.uuid(), st.binary(min_size=16, max_size=16))
+UUID: Kind = (pa.uuid() if hasattr(pa, "uuid") else pa.binary(16), st.binary(min_size=16, max_size=16))  # pyarrow 18
 KIND = st.recursive(st.sampled_from(LEAVES), lambda inner: inner.flatmap(_nested), max_leaves=3) | st.just(UUID)
 
 
@@ -74,7 +75,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
     column = pa.array(draw(st.lists(_nullable(values), min_size=ROWS, max_size=ROWS)), data_type)
     if draw(st.booleans()):  # each value once or several times in a row
         ends = sorted(draw(st.sets(st.integers(1, 40), min_size=ROWS, max_size=ROWS)))
-        column = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), column)
+        column = runs(ends, column)
     return column
 
 

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headgate.compat import concat_batches
 from headgate.errors import ExchangeError
 from headgate.records.arrow import BatchCodec, describe_difference, plain_schema
 from headgate.records.canonical import as_arrow
+from tests.arrow_types import array_of, decimal32, decimal64, extension, runs
 
 WORDS = pa.array(["a", "b", None, ""]).dictionary_encode()
 MOMENTS = [datetime(2013, 1, 1, 5, 15), None, datetime(1969, 12, 31), datetime(2262, 4, 11)]
@@ -42,16 +44,16 @@ COLUMNS = {
     "fixed list": pa.array([[1, 2], None, [3, 4], [None, 6]], pa.list_(pa.int32(), 2)),
     "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": ""}, {"a": 3, "b": None}]),
     "map": pa.array([[("k", 1)], None, [], [("a", None), ("b", 2)]], pa.map_(pa.string(), pa.int64())),
-    "float16": pa.array([1.5, None, 0.0, -2.0], pa.float16()),
-    "decimal32": pa.array([Decimal("1.5"), None, Decimal(0), Decimal(-1)], pa.decimal32(5, 1)),
-    "decimal64": pa.array([Decimal("1.5"), None, Decimal(0), Decimal(-1)], pa.decimal64(12, 1)),
+    "float16": array_of([1.5, None, 0.0, -2.0], pa.float16()),
+    "decimal32": pa.array([Decimal("1.5"), None, Decimal(0), Decimal(-1)], decimal32(5, 1)),
+    "decimal64": pa.array([Decimal("1.5"), None, Decimal(0), Decimal(-1)], decimal64(12, 1)),
     "date64": pa.array([date(2013, 1, 1), None, date(1970, 1, 1), date(9999, 12, 31)], pa.date64()),
     "time32": pa.array([0, None, 1, 86399], pa.time32("s")),
     "time64": pa.array([0, None, 1, 86399], pa.time64("ns")),
     "interval": pa.array([pa.MonthDayNano([1, -2, 3]), None, pa.MonthDayNano([0, 0, 0]), None]),
-    "uuid": pa.array([b"0123456789abcdef", None, bytes(16), b"f" * 16], pa.uuid()),
-    "json": pa.array(["{}", None, "1", "[2]"], pa.json_()),
-    "bool8": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None, 0, 1], pa.int8())),
+    **extension("uuid", pa.array([b"0123456789abcdef", None, bytes(16), b"f" * 16], pa.binary(16))),
+    **extension("json_", pa.array(["{}", None, "1", "[2]"])),
+    **extension("bool8", pa.array([1, None, 0, 1], pa.int8())),
     "sparse union": pa.UnionArray.from_sparse(KINDS, [pa.array([1, 0, 2, 0]), pa.array(["", "a", "", None])]),
     "dense union": pa.UnionArray.from_dense(KINDS, PLACES, [pa.array([1, 2]), pa.array(["a", None])]),
     "list of structs": pa.array([[{"a": [1]}], None, [], [{"a": None}, None]]),
@@ -99,15 +101,19 @@ def test_dictionaries_travel_as_their_values_at_any_depth(name: str) -> None:
         assert decoded.to_pydict() == part.to_pydict()
 
 
-RUNS = pa.RunEndEncodedArray.from_arrays
-ENDS = pa.array([1, 3, 4], pa.int16())
 ENCODED = {
-    "runs of numbers": RUNS(ENDS, pa.array([1, None, 2])),
-    "runs of words": RUNS(pa.array([1, 2, 3, 4], pa.int32()), WORDS),
-    "runs of lists": RUNS(ENDS, pa.array([[1], None, []])),
-    "runs of nulls": RUNS(ENDS, pa.nulls(3)),
+    "runs of numbers": runs([1, 3, 4], pa.array([1, None, 2]), pa.int16()),
+    "runs of words": runs([1, 2, 3, 4], WORDS),
+    "runs of lists": runs([1, 3, 4], pa.array([[1], None, []]), pa.int16()),
+    "runs of nulls": runs([1, 3, 4], pa.nulls(3), pa.int16()),
     "list views": pa.array([[1, None], None, [], [2]], pa.list_view(pa.int64())),
     "large list views": pa.array([["a"], None, [], ["b"]], pa.large_list_view(pa.string())),
+    "list views with a null that has a size": pa.ListViewArray.from_arrays(
+        pa.array([0, 1, 1, 3], pa.int32()),
+        pa.array([1, 2, 2, 1], pa.int32()),
+        pa.array([1, 2, 3, 4]),
+        mask=pa.array([False, True, False, False]),
+    ),
     "list views of dictionaries": pa.ListViewArray.from_arrays([0, 1, 1, 3], [1, 0, 2, 1], WORDS),
 }
 
@@ -166,7 +172,7 @@ def test_batches_with_dictionaries_of_their_own_meet_in_one_schema() -> None:
     codec = BatchCodec(batch_of(WORDS).schema)
     other = batch_of(pa.array(["new", None]).dictionary_encode())
     decoded = [codec.decode(*codec.encode(batch)) for batch in (batch_of(WORDS), other)]
-    assert pa.concat_batches(decoded).column("x").to_pylist() == ["a", "b", None, "", "new", None]
+    assert concat_batches(decoded).column("x").to_pylist() == ["a", "b", None, "", "new", None]
 
 
 def test_a_decoded_batch_uses_the_message_in_place() -> None:

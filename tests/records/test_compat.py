@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headgate.compat import concat_columns, filter_as_table, remainder
+from headgate.compat import cast_values, concat_columns, filter_as_table, remainder
 
 SCHEMA = pa.schema({"n": pa.int32(), "s": pa.string(), "l": pa.list_(pa.int8())})
 ROWS = [{"n": 1, "s": "a", "l": [1]}, {"n": None, "s": None, "l": None}, {"n": 3, "s": "", "l": []}]
@@ -18,6 +18,19 @@ def test_batches_are_joined_in_their_order() -> None:
     whole = concat_columns([batch.slice(1, 1), batch, batch.slice(0, 0)])
     assert whole.to_pylist() == [ROWS[1], *ROWS] and whole.schema == SCHEMA
     whole.validate(full=True)
+
+
+@pytest.mark.parametrize("column", [pa.array(["a", None, "b" * 20]), pa.array([["a"], None, ["b", None]])], ids=str)
+def test_views_are_cast(column: pa.Array) -> None:
+    listed = pa.types.is_list(column.type)
+    views = pa.array(column.to_pylist(), pa.list_(pa.string_view()) if listed else pa.string_view())
+    assert cast_values(views, column.type).equals(column)
+    assert cast_values(views.slice(1), column.type).equals(column.slice(1))
+
+
+def test_a_cast_of_a_wrong_value_fails() -> None:
+    with pytest.raises(pa.ArrowInvalid):
+        cast_values(pa.array(["a"]), pa.int64())
 
 
 @pytest.mark.parametrize(("least", "kept"), [(0, [0, 2]), (2, [2]), (9, [])])

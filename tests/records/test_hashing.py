@@ -19,6 +19,7 @@ from headgate.records.hashing import (
     key_hash,
     subtask_of_key_group,
 )
+from tests.arrow_types import array_of
 
 MASK = (1 << 64) - 1
 NULL = 7959387129361299745
@@ -99,7 +100,7 @@ LAYOUTS = [
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_one_hash_for_all_layouts_of_strings(layout: pa.DataType) -> None:
     expected = key_hash([pa.array(TEXTS)]).tolist()
-    column = pa.array(TEXTS, pa.string()).cast(layout)
+    column = array_of(TEXTS, layout)
     assert key_hash([column]).tolist() == expected
     assert key_hash([column.slice(3)]).tolist() == expected[3:]
     assert key_hash([column.slice(2, 5)]).tolist() == expected[2:7]

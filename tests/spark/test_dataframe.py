@@ -11,19 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import headgate as hg
 from headgate.errors import ConfigError
 from headgate.spark.dataframe import new_folder, read_folder, remove_folder, spark_columns, spill, spill_folder
 from tests.spark.conftest import run_script
+from tests.spark_session import to_arrow
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("master", ["local[2]"], indirect=True)]
-
-
-def to_arrow(dataframe: DataFrame) -> pa.Table:
-    """As `DataFrame.toArrow` of PySpark 4."""
-    return pa.Table.from_batches(dataframe._collect_as_arrow())  # type: ignore[operator]
 
 
 def test_a_spilled_dataframe_is_read_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:

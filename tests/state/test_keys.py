@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headgate.errors import PlanError
 from headgate.records.canonical import value_type
 from headgate.state.keys import KeyTable
+from tests.arrow_types import decimal32
 
 NAN = float("nan")
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("ab\0é"), max_size=40))
@@ -98,7 +99,7 @@ COLUMNS = [
     pa.array([date(2013, 1, 1), None, date(1900, 1, 1)], pa.date32()),
     pa.array([datetime(2013, 1, 1, tzinfo=UTC), None], UTC_TIME),
     pa.array([Decimal("1.5"), None, Decimal("-1.5")], pa.decimal128(10, 1)),
-    pa.array([Decimal("1.5"), None, Decimal("-1.5")], pa.decimal32(5, 1)),
+    pa.array([Decimal("1.5"), None, Decimal("-1.5")], decimal32(5, 1)),
     pa.array([Decimal(10) ** 60, None, -(Decimal(10) ** 60)], pa.decimal256(70)),
     pa.array(["", None, "a" * 100, "b"], pa.large_string()),
     pa.array(["", None, "a" * 100, "b"], pa.string_view()),

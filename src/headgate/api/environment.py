@@ -21,6 +21,7 @@ from headgate.config import Config
 from headgate.connectors.base import Sink, Source
 from headgate.connectors.collect_sink import CollectSink
 from headgate.connectors.file_sink import FileSink
+from headgate.connectors.frames import is_frame
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.connectors.sinks import parquet
 from headgate.errors import ConfigError, PlanError
@@ -229,7 +230,7 @@ def _source_of(given: object) -> str:
     """What to write in place of something that is no source."""
     if type(given).__module__.startswith("pyspark."):
         return "for a DataFrame of Spark write from_source(hg.sources.dataframe(df))"
-    if isinstance(given, (list, tuple, pa.RecordBatch)) or hasattr(given, "__arrow_c_stream__"):
+    if isinstance(given, (list, tuple, pa.RecordBatch)) or is_frame(given):
         return "write from_source(hg.sources.iterable(...)) for a list of batches, or for a frame"
     if isinstance(given, (str, os.PathLike)):
         return f"use one of hg.sources: for files hg.sources.csv({os.fspath(given)!r}), or parquet, json_lines, text"

@@ -14,7 +14,9 @@ _BATCH_ROWS = 8192
 
 def is_frame(given: object) -> bool:
     """A table of some library; a RecordBatch is none."""
-    return hasattr(given, "__arrow_c_stream__") and not isinstance(given, pa.RecordBatch)
+    if isinstance(given, pa.RecordBatch):
+        return False
+    return hasattr(given, "__arrow_c_stream__") or _is_of_pandas(given)
 
 
 def batches(frame: object, schema: pa.Schema | None) -> list[pa.RecordBatch]:
@@ -35,13 +37,19 @@ def one_batch(frame: object, schema: pa.Schema | None, where: str) -> pa.RecordB
 def _table(frame: Any, schema: pa.Schema | None, where: str) -> pa.Table:
     """Without the index of pandas. With a schema its columns are cast, so pandas' floats with NaN can be integers."""
     try:
-        if type(frame).__module__.partition(".")[0] == "pandas":
+        if _is_of_pandas(frame):
             return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
         table = pa.table(frame)
         return table if schema is None or table.column_names != schema.names else table.cast(schema)
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
         fit = "cannot become Arrow's" if schema is None else "does not fit the schema"
         raise SourceError(f"{where}, a {type(frame).__name__}, {fit}: {error}") from error
+
+
+def _is_of_pandas(given: object) -> bool:
+    """Its frames speak the protocol only from 2.2 on."""
+    kinds = type(given).__mro__
+    return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas" for kind in kinds)
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

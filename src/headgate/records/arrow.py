@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
+from headgate.compat import cast
 from headgate.errors import ExchangeError
 
 CHECKSUM_BYTES = 8
@@ -95,16 +95,17 @@ def plain_array(column: pa.Array, plain: pa.DataType) -> pa.Array:
         return plain_array(column.values, plain).take(pa.array(runs))
     if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
         return _list_of_view(column, plain)
-    return column if column.type.equals(plain) else column.cast(plain)
+    return column if column.type.equals(plain) else cast(column, plain)
 
 
 def _list_of_view(column: pa.Array, plain: pa.DataType) -> pa.Array:
-    """By hand: Arrow's cast makes lists with too few offsets."""
+    """By hand: Arrow's cast makes lists with too few offsets. The size of a null may be any number."""
+    nulls = column.is_null()
     offsets = np.zeros(len(column) + 1, np.int64)
-    np.cumsum(pc.list_value_length(column).fill_null(0), out=offsets[1:])
+    np.cumsum(np.where(nulls, 0, column.sizes), out=offsets[1:])
     kind, width = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(plain) else (pa.ListArray, pa.int32())
     values = plain_array(column.flatten(), plain.value_type)
-    return kind.from_arrays(pa.array(offsets, width), values, type=plain, mask=column.is_null())
+    return kind.from_arrays(pa.array(offsets, width), values, type=plain, mask=nulls)
 
 
 def _plain_column(field: pa.Field) -> pa.Field:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.compat import cast
 from headgate.errors import PlanError
 
 Int64s = npt.NDArray[np.int64]
@@ -39,10 +40,10 @@ _BYTES: Final = frozenset(
 )
 #: How the values of fixed-width types lie in memory; other types of at most 64 bits are integers of their width.
 _DTYPES: Final[dict[int, np.dtype[np.generic]]] = {
-    kind.id: np.dtype(kind.to_pandas_dtype())
-    for kind in (
-        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-        *(pa.float16(), pa.float32(), pa.float64()),
+    getattr(pa, name)().id: np.dtype(name)
+    for name in (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64"),
     )
 } | {kind.id: np.dtype(np.int64) for kind in (pa.timestamp("us"), pa.duration("us"), pa.time64("us"), pa.date64())}
 
@@ -63,7 +64,7 @@ def decoded(column: pa.Array) -> pa.Array:
     kind = column.type.id
     if kind == _DICTIONARY:
         return decoded(column.dictionary_decode())
-    return column.cast(_VIEWS[kind]) if kind in _VIEWS else column
+    return cast(column, _VIEWS[kind]) if kind in _VIEWS else column
 
 
 def words_per_value(kind: pa.DataType) -> int:
