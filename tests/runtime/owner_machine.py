@@ -30,7 +30,9 @@ from headgate.runtime.checkpoints import Checkpoints
 from headgate.runtime.ends import Ends
 from headgate.state import checkpoint_files
 from headgate.state.checkpoint_files import read_state
-from headgate.state.checkpoint_storage import write_part
+from headgate.state.checkpoint_line import CheckpointName
+from headgate.state.checkpoint_metadata import LAST_ID
+from headgate.state.checkpoint_storage import KEEP, CheckpointStorage, write_part
 
 #: Rows of the job, and between two checkpoints.
 ROWS, STEP = 6, 2
@@ -51,6 +53,8 @@ class Driver:
         self._stands = threading.Semaphore(0)
         self._is_lost = False
         self._checkpoints: Checkpoints | None = None
+        #: The checkpoint that it went on from, when it owns the job.
+        self.resumed: CheckpointName | None = None
         self.has_ended = False
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"driver-{number}", daemon=True)
@@ -114,6 +118,7 @@ class Driver:
         checkpoints.prepare()
         ends.prepare(checkpoints.latest)
         checkpoints.take_over(Program.this(run))
+        self.resumed = CheckpointName.of(checkpoints.resumption.place.rpartition("/")[2])
         self._go_on(plan, checkpoints, ends, out)
 
     def _go_on(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: Ends, out: Any) -> None:
@@ -143,7 +148,7 @@ class Driver:
             checkpoints.resumption.go_to((storage.folder_of(metadata.id), metadata))
             checkpoints._commit_pending(complete.pending, metadata.id)
             pending = []
-            storage.retain()
+            storage.retain(self._machine.keep)
         ends.finish()
 
     def _context(self, attempt: int) -> WriterContext:
@@ -151,10 +156,14 @@ class Driver:
 
 
 class OwnerMachine:
-    """The programs, and the folder they share. `failures` says, by program and checkpoint, which attempts fail."""
+    """The programs, and the folder they share. `failures` says, by program and checkpoint, which attempts fail, `keep`
+    how many checkpoints are kept."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, failures: set[tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self, folder: Path, patch: pytest.MonkeyPatch, failures: set[tuple[int, int]] | None = None, keep: int = KEEP
+    ) -> None:
         self.folder = folder
+        self.keep = keep
         self.drivers: list[Driver] = []
         self.by_thread: dict[threading.Thread, Driver] = {}
         self._failures = failures or set()
@@ -212,6 +221,22 @@ class OwnerMachine:
         assert self.rows() == list(range(ROWS))
         for driver in self.drivers:
             assert isinstance(driver.error, HeadgateError | Lost | None), repr(driver.error)
+        self._check_line(newest)
+
+    def _check_line(self, newest: Driver) -> None:
+        """None counts that an older program completed when it had been replaced."""
+        by_epoch = {driver.epoch: driver for driver in self.drivers}
+        last: CheckpointName | None = CheckpointName(newest.epoch, LAST_ID)
+        counting = CheckpointStorage(self.folder / "checkpoints", "job").completed()
+        for name in [CheckpointName.of(folder.rpartition("/")[2]) for folder in counting]:
+            assert name is not None
+            while last is not None and last.owner > name.owner:
+                last = by_epoch[last.owner].resumed
+            assert last is not None and last.owner == name.owner and name <= last, f"{name} counts, in {counting}"
+
+    def notes(self) -> list[str]:
+        """What owners have left in the folder of checkpoints."""
+        return sorted(path.name for path in (self.folder / "checkpoints").glob("*/owners/*"))
 
     def close(self) -> None:
         for driver in self.drivers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def run(folder: Path, seed: int) -> OwnerMachine:
     chance = random.Random(seed)
     failures = {(driver, chance.randint(2, 6)) for driver in range(4) if chance.random() < 0.4}
     with pytest.MonkeyPatch.context() as patch:
-        machine = OwnerMachine(folder, patch, failures)
+        machine = OwnerMachine(folder, patch, failures, keep=1 + seed % 3)
         try:
             for _ in range(chance.randint(1, 3)):
                 machine.start()
@@ -117,5 +118,6 @@ def test_the_list_of_planted_bugs_is_complete() -> None:
 
 @pytest.mark.soak
 def test_ten_thousand_orders(tmp_path: Path) -> None:
-    for seed in range(10_000, 20_000):
+    first, count = int(os.environ.get("SEED", "10000")), int(os.environ.get("COUNT", "10000"))
+    for seed in range(first, first + count):
         run(tmp_path / str(seed), seed)

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from headgate import filesystems
 from headgate.errors import CheckpointError, StorageError, Superseded
-from headgate.ownership import Program
+from headgate.ownership import Ownership, Program
 from headgate.state import checkpoint_files, checkpoint_storage
 from headgate.state.checkpoint_files import listed, read_state
 from headgate.state.checkpoint_metadata import CheckpointMetadata, Finished, StateFile
@@ -30,6 +30,7 @@ from headgate.state.checkpoint_storage import (
     find_checkpoints,
     load_checkpoint,
     savepoint_folder,
+    store,
     verify_checkpoint,
     write_part,
 )
@@ -253,6 +254,65 @@ def test_a_program_that_dies_between_its_claim_and_its_start_changes_nothing(any
     make_checkpoint(last, 4)
     assert anywhere.completed() == [last.folder_of(4), *counting]
     assert find_checkpoints(anywhere.folder) == anywhere.completed()
+
+
+def test_what_older_owners_noted_is_removed_once_none_of_their_checkpoints_is_kept(anywhere: CheckpointStorage) -> None:
+    """A job that was started often had two files of each start for ever."""
+    owners = [another(anywhere, "0")]
+    owners[0].start(None)
+    make_checkpoint(owners[0], 1)
+    for number in range(1, 4):
+        owners.append(another(anywhere, str(number)))
+        owners[-1].start(owners[-2].completed()[0])
+        make_checkpoint(owners[-1], number + 1)
+        owners[-1].retain()
+    assert notes_of(anywhere) == {1, 2, 3, 4}, "a checkpoint of the second is kept"
+    for checkpoint in (5, 6):
+        make_checkpoint(owners[-1], checkpoint)
+        owners[-1].retain()
+    assert notes_of(anywhere) == {4}
+    counting = [owners[-1].folder_of(checkpoint) for checkpoint in (6, 5, 4)]
+    for owner in owners[:-1]:  # each was paused before it completed this one, and wakes up only now
+        store(owner.folder_of(9), metadata_of(owner, 9, (Finished(),)))
+    assert owners[-1].completed() == counting
+    last = another(anywhere, "last")
+    assert last.completed() == counting
+    last.start(counting[1])
+    assert last.completed() == counting[1:]
+    with pytest.raises(Superseded, match="run last"):
+        owners[0].retain()
+
+
+def test_where_a_job_was_started_from_elsewhere_stays_on_record(anywhere: CheckpointStorage) -> None:
+    another(anywhere, "first").start(None)
+    owner = another(anywhere, "second")
+    owner.start("/elsewhere/job/sp-7-0a")
+    for checkpoint in (1, 2, 3):
+        make_checkpoint(owner, checkpoint)
+        owner.retain()
+    assert notes_of(anywhere) == {2}
+    assert another(anywhere, "third").completed()[-1] == "/elsewhere/job/sp-7-0a"
+
+
+def test_notes_that_cannot_be_removed_are_tried_again(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    another(storage, "first").start(None)
+    owner = another(storage, "second")
+    owner.start(None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ownership, "forget", lambda self, last: os.rmdir(storage.folder))
+        for checkpoint in (1, 2, 3):
+            make_checkpoint(owner, checkpoint)
+            owner.retain()
+    assert "what older owners noted is left" in caplog.text and notes_of(storage) == {1, 2}
+    owner.retain()
+    assert notes_of(storage) == {2}
+
+
+def notes_of(storage: CheckpointStorage) -> set[int]:
+    """The owners that have left something."""
+    return {int(entry.base_name.partition(".")[0]) for entry in listed(f"{storage.folder}/owners")}
 
 
 def test_without_a_completed_one_nothing_is_removed(anywhere: CheckpointStorage) -> None:

@@ -64,6 +64,8 @@ class CheckpointStorage:
         #: What owners started from: each notes it once, and on S3 each one that is read costs two requests.
         self._known: dict[int, Start] = {}
         self._newest_at_claim = NONE
+        #: Whether all checkpoints that are kept are this owner's, and what older ones noted is still there.
+        self._is_alone = self._has_been_alone = False
 
     def folder_of(self, checkpoint: int) -> str:
         """The path or URI of one of this owner's checkpoints, which `load_checkpoint` understands."""
@@ -147,6 +149,23 @@ class CheckpointStorage:
         Savepoints do not count: they may be moved or removed. What cannot be removed is named in a warning, and tried
         again the next time."""
         self._remove(lambda: self._old(keep))
+        if self._is_alone and self._ownership is not None:
+            try:
+                self._forget_older(self._ownership)
+            except CheckpointError as error:
+                log.warning("job %r: what older owners noted is left: %s", self.job, error)
+
+    def _forget_older(self, ownership: Ownership) -> None:
+        """What older owners started from decides which of their checkpoints count. From now on none does, also of those
+        that they may still complete. That is on record before their notes are removed: who reads notes meanwhile, in
+        order, finds the older ones or this."""
+        with touching(self._owners, "written"):
+            if self._starts().get(self.owner, Start()).uri is None:
+                self._known[self.owner] = Start(NONE)
+                ownership.note(Start(NONE).to_json())
+            ownership.forget(self.owner - 1)
+        self._known = {owner: start for owner, start in self._known.items() if owner >= self.owner}
+        self._is_alone = False
 
     def remove_incomplete(self, last: int) -> None:
         """Remove what given-up checkpoints have left: this owner's up to the number `last`, and all of older owners."""
@@ -170,6 +189,8 @@ class CheckpointStorage:
         kept = list(islice(filter(self._has_files, counting), keep))
         first = kept[-1] if len(kept) == keep else NONE
         newest = counting[0] if counting else NONE
+        if first.owner == self.owner and not self._has_been_alone:
+            self._is_alone = self._has_been_alone = True
         return [name for name in self._begun() if name < first or (name < newest and not self._is_complete(name))]
 
     def _incomplete(self) -> list[CheckpointName]:
