@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,12 +41,13 @@ def test_the_schema_of_a_list() -> None:
     ("item", "message"),
     [
         (pa.record_batch({"b": [1]}), r"item 1 has schema \(b int64\), not \(a int64\)"),
-        ([{"a": 1, "c": 2}], "item 1 has the column 'c', which the schema has not"),
-        ([{"a": "text"}], "item 1 does not fit the schema: .*text"),
+        ([{"a": 1, "c": 2}], "item 1: the column 'c' is not in the schema"),
+        ([{"a": "text"}], "item 1: does not fit the schema: .*text"),
         (pa.table({"b": [1]}), r"item 1 has schema \(b int64\), not \(a int64\)"),
         (pa.table({"a": ["text"]}), "item 1, a Table, does not fit the schema: .*text"),
         (pd.DataFrame({"a": ["text"]}), "item 1, a DataFrame, does not fit the schema: .*text"),
-        ({"a": 1}, "item 1 is a dict"),
+        ({"a": 1}, r"item 1 is of type dict; each item must be .*; rows as dicts are \[\{'n': 1\}, \{'n': 2\}\]"),
+        (1, "item 1 is of type int; each item must be a RecordBatch, a list of dicts, or a frame"),
     ],
 )
 def test_an_item_that_does_not_fit_is_named(item: object, message: str, reader_context: Callable[..., Any]) -> None:
@@ -61,6 +63,12 @@ def test_an_item_that_does_not_fit_is_named(item: object, message: str, reader_c
 def test_an_iterator_cannot_be_a_source() -> None:
     with pytest.raises(hg.ConfigError, match="a generator cannot be read again; give a list, a frame, or a function"):
         hg.sources.iterable(item for item in [batch(1)])
+    with pytest.raises(hg.ConfigError, match="a count cannot be read again"):
+        hg.sources.iterable(itertools.count())
+    with pytest.raises(hg.ConfigError, match=r"a dict is not a list; for columns give pa.table\(columns\)"):
+        hg.sources.iterable({"a": [1]})
+    with pytest.raises(hg.ConfigError, match="a str is not a list; give a list, a frame, or a function"):
+        hg.sources.iterable("file.csv")
     with pytest.raises(hg.ConfigError, match="a list has an end"):
         hg.sources.iterable([batch(1)], bounded=False)
 
@@ -81,6 +89,59 @@ def test_a_frame_is_a_source_and_an_item(read_source: Read, frame: Any) -> None:
     assert hg.sources.iterable(frame[:0]).schema.names == ["a", "s"]
 
 
+def test_a_list_of_rows_is_a_source(read_source: Read) -> None:
+    rows = [{"a": number} for number in range(8200)]
+    parts = read_source(hg.sources.iterable(rows), 2)
+    assert [part["a"].to_pylist() for part in parts] == [[*range(8192)], [*range(8192, 8200)]]
+    source = hg.sources.iterable(
+        [{"a": None}, {"a": 2, "b": None}], schema=pa.schema({"a": pa.int32(), "b": pa.int8()})
+    )
+    assert read_source(source)[0].to_pylist() == [{"a": None, "b": None}, {"a": 2, "b": None}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"a": 1}, {"a": 2, "b": 3}], "the rows: the column 'b' is not in the first row; give schema="),
+        ([[{"a": 1}, {"a": 2, "b": 3}]], "item 0: the column 'b' is not in the first row; give schema="),
+        ([{"a": 1}, {"a": "x"}], "the rows: cannot be of one schema: "),
+        ([{"a": 1}, batch(1)], "item 0 is of type dict"),
+    ],
+)
+def test_rows_that_do_not_fit_each_other(rows: Any, message: str) -> None:
+    with pytest.raises(hg.SourceError, match=f"^iterable: {message}"):
+        hg.sources.iterable(rows)
+
+
+def test_an_index_of_pandas_with_names_becomes_columns(read_source: Read) -> None:
+    frame = pd.DataFrame({"a": [1, 2]}, index=pd.Index(["x", "y"], name="k"))
+    two = frame.set_index("a", append=True)
+    two["s"] = 1.5
+    assert read_source(hg.sources.iterable(frame))[0].to_pylist() == [{"k": "x", "a": 1}, {"k": "y", "a": 2}]
+    assert read_source(hg.sources.iterable([two]))[0].column_names == ["k", "a", "s"]
+    assert read_source(hg.sources.iterable(frame, schema=SCHEMA))[0].to_pylist() == [{"a": 1}, {"a": 2}]
+    keyed = pa.schema({"a": pa.int8(), "k": pa.string()})
+    assert read_source(hg.sources.iterable(frame, schema=keyed))[0].schema == keyed
+    numbered = pd.DataFrame({"a": [1]}, index=pd.RangeIndex(1, name="n"))
+    assert hg.sources.iterable(numbered).schema.names == ["n", "a"]
+
+
+def test_an_index_of_pandas_without_names_counts_rows_or_is_refused(read_source: Read) -> None:
+    frame = pd.DataFrame({"a": [1, 2, 3]})
+    assert read_source(hg.sources.iterable(frame[frame.a > 1]))[0].to_pylist() == [{"a": 2}, {"a": 3}]
+    assert hg.sources.iterable(pd.DataFrame({"a": []}, index=[])).schema.names == ["a"]
+    days = frame.set_index(pd.date_range("2024-01-01", periods=3))
+    for given in (days, [days, frame]):
+        with pytest.raises(
+            hg.SourceError, match=r"index of datetime64\[ns\] has no name; .*rename_axis\('name'\).*drop"
+        ):
+            hg.sources.iterable(given)
+    assert read_source(hg.sources.iterable(days.rename_axis("day")))[0].column_names == ["day", "a"]
+    assert hg.sources.iterable(days, schema=SCHEMA).schema == SCHEMA
+    with pytest.raises(hg.SourceError, match=r"a DataFrame, cannot become Arrow's: .*already exists"):
+        hg.sources.iterable(frame.set_index("a", drop=False))
+
+
 def test_a_large_frame_is_cut_for_several_subtasks(read_source: Read) -> None:
     parts = read_source(hg.sources.iterable(pl.DataFrame({"a": range(20_000)})), 2)
     assert [part.num_rows for part in parts] == [8192 + 20_000 - 2 * 8192, 8192]
@@ -91,6 +152,15 @@ def test_a_schema_makes_integers_of_the_floats_of_pandas(read_source: Read) -> N
     assert read_source(hg.sources.iterable(frames, schema=SCHEMA))[0]["a"].to_pylist() == [1, 2, 3, None]
     with pytest.raises(hg.SourceError, match="item 1, a DataFrame, does not fit the schema: .*Float value 0.5"):
         hg.sources.iterable([frames[0], pd.DataFrame({"a": [0.5]})])
+
+
+def test_a_dataframe_of_spark_does_not_pass_through_the_program() -> None:
+    kind = type(
+        "DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "__arrow_c_stream__": None, "columns": []}
+    )
+    for given, error in ((kind(), hg.ConfigError), ([kind()], hg.SourceError)):
+        with pytest.raises(error, match=r"a DataFrame of Spark is read with hg.sources.dataframe\(df\)"):
+            hg.sources.iterable(given)
 
 
 def test_what_is_not_computed_yet_is_no_frame() -> None:

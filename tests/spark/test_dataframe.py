@@ -86,3 +86,9 @@ def test_a_new_folder_for_rows_removes_those_of_killed_programs(spark: SparkSess
     assert list(tmp_path.iterdir()) == [in_use]
     remove_folder(str(in_use))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dataframe_is_no_iterable(spark: SparkSession) -> None:
+    for given in (spark.range(3), [spark.range(3)]):
+        with pytest.raises(hg.HeadgateError, match=r"is read with hg.sources.dataframe\(df\)"):
+            hg.sources.iterable(given)

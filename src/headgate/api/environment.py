@@ -231,7 +231,7 @@ def _source_of(given: object) -> str:
     if type(given).__module__.startswith("pyspark."):
         return "for a DataFrame of Spark write from_source(hg.sources.dataframe(df))"
     if isinstance(given, (list, tuple, pa.RecordBatch)) or is_frame(given):
-        return "write from_source(hg.sources.iterable(...)) for a list of batches, or for a frame"
+        return "write from_source(hg.sources.iterable(...)) for rows, batches or a frame"
     if isinstance(given, (str, os.PathLike)):
         return f"use one of hg.sources: for files hg.sources.csv({os.fspath(given)!r}), or parquet, json_lines, text"
     return "use one of hg.sources, for example hg.sources.iterable([batch])"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -12,11 +12,20 @@ from headgate.errors import SourceError
 _BATCH_ROWS = 8192
 
 
+#: Frames of Spark speak Arrow's protocol too, and would pass through the program.
+SPARK_REMEDY: Final = "a DataFrame of Spark is read with hg.sources.dataframe(df)"
+
+
 def is_frame(given: object) -> bool:
-    """A table of some library; a RecordBatch is none."""
-    if isinstance(given, pa.RecordBatch):
+    """A table of some library in this process; a RecordBatch is none."""
+    if isinstance(given, pa.RecordBatch) or is_of_spark(given):
         return False
     return hasattr(given, "__arrow_c_stream__") or _is_of_pandas(given)
+
+
+def is_of_spark(given: object) -> bool:
+    """A DataFrame of Spark, Spark Connect or pandas on Spark."""
+    return type(given).__module__.startswith("pyspark.") and hasattr(given, "columns")
 
 
 def batches(frame: object, schema: pa.Schema | None) -> list[pa.RecordBatch]:
@@ -35,10 +44,10 @@ def one_batch(frame: object, schema: pa.Schema | None, where: str) -> pa.RecordB
 
 
 def _table(frame: Any, schema: pa.Schema | None, where: str) -> pa.Table:
-    """Without the index of pandas. With a schema its columns are cast, so pandas' floats with NaN can be integers."""
+    """With a schema its columns are cast, so pandas' floats with NaN can be integers."""
     try:
         if _is_of_pandas(frame):
-            return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
+            return pa.Table.from_pandas(_with_index(frame, schema, where), schema=schema, preserve_index=False)
         table = pa.table(frame)
         return table if schema is None or table.column_names != schema.names else table.cast(schema)
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
@@ -50,6 +59,22 @@ def _is_of_pandas(given: object) -> bool:
     """Its frames speak the protocol only from 2.2 on."""
     kinds = type(given).__mro__
     return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas" for kind in kinds)
+
+
+def _with_index(frame: Any, schema: pa.Schema | None, where: str) -> Any:
+    """A frame of pandas with the levels of its index that have names as columns. Others must number the rows, unless a
+    schema says which columns are wanted."""
+    if not hasattr(frame, "reset_index"):
+        return frame
+    levels = [frame.index.get_level_values(number) for number in range(frame.index.nlevels)]
+    for level in levels if schema is None and len(frame) else ():
+        if level.name is None and (len(levels) > 1 or level.dtype.kind not in "iu"):
+            raise SourceError(
+                f"{where}: its index of {level.dtype} has no name; to keep it as a column, give "
+                "frame.rename_axis('name'), to leave it out, frame.reset_index(drop=True)"
+            )
+    named = [level.name for level in levels if level.name is not None]
+    return frame.reset_index(level=named) if named else frame
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.connectors.base import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
-from headgate.connectors.frames import is_frame, one_batch
+from headgate.connectors.frames import SPARK_REMEDY, is_frame, is_of_spark, one_batch
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_shape
 from headgate.errors import ConfigError, SourceError, UnusableState, UserFunctionError
@@ -161,19 +161,28 @@ def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBa
         return pa.RecordBatch.from_arrays(item.columns, schema=schema)
     if is_frame(item):
         return to_batch(one_batch(item, schema, f"iterable: item {number}"), schema, number)
+    if is_of_spark(item):
+        raise SourceError(f"iterable: item {number}: {SPARK_REMEDY}")
     if not isinstance(item, (list, tuple)) or not all(isinstance(row, dict) for row in item):
         raise SourceError(
-            f"iterable: item {number} is a {type(item).__name__}; each must be a RecordBatch, a list of dicts, or a "
-            "frame of pandas, polars or pyarrow"
+            f"iterable: item {number} is of type {type(item).__name__}; each item must be a RecordBatch, a list of "
+            "dicts, or a frame of pandas, polars or pyarrow; rows as dicts are [{'n': 1}, {'n': 2}]"
         )
-    if schema is not None:
-        unknown = sorted({str(key) for row in item for key in row} - set(schema.names))
-        if unknown:
-            raise SourceError(f"iterable: item {number} has the column {unknown[0]!r}, which the schema has not")
+    return batch_of_dicts(item, schema, f"item {number}")
+
+
+def batch_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema | None, what: str) -> pa.RecordBatch:
+    """Rows as a record batch of the schema (None: of the first row's columns). Raises SourceError."""
+    known = set(schema.names if schema is not None else rows[0] if rows else ())
+    unknown = sorted({str(name) for row in rows for name in row if name not in known})
+    if unknown:
+        lacks = "is not in the first row; give schema=" if schema is None else "is not in the schema"
+        raise SourceError(f"iterable: {what}: the column {unknown[0]!r} {lacks}")
     try:
-        return pa.RecordBatch.from_pylist(list(item), schema=schema)
+        return pa.RecordBatch.from_pylist(list(rows), schema=schema)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SourceError(f"iterable: item {number} does not fit the schema: {error}") from error
+        misfit = "cannot be of one schema" if schema is None else "does not fit the schema"
+        raise SourceError(f"iterable: {what}: {misfit}: {error}") from error
 
 
 def _first_schema(factory: Factory) -> pa.Schema:

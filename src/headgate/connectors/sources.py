@@ -13,7 +13,7 @@ folder's files that came since the job began are not read, unless it is watched.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -23,9 +23,9 @@ from headgate.connectors.base import Source
 from headgate.connectors.csv_parser import CsvDialect
 from headgate.connectors.csv_source import CsvSource
 from headgate.connectors.files import Paths
-from headgate.connectors.frames import batches, is_frame
+from headgate.connectors.frames import SPARK_REMEDY, batches, is_frame, is_of_spark
 from headgate.connectors.generate_source import GenerateSource, RowFunction
-from headgate.connectors.iterable_source import Factory, FactorySource, Item, ListSource
+from headgate.connectors.iterable_source import Factory, FactorySource, Item, ListSource, batch_of_dicts
 from headgate.connectors.json_source import JsonLinesSource
 from headgate.connectors.line_source import LineSource
 from headgate.connectors.parquet_source import ParquetSource
@@ -119,8 +119,11 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
     """Batches from a list, or from a function that is called in each subtask as `factory(subtask, subtasks)`.
 
     An item is a RecordBatch, a list of dicts, or a frame: a pandas or polars DataFrame, a pyarrow Table. A single frame
-    or RecordBatch may stand for the list; it is cut into batches of 8192 rows. The index of pandas is left out. Give a
-    `schema` for several frames of pandas whose integers may be missing: pandas makes floats of them.
+    or RecordBatch, or rows as dicts (`[{"n": 1}, {"n": 2}]`), may stand for the list; they are cut into batches of 8192
+    rows. Give a `schema` for several frames of pandas whose integers may be missing: pandas makes floats of them.
+
+    The index of pandas becomes columns if it has a name, as by `reset_index()`. An index of integers without a name
+    numbers the rows and is left out; any other without a name is a SourceError, unless a `schema` names the columns.
 
     Item i of a list goes to subtask i mod parallelism. A factory returns an iterator, which may block, and must give
     the same batches whenever it is called with the same arguments; say `replayable=False` if it cannot (a job that
@@ -134,8 +137,10 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
         return FactorySource(items, schema, bounded=bounded, replayable=replayable)
     if isinstance(items, pa.RecordBatch) or is_frame(items):
         items = batches(pa.table(items) if isinstance(items, pa.RecordBatch) else items, schema)
+    elif isinstance(items, (list, tuple)) and items and all(isinstance(row, dict) for row in items):
+        items = batches(pa.table(batch_of_dicts(items, schema, "the rows")), schema)
     if not isinstance(items, (list, tuple)):
-        raise ConfigError(f"iterable: a {type(items).__name__} {_not_a_list(items)}")
+        raise ConfigError(f"iterable: {_not_a_list(items)}")
     if not bounded or not replayable:
         raise ConfigError("iterable: a list has an end and stays; bounded=False and replayable=False are for functions")
     return ListSource(items, schema)
@@ -160,11 +165,15 @@ def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None
 
 def _not_a_list(given: object) -> str:
     """Why something cannot be the items of `iterable`, and what to give instead."""
-    if type(given).__module__.startswith("pyspark."):
-        return "is read with hg.sources.dataframe(df)"
+    kind = type(given).__name__
+    if is_of_spark(given):
+        return SPARK_REMEDY
     if hasattr(given, "collect") and hasattr(given, "lazy"):
-        return "is not computed yet; give frame.collect()"
-    return "cannot be read again; give a list, a frame, or a function of (subtask, subtasks)"
+        return f"a {kind} is not computed yet; give frame.collect()"
+    if isinstance(given, Mapping):
+        return f"a {kind} is not a list; for columns give pa.table(columns)"
+    problem = "cannot be read again" if isinstance(given, Iterator) else "is not a list"
+    return f"a {kind} {problem}; give a list, a frame, or a function of (subtask, subtasks)"
 
 
 _FORMATS: dict[str, Callable[..., Source]] = {"csv": csv, "json_lines": json_lines, "parquet": parquet, "text": text}
