@@ -98,7 +98,7 @@ def __getattr__(name: str) -> object:
     elif name in _MODULES:
         value = _import_module(_MODULES[name])
     else:
-        from headgate.api.other_names import missing
+        from headgate.other_names import missing
 
         raise missing("headgate", name)
     globals()[name] = value

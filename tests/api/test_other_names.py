@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import pytest
 
 import headgate as hg
-from headgate.api.other_names import _INSTEAD
+from headgate.other_names import _INSTEAD, _INSTEAD_AT
 
 
 @pytest.mark.parametrize(
@@ -34,8 +35,19 @@ def test_every_name_is_foreign_and_every_remedy_is_there(plans):
     calls = {name for thing in (*things, hg, hg.sources, hg.sinks) for name in dir(thing)}
     for name, remedy in _INSTEAD.items():
         assert not hasattr(stream, name) and not hasattr(plans.env, name), name
-        first = remedy.removeprefix("job = env.").removeprefix("hg.").partition("(")[0].partition(",")[0]
-        assert first in calls, f"{name}: there is no {first}"
+        assert _first_call(remedy) in calls, f"{name}: there is no {_first_call(remedy)}"
+    places = {"StreamEnvironment": plans.env, "WindowedStream": things[3], "Aggregate": hg.count(),
+              "headgate.sources": hg.sources, "headgate.sinks": hg.sinks}  # fmt: skip
+    assert places.keys() == _INSTEAD_AT.keys()
+    for place, names in _INSTEAD_AT.items():
+        for name, remedy in names.items():
+            assert not hasattr(places[place], name), f"{place} has {name}"
+            assert _first_call(remedy) in calls, f"{name}: there is no {_first_call(remedy)}"
+
+
+def _first_call(remedy: str) -> str:
+    """The name that a remedy begins with."""
+    return re.split(r"[(,.]", remedy.removeprefix("job = env.").removeprefix("hg."))[0]
 
 
 def test_environment_modules_and_sources(plans):
@@ -73,3 +85,50 @@ def test_what_python_asks_of_objects_still_works(plans):
     assert pickled == windows._windows
     with pytest.raises(AttributeError, match="^'DataStream' object has no attribute 'nonsense'$"):
         _ = stream.nonsense
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "remedy"),
+    [
+        (hg, "avg", r"write hg\.mean\("), (hg, "session", "session windows are not there yet"),
+        (hg, "OutputTag", r"hg\.SideOutput\("), (hg, "ValueStateDescriptor", r"hg\.ValueState\("),
+        (hg, "col", "SQL as strings"),
+        (hg.sources, "kafka", r"iterable\(.*Kafka is not there yet"), (hg.sinks, "kafka", r"for_each_batch\("),
+        (hg.sinks, "json", r"csv\("), (hg.sources, "json", "json_lines"),
+        (hg.sum("value"), "alias", r"write aggregate\(total=hg\.sum\("),
+    ],
+)  # fmt: skip
+def test_a_name_is_answered_for_its_place(place, name, remedy):
+    with pytest.raises(AttributeError, match=remedy):
+        getattr(place, name)
+
+
+def test_an_environment_has_its_parallelism_from_the_start(plans):
+    with pytest.raises(AttributeError, match=r"write hg\.StreamEnvironment\(parallelism=2\)"):
+        plans.env.set_parallelism(2)
+
+
+@pytest.mark.parametrize("name", ["groupByKey", "mapValues", "branch", "peek", "rename", "columns", "printSchema"])
+def test_more_names_of_streams(plans, name):
+    with pytest.raises(AttributeError, match="; write "):
+        getattr(plans.stream(), name)
+
+
+def test_a_stream_is_no_frame(plans):
+    for use in (lambda: plans.stream()["delay"], lambda: list(plans.stream())):
+        with pytest.raises(TypeError, match=r"a DataStream is no frame.*select\("):
+            use()
+
+
+def test_results_are_given_by_name(plans):
+    stream, total = plans.stream(), hg.sum("delay")
+    keyed = stream.key_by("carrier")
+    for aggregated in (keyed, keyed.window(hg.tumble("1 s"))):
+        with pytest.raises(hg.PlanError, match=r"sum\('delay'\) has no name.*aggregate\(total=hg\.sum\('delay'\)\)"):
+            aggregated.aggregate(total)
+    with pytest.raises(hg.PlanError, match="key_by"):
+        stream.aggregate(total)
+    with pytest.raises(hg.PlanError, match=r"delay \+ 1 has no name.*with_columns\(total="):
+        stream.with_columns("delay + 1")
+    with pytest.raises(hg.PlanError, match=r'filter\("a > 1 and b > 1"\)'):
+        stream.filter("delay > 1", "delay < 5")

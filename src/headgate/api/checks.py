@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,12 @@ def check_columns(where: str, columns: Iterable[object], schema: pa.Schema) -> t
             raise PlanError(f"{where}: column {column!r} is named twice")
         names.append(column)
     return tuple(names)
+
+
+def check_named(where: str, unnamed: Sequence[object], example: str) -> None:
+    """Results are given as keywords, which name them."""
+    if unnamed:
+        raise PlanError(f"{where}: {unnamed[0]!s} has no name; each result is given by its name: {example}")
 
 
 def check_schema(where: str, schema: object) -> pa.Schema:

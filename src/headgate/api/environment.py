@@ -12,7 +12,6 @@ from headgate.api.builder import GraphBuilder, Input
 from headgate.api.checks import check_label, check_parallelism, check_schema
 from headgate.api.explain import describe
 from headgate.api.lost_changes import warn_of_lost_changes
-from headgate.api.other_names import OtherNames
 from headgate.api.overwrites import check_overwrites
 from headgate.api.results import check_batch, check_end_sinks, check_ends, check_limit, finish, wait_for_rows
 from headgate.api.stream import DataStream
@@ -25,6 +24,7 @@ from headgate.connectors.frames import is_frame
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.connectors.sinks import parquet
 from headgate.errors import ConfigError, PlanError
+from headgate.other_names import OtherNames
 from headgate.plan.graph import EventTime, Side
 from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.deployment import Deployment

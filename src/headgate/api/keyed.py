@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import pyarrow as pa
 
-from headgate.api.checks import check_columns, check_label, check_names, check_schema, check_sides
+from headgate.api.checks import check_columns, check_label, check_named, check_names, check_schema, check_sides
 from headgate.api.event_time import AFTER_WINDOW, after_function, on_null_time, out_of_orderness, required
-from headgate.api.other_names import OtherNames
 from headgate.api.stream import DataStream
 from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates import Aggregate, decimal_sums
@@ -20,6 +19,7 @@ from headgate.operators.keyed_process import KeyedProcess, check_process_functio
 from headgate.operators.process_function import KeyedProcessFunction
 from headgate.operators.running import RunningAggregate, running_schema
 from headgate.operators.window import WindowAggregate, Windows, window_schema
+from headgate.other_names import OtherNames
 from headgate.plan.graph import Side
 from headgate.quantities import microseconds
 
@@ -39,7 +39,7 @@ class KeyedStream(DataStream):
         required("window", self._event_time, self._env._graph, self._inputs)
         return WindowedStream(self, windows)
 
-    def aggregate(self, /, *, final: bool = False, **aggregates: Aggregate) -> DataStream:
+    def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
         """Aggregates of all rows of a key so far: the key columns, then the aggregates under their names.
 
         For each batch that comes in, one row for each key that it changed; with `final=True` only the last one per
@@ -48,7 +48,7 @@ class KeyedStream(DataStream):
         """
         if not isinstance(final, bool):
             raise PlanError(f"aggregate: final={final!r} must be True or False; a result cannot be called 'final'")
-        specs = self._checked(aggregates)
+        specs = self._checked(unnamed, aggregates)
         time = self._event_time
         if any(spec.kind in ("first", "last") for _, spec in specs):
             time = required("first and last", time, self._env._graph, self._inputs)
@@ -92,8 +92,9 @@ class KeyedStream(DataStream):
         timed = {} if time is None else {"by_time": time.column}
         return self._then("process", operator, output, after_function(time, output), sides, **timed)
 
-    def _checked(self, aggregates: dict[str, Aggregate]) -> Aggregates:
+    def _checked(self, unnamed: Sequence[object], aggregates: dict[str, Aggregate]) -> Aggregates:
         """Aggregates of columns that the user knows of; their schema function checks the rest."""
+        check_named("aggregate", unnamed, f"aggregate(total=hg.{unnamed[0] if unnamed else ''})")
         check_names("aggregate", aggregates)
         for name, spec in aggregates.items():
             if not isinstance(spec, Aggregate):
@@ -138,7 +139,7 @@ class WindowedStream(OtherNames):
         they came: those none of whose windows is held any more, or, with `on_null_time="late"`, without a time."""
         return replace(self, _late_tag=check_label("late_output: the tag", tag))
 
-    def aggregate(self, /, **aggregates: Aggregate) -> DataStream:
+    def aggregate(self, /, *unnamed: Never, **aggregates: Aggregate) -> DataStream:
         """One row per key and window that has rows, when the watermark passes the window's end.
 
         Its columns: the keys, `window_start`, `window_end` (exclusive; both of the event-time column's type), then
@@ -149,7 +150,7 @@ class WindowedStream(OtherNames):
         stream = self._stream
         graph, inputs = stream._env._graph, stream._inputs
         event_time = required("window", stream._event_time, graph, inputs)
-        specs = stream._checked(aggregates)
+        specs = stream._checked(unnamed, aggregates)
         schema = window_schema(stream._keys, event_time.column, self._windows, specs, stream._schema)
         operator = partial(
             WindowAggregate,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headgate.api.other_names import missing
 from headgate.connectors.base import Sink
 from headgate.connectors.sinks import collect, csv, for_each_batch, null, parquet, printer
 from headgate.operators.base import check_function
+from headgate.other_names import missing
 
 __all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "parquet", "printer"]
 

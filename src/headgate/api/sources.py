@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.api.other_names import missing
 from headgate.connectors.base import Source
 from headgate.connectors.sources import csv, files, generate, iterable, json_lines, parquet, socket_lines, text
+from headgate.other_names import missing
 
 __all__ = [
     "csv", "dataframe", "files", "generate", "iterable", "json_lines", "parquet", "socket_lines", "text",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 import pyarrow as pa
 
@@ -18,13 +18,13 @@ from headgate.api.checks import (
     check_columns,
     check_expressions,
     check_label,
+    check_named,
     check_names,
     check_parallelism,
     check_schema,
     check_sides,
     listed,
 )
-from headgate.api.other_names import OtherNames
 from headgate.connectors.base import Sink
 from headgate.errors import PlanError
 from headgate.operators.aggregates import Aggregate, key_fields
@@ -48,6 +48,7 @@ from headgate.operators.rows import (
 from headgate.operators.side_output import SideOutput
 from headgate.operators.sql import HIDDEN_COLUMN, column_expression
 from headgate.operators.window import Windows
+from headgate.other_names import OtherNames
 from headgate.plan.graph import (
     BROADCAST,
     FORWARD,
@@ -137,6 +138,14 @@ class DataStream(_LastOperator):
         columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
         return f"{type(self).__name__}({columns})"
 
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, what: object) -> object:
+            raise TypeError(
+                f'a {type(self).__name__} is no frame: its rows flow once env.execute() runs. Write select("a") for '
+                'columns, filter("a > 1") for rows, collect(limit=10) to have some of them here'
+            )
+
     # Rows to rows
 
     def map_batches(
@@ -191,7 +200,7 @@ class DataStream(_LastOperator):
         side = node.sides[tag]
         return DataStream(self._env, (Input(node.id, tag=tag),), side.schema, side.event_time)
 
-    def filter(self, condition: Any, *, rows: bool = False) -> DataStream:
+    def filter(self, condition: Any, *more: Never, rows: bool = False) -> DataStream:
         """Keep the rows for which `condition` is true (not false, not null).
 
         `condition` is a SQL string ("delay > 5 and carrier is not null"), a `pyarrow.compute.Expression`, or a
@@ -200,6 +209,8 @@ class DataStream(_LastOperator):
         """
         if not isinstance(rows, bool):
             raise PlanError(f"filter: rows={rows!r} must be True or False")
+        if more:
+            raise PlanError('filter takes one condition; write filter("a > 1 and b > 1")')
         predicate = filter_predicate(condition, self._schema, rows)
         operator = partial(FilterRows if rows else Filter, predicate, self._schema)
         return self._then("filter", operator, self._schema, self._event_time)
@@ -209,8 +220,9 @@ class DataStream(_LastOperator):
         check_expressions("select", expressions)
         return self._project("select", select_expressions(self.schema, *columns, **expressions))
 
-    def with_columns(self, /, **expressions: str) -> DataStream:
+    def with_columns(self, /, *unnamed: Never, **expressions: str) -> DataStream:
         """All columns, and these besides: `with_columns(late="delay > 15")`. A column of that name is replaced."""
+        check_named("with_columns", unnamed, 'with_columns(total="a + b")')
         check_expressions("with_columns", expressions)
         return self._project("with_columns", with_columns_expressions(self.schema, **expressions))
 
@@ -318,7 +330,7 @@ class DataStream(_LastOperator):
         """See `KeyedStream.window`. Raises PlanError: there is no key."""
         raise PlanError(_NO_KEY.format("window"))
 
-    def aggregate(self, /, *, final: bool = False, **aggregates: Aggregate) -> DataStream:
+    def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
         """See `KeyedStream.aggregate`. Raises PlanError: there is no key."""
         raise PlanError(_NO_KEY.format("aggregate"))
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headgate.errors import PlanError
 from headgate.operators.decimal_types import mean_type, sum_type
+from headgate.other_names import OtherNames
 from headgate.records.canonical import check_keyable, is_bytes, value_type
 
 Kind = Literal["count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list"]
@@ -16,7 +17,7 @@ _SUMS: Final = ("sum", "mean")
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(OtherNames):
     """One aggregate of one column; `column` is None for a count of rows alone."""
 
     kind: Kind

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+_SLOTS: Final = "hg.StreamEnvironment(parallelism=2)"
+_FIRES: Final = (
+    'allowed_lateness("10 min"): a window gives its row when the watermark passes its end, and again for each late row '
+    "that is allowed"
+)
 #: What to write in place of each name.
 _INSTEAD: Final = {
     # Streams
-    **dict.fromkeys(("keyBy", "partitionBy"), 'key_by("column")'),
+    **dict.fromkeys(("keyBy", "partitionBy", "groupByKey", "group_by_key"), 'key_by("column")'),
     **dict.fromkeys(
         ("groupBy", "group_by", "groupby", "agg", "sum", "min", "max", "mean", "avg", "count"),
         'key_by("column").aggregate(total=hg.sum("value"))',
@@ -22,9 +27,17 @@ _INSTEAD: Final = {
         ("mapPartitions", "map_partitions", "mapInArrow", "mapInPandas", "map_in_arrow", "apply", "transform"),
         "map_batches(fn, schema=...), whose function gets a RecordBatch",
     ),
-    "where": 'filter("a > 1")',
-    **dict.fromkeys(("withColumn", "with_column", "withColumns"), 'with_columns(name="expression")'),
-    **dict.fromkeys(("selectExpr", "project", "withColumnRenamed", "drop"), 'select("column", name="expression")'),
+    **dict.fromkeys(("where", "query"), 'filter("a > 1")'),
+    **dict.fromkeys(("branch", "split"), 'filter("a > 1") once for each branch: a stream may be used more than once'),
+    **dict.fromkeys(
+        ("withColumn", "with_column", "withColumns", "assign", "mapValues", "map_values"),
+        'with_columns(name="expression")',
+    ),
+    **dict.fromkeys(
+        ("selectExpr", "project", "withColumnRenamed", "rename", "drop"), 'select("column", name="expression")'
+    ),
+    **dict.fromkeys(("columns", "dtypes", "printSchema"), "schema.names, schema.types or print(stream.schema)"),
+    "peek": "map_batches(fn, schema=stream.schema), whose function returns the batch it was given",
     **dict.fromkeys(
         ("assignTimestampsAndWatermarks", "assign_timestamps_and_watermarks", "withWatermark", "with_watermark"),
         'from_source(source, watermark=hg.Watermark("column"))',
@@ -36,7 +49,7 @@ _INSTEAD: Final = {
     ),
     **dict.fromkeys(("unionAll", "unionByName"), "union(other)"),
     **dict.fromkeys(
-        ("distinct", "dropDuplicates", "drop_duplicates"),
+        ("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"),
         'key_by("column").process(function, schema=...) with a hg.ValueState that says whether the key was there',
     ),
     **dict.fromkeys(("orderBy", "sort", "sort_by"), 'collect().sort_by("column"): a stream has no end to be sorted at'),
@@ -60,6 +73,10 @@ _INSTEAD: Final = {
     **dict.fromkeys(("getSideOutput", "get_side_output"), 'side_output("tag")'),
     **dict.fromkeys(("disableChaining", "startNewChain", "start_new_chain"), "disable_chaining()"),
     "allowedLateness": 'allowed_lateness("10 min")',
+    **dict.fromkeys(
+        ("process_window", "processWindow", "ProcessWindowFunction"),
+        'aggregate(values=hg.collect_list("value")), then map(fn, schema=...) on the lists',
+    ),
     **dict.fromkeys(("sideOutputLateData", "side_output_late_data"), 'late_output("tag")'),
     # Environments and jobs
     **dict.fromkeys(
@@ -91,7 +108,17 @@ _INSTEAD: Final = {
         ("sliding", "slide", "Slide", "SlidingEventTimeWindows", "SlidingProcessingTimeWindows"),
         'hg.hop("10 min", every="1 min")',
     ),
-    "average": 'hg.mean("column")',
+    **dict.fromkeys(
+        ("session", "Session", "SessionWindow", "session_window", "EventTimeSessionWindows"),
+        'key_by("column").process(function, schema=...) with timers of a hg.KeyedProcessFunction; session windows are '
+        "not there yet",
+    ),
+    **dict.fromkeys(("average", "avg", "AVG"), 'hg.mean("column")'),
+    **dict.fromkeys(("col", "expr", "lit"), 'filter("a > 1"), select(b="a + 1") and the like: SQL as strings'),
+    "OutputTag": 'hg.SideOutput("tag", rows), with side_outputs={"tag": schema} in the call that takes the function',
+    **dict.fromkeys(("ValueStateDescriptor", "ReducingState", "AggregatingState"), "hg.ValueState(pa.int64())"),
+    "ListStateDescriptor": "hg.ListState(pa.int64())",
+    "MapStateDescriptor": "hg.MapState(pa.string(), pa.int64())",
     **dict.fromkeys(("countDistinct", "approx_count_distinct", "collect_set"), 'hg.count_distinct("column")'),
     **dict.fromkeys(("json", "jsonl"), "json_lines"),
     **dict.fromkeys(("folder", "directory", "watch"), 'files("in/", format="csv", watch=True)'),
@@ -105,22 +132,41 @@ _INSTEAD: Final = {
     **dict.fromkeys(("console", "stdout"), "printer()"),
 }
 
+_OWN_CLIENT: Final = "; a connector to Kafka is not there yet"
+#: What to write where the same name means something else than elsewhere.
+_INSTEAD_AT: Final = {
+    "StreamEnvironment": {"setParallelism": _SLOTS, "set_parallelism": _SLOTS, "sql": 'filter("a > 1")'},
+    "WindowedStream": {"trigger": _FIRES, "evictor": _FIRES},
+    "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): its name stands before it'),
+    "headgate.sources": {"kafka": "iterable(fn, schema=...) with a client of your own" + _OWN_CLIENT},
+    "headgate.sinks": {
+        "kafka": "for_each_batch(fn) with a client of your own" + _OWN_CLIENT,
+        **dict.fromkeys(("json", "jsonl", "json_lines", "text"), 'csv("out/") or parquet("out/")'),
+        **dict.fromkeys(("files", "folder", "directory"), 'parquet("out/") or csv("out/")'),
+        **dict.fromkeys(("list", "memory", "pandas", "table"), "collect()"),
+    },
+}
 
-def advice(name: str) -> str:
-    """What to write in place of a name, for the end of a message; empty for a name that nobody would look for."""
-    return f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
+
+def advice(place: str, name: str) -> str:
+    """What to write in place of a name of a class or module, for the end of a message; empty for a name that nobody
+    would look for there."""
+    instead = _INSTEAD_AT.get(place, {}).get(name) or _INSTEAD.get(name)
+    return f"; write {instead}" if instead else ""
 
 
 class OtherNames:
     """A missing attribute that Flink or Spark has is an AttributeError that says how Headgate calls it."""
 
+    __slots__ = ()
+
     if not TYPE_CHECKING:  # type checkers are to report such names themselves
 
         def __getattr__(self, name: str) -> object:
             kind = type(self).__name__
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}{advice(name)}", name=name, obj=self)
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}{advice(kind, name)}", name=name, obj=self)
 
 
 def missing(module: str, name: str) -> AttributeError:
     """For the `__getattr__` of a module."""
-    return AttributeError(f"module {module!r} has no attribute {name!r}{advice(name)}", name=name)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{advice(module, name)}", name=name)
