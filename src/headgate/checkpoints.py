@@ -94,8 +94,7 @@ def _load(folder: str) -> tuple[CheckpointMetadata | None, str]:
 
 
 def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
-    folder = next((each for each in folders if is_there(f"{each}/{METADATA_FILE}")), folders[0])
-    metadata = load_checkpoint(folder)
+    folder, metadata, is_well = _newest_whole(folders, console)
     console.print(f"{metadata.kind} {metadata.id} of job {metadata.job!r}, attempt {metadata.attempt}: {folder}")
     took = f"{metadata.duration:.3g} s"
     console.print(f"taken {_time(metadata.timestamp)} UTC, took {took}, {_bytes(metadata.size)}")
@@ -118,7 +117,22 @@ def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
             sources.add_row(each["source"], str(each["subtask"]), _brief(_unwrapped(each["position"])))
         console.print(sources)
     size = {"size": metadata.size, "in_flight_bytes": metadata.in_flight_bytes, "uri": folder}
-    return {**asdict(metadata), **size, "positions": positions}, True
+    return {**asdict(metadata), **size, "positions": positions}, is_well
+
+
+def _newest_whole(folders: Sequence[str], console: Console) -> tuple[str, CheckpointMetadata, bool]:
+    """The newest checkpoint whose metadata can be read, and whether no newer one is broken: such are named. Raises
+    CheckpointError for the first where there is none."""
+    broken = []
+    for folder in folders:
+        metadata, state = _load(folder)
+        if metadata is not None:
+            for each in broken:
+                console.print(each, soft_wrap=True, style="red")
+            return folder, metadata, not broken
+        if state.startswith("broken"):
+            broken.append(state)
+    return folders[0], load_checkpoint(folders[0]), False
 
 
 def _positions(metadata: CheckpointMetadata) -> list[dict[str, Any]]:

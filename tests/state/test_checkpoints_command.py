@@ -12,7 +12,7 @@ import pytest
 
 from headgate import checkpoints
 from headgate.cli import main
-from headgate.errors import printable
+from headgate.errors import CheckpointError, printable
 from headgate.state.checkpoint_metadata import Finished
 from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint, savepoint_folder, store, write_part
 from headgate.state.snapshot import Snapshot, encode
@@ -60,6 +60,18 @@ def test_show(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]) ->
     assert main(["checkpoints", "show", storage.folder_of(4)]) == 0
     shown = capsys.readouterr().out
     assert "read -> write[1]" in shown and "finished" in shown and "checkpoint 4 of job 'delays'" in shown
+
+
+def test_show_goes_past_a_broken_one_and_says_so(
+    storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_checkpoint(storage, 4, encode({}))
+    Path(storage.folder_of(4), "_metadata").write_text("{")
+    assert main(["checkpoints", "show", storage.folder]) == 1
+    shown = capsys.readouterr().out
+    assert "checkpoint 2 of job 'delays'" in shown and f"broken: {storage.folder_of(4)}/_metadata: is torn" in shown
+    with pytest.raises(CheckpointError, match="is torn"):  # nothing else was asked for
+        checkpoints.main(["show", storage.folder_of(4)])
 
 
 def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
