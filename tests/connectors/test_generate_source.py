@@ -186,3 +186,8 @@ def test_a_function_that_breaks_the_rules(fn: Any, message: str) -> None:
 def test_impossible_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(hg.ConfigError, match=message):
         hg.sources.generate(squares, **options)
+
+
+def test_a_function_that_cannot_make_no_rows() -> None:
+    with pytest.raises(hg.UserFunctionError, match="division by zero(.|\n)*fn\\(0, 0\\), which makes no rows.*schema="):
+        hg.sources.generate(lambda start, n: pa.record_batch({"i": [1 / n] * n}))

@@ -60,7 +60,7 @@ class GenerateSource(Source):
         self.fn, self.rows, self.rate = fn, rows, rate
         self.bounded = rows is not None
         self.block_rows = batch_rows if rate is None else min(batch_rows, max(1, int(rate * batch_us / _US)))
-        self.made = (_called(fn, 0, 0).schema if schema is None else schema).remove_metadata()
+        self.made = (_schema_of(fn) if schema is None else schema).remove_metadata()
         self._inferred = schema is None
         if time is not None and time in self.made.names:
             raise ConfigError(f"time={time!r}: the function's rows have a column of that name; choose another")
@@ -163,6 +163,15 @@ class _GenerateReader(SourceReader):
         else:
             times = self._start_us + (np.arange(first, first + n) * float(_US) / rate).astype(np.int64)
         return from_raw_values(times, None, _TIME_TYPE)
+
+
+def _schema_of(fn: RowFunction) -> pa.Schema:
+    """The columns that it makes. Raises UserFunctionError."""
+    try:
+        return _called(fn, 0, 0).schema
+    except UserFunctionError as error:
+        error.message += "\nfn(0, 0), which makes no rows, is called for their columns; give schema= if it cannot be"
+        raise
 
 
 def _called(fn: RowFunction, start: int, n: int) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, Final, Self
 
 import numpy as np
@@ -161,7 +162,7 @@ class DecimalSumAccumulator(ValueAccumulator):
         return from_raw_values(np.stack(words[:-1], axis=1), nulls, self._kind)
 
     def _overflow(self, what: str, total: int, count: int) -> DataError:
-        value = f"{total}e{-self._input.scale}" + (f" / {count}" if count > 1 else "")
+        value = f"{Decimal(f'{total}e{-self._input.scale}'):f}" + (f" / {count}" if count > 1 else "")
         return DataError(
             f"{what}({self._column!r}) is {value}, which does not fit into {self._kind}; make {self._column!r} a "
             "decimal with fewer digits behind the point, or a float64, before it is aggregated"
