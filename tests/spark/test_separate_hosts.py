@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import warnings
@@ -81,9 +83,14 @@ class Cluster:
         command = [script, f"org.apache.spark.deploy.{role}", *common, *arguments]
         return self.start(address, command, f"{role}-{address}")
 
-    def listening(self, address: str) -> set[tuple[str, int]]:
-        """Addresses and ports in use there that somebody may connect to, in the range."""
-        return {each for each in self.machines[address].run(_listening) if FIRST_PORT <= each[1] <= LAST_PORT}
+    def listening(self, address: str, process: int) -> set[tuple[str, int]]:
+        """Where a process there can be connected to from another machine."""
+        found = self.machines[address].run(lambda: _listening(process))
+        return {each for each in found if not each[0].startswith("127.")}
+
+    def protocol(self, address: str, port: int) -> str | None:
+        """What is spoken there with somebody on the driver's machine who has no certificate."""
+        return self.machines[DRIVER].run(lambda: _protocol(address, port))
 
 
 @pytest.fixture
@@ -106,15 +113,23 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
         process.terminate()
 
 
-def _listening() -> set[tuple[str, int]]:
+def _listening(process: int) -> set[tuple[str, int]]:
+    open_files = {os.readlink(each) for each in Path(f"/proc/{process}/fd").iterdir()}
     found = set()
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/thread-self/net/{name}").read_text().splitlines()[1:]:
-            _, local, _, state, *_ = line.split()
-            if state == "0A":
+            _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
+            if state == "0A" and f"socket:[{inode}]" in open_files:
                 host, _, port = local.rpartition(":")
                 found.add((_address(host), int(port, 16)))
     return found
+
+
+def _protocol(address: str, port: int) -> str | None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((address, port), timeout=10) as sock, context.wrap_socket(sock) as secured:
+        return secured.version()
 
 
 def _address(text: str) -> str:
@@ -130,8 +145,9 @@ def test_a_job_runs_and_starts_again(cluster: Cluster, tmp_path: Path) -> None:
             assert driver.stdout is not None
             first = json.loads(driver.stdout.readline() or _fail(tmp_path))
             assert sorted(address for address, _ in first) == [[FIRST, FIRST_PORT], [SECOND, FIRST_PORT]]
-            for machine in (FIRST, SECOND, DRIVER):
-                assert cluster.listening(machine) == {(machine, FIRST_PORT)}
+            for (machine, _), process in [*first, ((DRIVER, FIRST_PORT), driver.pid)]:
+                assert cluster.listening(machine, process) == {(machine, FIRST_PORT)}
+                assert cluster.protocol(machine, FIRST_PORT) == "TLSv1.3"
             os.kill(first[0][1], signal.SIGKILL)
             eventually(lambda: 1 in attempts(tmp_path), 90)
             open_gate(tmp_path)
