@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -145,9 +146,11 @@ def exchange() -> dict[str, float]:
 def latency() -> dict[str, float]:
     from headgate.bench.due_times import read_histogram
     from headgate.bench.host import cores_awake
-    from headgate.bench.keyed_job import run_paced
+    from headgate.bench.keyed_job import keyed_sum_seconds, run_paced
 
     found = {}
+    keyed_sum_seconds(WARM_UP)  # the process that forks TaskManagers has imported all that they need, soon after it
+    time.sleep(1.0)
     for name, pace in PACES.items():
         with tempfile.TemporaryDirectory() as folder, cores_awake():
             run_paced(round(pace * PACED_SECONDS), pace, Path(folder))
