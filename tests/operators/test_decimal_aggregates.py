@@ -106,9 +106,7 @@ def test_a_result_that_does_not_fit_is_an_error_and_what_came_between_is_none(si
     total.update(1, np.zeros(3, np.int64), pa.array([most, most, -most], column), None)
     assert total.result(np.zeros(1, np.int64)).to_pylist() == [most]
     total.update(1, np.zeros(1, np.int64), pa.array([sign], column), None)
-    with pytest.raises(
-        DataError, match=rf"sum\('d'\) is {sign * 10**38}, which does not fit into decimal128\(38, 0\)"
-    ):
+    with pytest.raises(DataError, match=rf"sum\('d'\) is {sign * 10**38}, which does not fit into decimal128\(38, 0\)"):
         total.result(np.zeros(1, np.int64))
     mean = make("mean", column)
     mean.update(1, np.zeros(2, np.int64), pa.array([most, most], column), None)

@@ -108,7 +108,7 @@ def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: s
         _, said = paused.communicate(timeout=120)
     assert paused.returncode == 1
     assert re.search("headgate.errors.Superseded: .*another program took over", said)
-    assert f"process {os.getpid()} on" in said
+    assert said.count(f"process {os.getpid()} on") == 1, said
     open_gate(tmp_path)
     job.wait(120)
     assert committed(tmp_path) == expected()

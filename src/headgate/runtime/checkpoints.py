@@ -51,17 +51,8 @@ from headgate.runtime.guarantee import warn_of_sources
 from headgate.runtime.requests import Requests
 from headgate.runtime.resume import Found
 from headgate.runtime.resumption import Resumption, require_numbers
-from headgate.state.checkpoint_metadata import (
-    CheckpointMetadata,
-    Kind,
-    StateFile,
-)
-from headgate.state.checkpoint_storage import (
-    CheckpointStorage,
-    discard,
-    savepoint_folder,
-    store,
-)
+from headgate.state.checkpoint_metadata import CheckpointMetadata, Kind, StateFile
+from headgate.state.checkpoint_storage import CheckpointStorage, discard, savepoint_folder, store
 from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
@@ -249,7 +240,8 @@ class Checkpoints:
         """The attempt has failed. What is being stored or committed goes on."""
         self._runs = False
         self._hear_out()
-        self._do(self._coordinator.interrupted(f"the job failed: {error}", time.monotonic()))
+        reason = "another program took over" if isinstance(error, Superseded) else f"the job failed: {error}"
+        self._do(self._coordinator.interrupted(reason, time.monotonic()))
 
     def settle(self, timeout: float) -> bool:
         """No attempt runs: wait until nothing is being stored or committed any more. Returns whether that is so."""
@@ -262,6 +254,8 @@ class Checkpoints:
         while True:
             try:
                 return self._errands.look()
+            except Superseded:
+                pass  # the job ends with it, and says so
             except HeadgateError as error:
                 log.warning("job %r: %s", self._job, error)
 
