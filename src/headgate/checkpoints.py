@@ -123,7 +123,7 @@ def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
 def _newest_whole(folders: Sequence[str], console: Console) -> tuple[str, CheckpointMetadata, bool]:
     """The newest checkpoint whose metadata can be read, and whether no newer one is broken: such are named. Raises
     CheckpointError for the first where there is none."""
-    broken = []
+    broken: list[str] = []
     for folder in folders:
         metadata, state = _load(folder)
         if metadata is not None:

@@ -25,11 +25,11 @@ def _flag(value: object) -> bool:
     return value
 
 
-def _size_text(value: int | None) -> str:
+def _size_text(value: int) -> str:
     for power, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if value and value % (1 << power) == 0:
             return f"{value >> power} {name}"
-    return "none" if value is None else f"{value} B"
+    return f"{value} B"
 
 
 def _duration_text(value: float) -> str:

@@ -51,8 +51,8 @@ class Option:
             raise ConfigError(f"{name}={value} is impossible: it must be {self._bounds()}")
 
     def _bounds(self) -> str:
-        lowest = f"above {self.above:g}" if self.least is None else f"at least {self.kind.show(self.least)}"
-        return lowest if self.most is None else f"{lowest} and at most {self.kind.show(self.most)}"
+        bounds = ("at least", self.least), ("above", self.above), ("at most", self.most)
+        return " and ".join(f"{word} {self.kind.show(bound)}" for word, bound in bounds if bound is not None)
 
 
 def option(default: Any, kind: Kind, meaning: str, *, unit: str | None = None, **bounds: Any) -> Any:

@@ -289,7 +289,7 @@ def test_a_job_that_fails_before_its_first_checkpoint_leaves_nothing(tmp_path: P
 
 def test_going_on_needs_the_folder_and_its_path(tmp_path: Path) -> None:
     value = stored(prepared(hg.sinks.parquet(tmp_path / "a")).prepared())
-    with pytest.raises(hg.SinkError, match=r"/b: the rows up to the checkpoint are in .*/a; write there, too"):
+    with pytest.raises(hg.SinkError, match=r"/b: the rows up to the checkpoint are in .*/a; give the sink that path"):
         hg.sinks.parquet(tmp_path / "b").resume("job", SCHEMA, value)
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(hg.SinkError, match="/a: is gone, and with it the rows up to the checkpoint"):
@@ -437,5 +437,5 @@ def test_a_ledger_that_cannot_be_read_is_named(tmp_path: Path, content: str) -> 
     sink = prepared(hg.sinks.parquet(tmp_path))
     note = next((tmp_path / ".headgate").glob("*/1.note"))
     note.write_text(content)
-    with pytest.raises(hg.SinkError, match=r"restore it, or write elsewhere"):
+    with pytest.raises(hg.SinkError, match="restore it, or write to another folder"):
         sink.shown_beyond(1, "")

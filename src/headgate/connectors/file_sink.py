@@ -97,7 +97,10 @@ class FileSink(Sink):
         """Go on with a run of another program: its files stay, whatever the mode. Raises SinkError if they were
         elsewhere, or the folder is gone."""
         if prepared["path"] != self.path:
-            raise SinkError(f"{self.path}: the rows up to the checkpoint are in {prepared['path']}; write there, too")
+            raise SinkError(
+                f"{self.path}: the rows up to the checkpoint are in {prepared['path']}; give the sink that path, or "
+                "start without resume"
+            )
         target = self._target_of(schema, prepared["run"])
         with writing(self.path):
             if target.filesystem.get_file_info(target.root).type != fs.FileType.Directory:

@@ -120,7 +120,10 @@ class Ledger:
             with writing(self._ownership.folder):
                 return [_Note.of(epoch, note) for epoch, note in self._ownership.notes().items()]
         except ValueError as error:
-            raise SinkError(f"{self._ownership.folder}: is damaged ({error}); restore it, or write elsewhere") from None
+            raise SinkError(
+                f"{self._ownership.folder}: a note of what is shown is damaged ({error}); restore it, or write to "
+                "another folder. Whoever removes it has to see to it that no row comes twice"
+            ) from None
 
 
 def abandoned(root: str, home: str, referenced: Collection[str], program: Program) -> Iterator[tuple[str, Ledger]]:
@@ -139,7 +142,7 @@ def abandoned(root: str, home: str, referenced: Collection[str], program: Progra
 @dataclass(frozen=True, slots=True)
 class _Note:
     """What an owner says: the last checkpoint whose rows are shown, 0 for none, the run that took it, "" if that is not
-    known, and that run's epoch, or one that is not below it."""
+    known, and an epoch that is no less than that run's."""
 
     epoch: int
     home: str | None
