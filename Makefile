@@ -12,9 +12,10 @@ BIN := .venv/bin
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
 
-# Several tests at once, then one by one those that look at the clock (tests/scheduling.py).
+# Several tests at once, then one by one those that measure time.
 test: check
-	$(BIN)/pytest --numprocesses logical $(ARGS)
+	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" $(ARGS)
+	$(BIN)/pytest -m alone $(ARGS)
 	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
 	scripts/compat slice
 

@@ -23,7 +23,6 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.runtime import forks, job, taskmanager
 from headgate.runtime.jobmaster import JobMaster
 from tests.ending import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401
-from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.s3_service import S3Service
@@ -54,6 +53,13 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 # A shell that runs this in the background has it ignore interrupts, and some tests send them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on Spark run one after the other in one process, for they share a session."""
+    for item in items:
+        if "spark" in item.nodeid or "/demo/" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 class WatchedPool(NetworkBufferPool):

@@ -17,6 +17,8 @@ from headgate.bench.child import ChildFailed, ChildProcess
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 from tests.runtime.jobs import eventually
 
+pytestmark = pytest.mark.alone
+
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
 
 ECHO = "import sys, json\nfor line in sys.stdin: print(json.dumps({'got': json.loads(line)}), flush=True)"

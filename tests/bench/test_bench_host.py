@@ -10,6 +10,8 @@ import pytest
 
 from headgate.bench.host import cores_awake, stolen_seconds
 
+pytestmark = pytest.mark.alone
+
 
 def idle_children() -> list[int]:
     """Cores of this process's children that run only when nothing else does."""

@@ -14,6 +14,8 @@ import headgate as hg
 from headgate.connectors import socket_source
 from tests.runtime.jobs import eventually
 
+pytestmark = pytest.mark.alone
+
 
 class TextServer:
     """Listens; `accept` gives the connection of who dials."""

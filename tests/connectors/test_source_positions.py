@@ -30,6 +30,8 @@ from headgate.demo.replay import Replay
 from headgate.errors import UnusableState
 from tests.connectors.conftest import drain, reader_context
 
+pytestmark = pytest.mark.alone
+
 ROWS = 40
 SCHEMA = pa.schema({"n": pa.int64()})
 WAIT = 60.0

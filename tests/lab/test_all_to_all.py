@@ -13,6 +13,8 @@ from headgate.lab.isolation import QUICK, Rounds
 from headgate.lab.places import A1, A2, processes
 from headgate.lab.probe import Gap, Seen
 
+pytestmark = pytest.mark.alone
+
 CAME, LATE = np.zeros(30, dtype=np.int64), np.zeros((30, 864), dtype=np.int64)
 #: B.4 began 0.5 s after B.3, and stalls from 2.0 to 4.0 on B.3's clock.
 B3_SEEN = Seen(1000.0, CAME, LATE, None, {A1: Gap(2.1, 4.2, 0), A2: Gap(2.3, 4.1, 0)})

@@ -8,6 +8,8 @@ from headgate.lab import barrier
 from headgate.lab.barrier import Rounds
 from headgate.lab.places import MODES, processes
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:

@@ -12,6 +12,8 @@ from headgate.lab.places import B3, B4, MODES, Place, processes, spark
 from headgate.lab.probe import WINDOW, Seen, Stall
 from tests.spark_session import SharedSpark
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("mode", MODES)
 def test_b4_stalls_and_b3_is_watched(mode: str) -> None:

@@ -12,6 +12,8 @@ from headgate.connectors.base import ReaderContext, WriterContext
 from headgate.lab.flows import BATCH_ROWS, PAYLOAD, SCHEMA, Flow, Flows, by_target
 from headgate.lab.probe import Gap, Probe, Stall
 
+pytestmark = pytest.mark.alone
+
 
 class Clock:
     """A wall clock that stands until it is moved."""

@@ -13,6 +13,8 @@ from headgate.lab import sizing
 from headgate.lab.delay_line import DelayLine
 from headgate.lab.sizing import EXCEEDS, SIZES
 
+pytestmark = pytest.mark.alone
+
 
 def _echo(listener: socket.socket) -> None:
     with listener, listener.accept()[0] as sock:

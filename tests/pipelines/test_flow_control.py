@@ -12,7 +12,7 @@ import headgate as hg
 from tests.pipelines.pipeline_rig import assert_same, expected, stream_of
 from tests.runtime.jobs import NUMBERS, counted, endless, error_of, eventually, keyed, wait_until_running
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(180)]
 MODES = ["tcp", "unbounded"]
 #: So few and small that everything waits for buffers all the time.
 SCARCE = {"segment_size": 512, "message_size": 2048, "buffers_per_channel": 1, "floating_buffers_per_gate": 1}

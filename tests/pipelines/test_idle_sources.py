@@ -6,8 +6,11 @@ import threading
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
 
 import headgate as hg
+
+pytestmark = pytest.mark.alone
 
 SCHEMA = pa.schema({"key": pa.string(), "ts": pa.timestamp("us")})
 BATCHES, BATCH = 40, 50

@@ -17,6 +17,8 @@ from headgate.records.events import Alignment, CheckpointBarrier
 from headgate.runtime.barriers import Part, TaskBarriers
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually, keyed, wait_until_running
 
+pytestmark = pytest.mark.alone
+
 #: Patience of every wait here, seconds.
 PATIENCE = 50.0
 

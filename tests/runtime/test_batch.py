@@ -16,6 +16,8 @@ from tests.exchange.test_blocking import open_files
 from tests.exchange.test_gathering import file_size_limit
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, eventually, files_below, keyed, pids
 
+pytestmark = pytest.mark.alone
+
 
 def batch_environment(folder: Path, processes: bool = False, **options: object) -> hg.StreamEnvironment:
     return environment(processes, execution_mode="batch", spill_dir=str(folder), **options)

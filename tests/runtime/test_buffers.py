@@ -11,6 +11,8 @@ from headgate.runtime import job
 from tests.ending import END, within
 from tests.runtime.jobs import counted, environment, error_of, keyed
 
+pytestmark = pytest.mark.alone
+
 
 def test_execute_says_how_many_buffers_are_needed_in_all() -> None:
     """Per TaskManager: outputs of two channels take three each, inputs two exclusive ones and a floating one."""

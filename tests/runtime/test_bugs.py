@@ -18,6 +18,8 @@ from tests.conftest import WatchedPool
 from tests.ending import END, within
 from tests.runtime.jobs import NUMBERS, counted, environment, error_of, keyed
 
+pytestmark = pytest.mark.alone
+
 
 def broken(*_: Any, **__: Any) -> Any:
     raise AttributeError("planted")

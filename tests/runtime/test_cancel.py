@@ -27,6 +27,8 @@ from tests.runtime.jobs import (
     wait_until_running,
 )
 
+pytestmark = pytest.mark.alone
+
 
 def cancelled(job: hg.JobHandle) -> None:
     with within(END):

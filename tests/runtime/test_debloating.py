@@ -15,6 +15,8 @@ from headgate.exchange.gate import InputGate
 from headgate.runtime.debloating import Debloating
 from tests.runtime.jobs import eventually
 
+pytestmark = pytest.mark.alone
+
 
 class Channel(InputChannel):
     """A channel whose measures a test sets."""

@@ -13,6 +13,8 @@ import headgate as hg
 from tests.ending import END, within
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, keyed, numbers
 
+pytestmark = pytest.mark.alone
+
 
 def failure(env: hg.StreamEnvironment, stream: hg.DataStream) -> hg.HeadgateError:
     """Runs the stream into a null sink; the error, which must come soon after the cause."""

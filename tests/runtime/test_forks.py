@@ -21,6 +21,8 @@ from headgate.runtime.forks import ENDED, command, server
 from tests.ending import END, within
 from tests.runtime.jobs import endless, environment, error_of, keyed, pids, wait_until_running
 
+pytestmark = pytest.mark.alone
+
 SEEN = pa.schema([(name, pa.string()) for name in ("folder", "variable", "path", "chance", "pid")])
 
 

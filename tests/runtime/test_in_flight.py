@@ -15,6 +15,8 @@ from headgate.runtime import taskmanager
 from tests.ending import within
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually
 
+pytestmark = pytest.mark.alone
+
 
 class Gate:
     """A sink that stands until the test opens it."""

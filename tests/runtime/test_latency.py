@@ -10,6 +10,8 @@ import headgate as hg
 from headgate.runtime.latency import LatencyHistogram, MarkerTimer, summary
 from tests.runtime.jobs import counted, endless, environment, eventually, keyed
 
+pytestmark = pytest.mark.alone
+
 
 def histogram(*microseconds: int) -> list[tuple[int, int]]:
     made = LatencyHistogram()

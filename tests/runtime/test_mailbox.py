@@ -9,6 +9,8 @@ import pytest
 
 from headgate.runtime.mailbox import Mailbox, Signal
 
+pytestmark = pytest.mark.alone
+
 
 def test_a_signal_waits_for_nothing_that_has_happened_already() -> None:
     signal = Signal()

@@ -24,6 +24,8 @@ from headgate.transport.tls import server_context
 from tests.hosts import why_no_hosts
 from tests.runtime.middle import CONTROL, DATA, Edit, Loopback, Meddle, Middle, Namespaces, relay
 
+pytestmark = pytest.mark.alone
+
 GROUNDS = ["loopback", "namespaces"]
 if reason := why_no_hosts():
     warnings.warn(f"the man in the middle stands on loopback alone, not between two machines: {reason}", stacklevel=1)

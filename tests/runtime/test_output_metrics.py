@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 import headgate as hg
 from headgate.operators.base import MAX_TIME
 from headgate.runtime.measures import merge
 from tests.runtime.jobs import NUMBERS, environment, eventually
+
+pytestmark = pytest.mark.alone
 
 ODD = pa.schema({"odd": pa.int64()})
 SECOND = 1_000_000

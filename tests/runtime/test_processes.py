@@ -26,6 +26,8 @@ from tests.runtime.jobs import (
     wait_until_running,
 )
 
+pytestmark = pytest.mark.alone
+
 
 def start(**options: Any) -> hg.JobHandle:
     env = environment(processes=True, **options)

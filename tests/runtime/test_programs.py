@@ -16,6 +16,8 @@ from headgate.runtime.cores import usable_cores
 from tests.ending import END, within
 from tests.runtime.jobs import files_below, pids
 
+pytestmark = pytest.mark.alone
+
 ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 #: Tells when it runs, then reads rows without end.
 DRIVER = """

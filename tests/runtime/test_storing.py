@@ -22,6 +22,8 @@ from tests.exactly_once import build, committed, environment, expected
 from tests.runtime.faults import Commit, build_gated, committing, gated, kill, open_gate, raises
 from tests.runtime.jobs import eventually
 
+pytestmark = pytest.mark.alone
+
 PATIENCE = 60.0
 
 

@@ -21,6 +21,8 @@ from tests.conftest import WatchedPool
 from tests.ending import END, within
 from tests.runtime.jobs import NUMBERS, endless, environment, error_of, eventually, keyed, pids
 
+pytestmark = pytest.mark.alone
+
 
 class Trap:
     """Holds every function that steps into it until the test is over."""

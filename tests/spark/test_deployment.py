@@ -19,7 +19,7 @@ from headgate.runtime import attempt
 from tests.ending import END, within
 from tests.spark.conftest import MASTERS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
 KEYS = 10
 Start = Callable[..., hg.JobHandle]

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from headgate.spark.gang import SparkGang, barrier_tasks
 from headgate.spark.slots import reserve_slots
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
 #: What Spark may take to end a gang of stand-ins, seconds. They do not listen, so it has to kill each, at its own pace.
 OVER_WITHIN = 20.0

@@ -12,7 +12,7 @@ import pytest
 from headgate.spark.session import _private_home
 from tests.spark.conftest import clean_environment
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
 #: Runs a command as on a machine of its own, as far as names and addresses go: in namespaces, which end with it. Spark
 #: takes the name for the driver's address, and refuses the underscore in it on an executor, but not on the driver.

@@ -20,6 +20,8 @@ from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.s3_service import S3Service
 from tests.state.checkpoints import make_checkpoint
 
+pytestmark = pytest.mark.alone
+
 #: No service that is not there may take longer, seconds. Most of it is `pyarrow.fs`, which tries for six.
 SOON = 30.0
 

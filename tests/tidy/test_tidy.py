@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import headgate
-from tests.scheduling import kind_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -78,10 +77,9 @@ def test_the_example_in_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 20
 
 
-def test_tests_that_run_beside_others_know_no_clock_and_no_socket() -> None:
-    """Then they cannot fail because the machine is busy."""
-    knowing = re.compile(r"^\s*(?:import|from) (?:time|socket)\b", re.MULTILINE)
-    modules = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
-    beside = [str(path) for path in modules if kind_of(str(path)) == "beside others"]
-    assert len(beside) > 50
-    assert [path for path in beside if knowing.search((ROOT / path).read_text())] == []
+def test_tests_that_bound_the_time_of_an_end_run_alone() -> None:
+    """Others cannot fail because the machine is busy."""
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    found = {path for path, text in texts.items() if re.search(r"^\s*with .*\bwithin\(", text, re.MULTILINE)}
+    assert len(found) > 10
+    assert sorted(path for path in found if "pytest.mark.alone" not in texts[path]) == []

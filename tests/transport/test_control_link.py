@@ -17,6 +17,8 @@ from headgate.transport.control_link import MAX_FRAME, MAX_NESTING, MAX_TEXT, Co
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
+pytestmark = pytest.mark.alone
+
 LONG = 1000.0
 
 
