@@ -20,8 +20,10 @@ from hypothesis import settings
 from headgate.config import Config
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.execution import ExecutionPlan
-from headgate.runtime import forks, job, taskmanager
-from headgate.runtime.jobmaster import JobMaster
+from headgate.runtime.launch import forks
+from headgate.runtime.master import job
+from headgate.runtime.master.jobmaster import JobMaster
+from headgate.runtime.taskmanager import taskmanager
 from tests.ending import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401
 
 if TYPE_CHECKING:

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from headgate.operators.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
     from headgate.operators.window import hop, tumble
-    from headgate.runtime.checkpoint_coordinator import CheckpointRecord
-    from headgate.runtime.job import JobHandle, JobResult
-    from headgate.runtime.local import LocalDeployment
+    from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointRecord
+    from headgate.runtime.launch.local import LocalDeployment
+    from headgate.runtime.master.job import JobHandle, JobResult
     from headgate.spark.deployment import SparkDeployment
 
 __version__ = "0.1.0"
@@ -73,9 +73,9 @@ _HOMES = {
     "headgate.operators.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
     "headgate.operators.window": ("hop", "tumble"),
-    "headgate.runtime.checkpoint_coordinator": ("CheckpointRecord",),
-    "headgate.runtime.job": ("JobHandle", "JobResult"),
-    "headgate.runtime.local": ("LocalDeployment",),
+    "headgate.runtime.checkpointing.checkpoint_coordinator": ("CheckpointRecord",),
+    "headgate.runtime.master.job": ("JobHandle", "JobResult"),
+    "headgate.runtime.launch.local": ("LocalDeployment",),
     "headgate.spark.deployment": ("SparkDeployment",),
 }  # fmt: skip
 _MODULES = {"restart": "headgate.restart", "sinks": "headgate.api.sinks", "sources": "headgate.api.sources"}

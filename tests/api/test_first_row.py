@@ -39,10 +39,11 @@ def test_the_fork_server_starts_before_the_runtime_is_loaded() -> None:
     [loaded, server] = lines(
         "import headgate as hg\nhg.StreamEnvironment(parallelism=2)\n"
         + LOADED
-        + "from headgate.runtime.forks import server; print(server.pid)\n"
+        + "from headgate.runtime.launch.forks import server; print(server.pid)\n"
     )
     assert server is not None
-    assert not {"headgate.runtime.job", "headgate.runtime.taskmanager", "pandas", "pyspark", "sqlglot"} & set(loaded)
+    later = {"headgate.runtime.master.job", "headgate.runtime.taskmanager.taskmanager"}
+    assert not {*later, "pandas", "pyspark", "sqlglot"} & set(loaded)
     assert len(ours(loaded)) <= 130, f"{len(ours(loaded))} modules of the package before the server starts"
 
 
@@ -54,7 +55,7 @@ def test_a_small_job_loads_little() -> None:
 
 def test_threads_start_no_fork_server() -> None:
     program = "import headgate as hg\nhg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))\n"
-    assert lines(program + "from headgate.runtime.forks import server; print(server.pid or 0)\n") == [0]
+    assert lines(program + "from headgate.runtime.launch.forks import server; print(server.pid or 0)\n") == [0]
 
 
 def test_the_benchmark_measures() -> None:

@@ -17,8 +17,8 @@ from headgate.exchange.watermark_valve import WatermarkValve as Valve
 from headgate.exchange.writer import RecordWriter as Writer
 from headgate.protocol.receiver import Receiver
 from headgate.records.spanning import SpanningDeserializer as Deserializer
-from headgate.runtime.barriers import TaskBarriers as Barriers
-from headgate.runtime.input import TaskInput as Input
+from headgate.runtime.task.barriers import TaskBarriers as Barriers
+from headgate.runtime.task.input import TaskInput as Input
 from tests.exchange.exchange_machine import ExchangeMachine
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 

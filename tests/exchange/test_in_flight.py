@@ -15,9 +15,9 @@ from headgate.errors import HeadgateError
 from headgate.exchange.channels import RemoteInputChannel as Remote
 from headgate.exchange.writer import RecordWriter as Writer
 from headgate.records.events import Alignment
-from headgate.runtime.barriers import TaskBarriers as Barriers
-from headgate.runtime.in_flight import InputRecording as Recording
-from headgate.runtime.input import TaskInput as Input
+from headgate.runtime.task.barriers import TaskBarriers as Barriers
+from headgate.runtime.task.in_flight import InputRecording as Recording
+from headgate.runtime.task.input import TaskInput as Input
 from tests.exchange.whole import ALL, Exchange, Shape
 from tests.memory.planting import PlantedBug
 

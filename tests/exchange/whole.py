@@ -44,9 +44,10 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, MIN_TIME, LatencyMarker, Tag, Watermark, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition, Event
 from headgate.records.spanning import SpanningDeserializer
-from headgate.runtime.barriers import Part, TaskBarriers
-from headgate.runtime.in_flight import InFlight, Pieces
-from headgate.runtime.input import TaskInput
+from headgate.runtime.barrier_message import Part
+from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.in_flight import InFlight, Pieces
+from headgate.runtime.task.input import TaskInput
 from tests.exchange.link import OneAtATime
 from tests.memory.conftest import CheckedLocks
 

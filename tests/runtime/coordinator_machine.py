@@ -22,7 +22,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate.runtime.checkpoint_coordinator import (
+from headgate.runtime.checkpointing.checkpoint_coordinator import (
     Abort,
     Action,
     CheckpointCoordinator,

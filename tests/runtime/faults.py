@@ -106,7 +106,7 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
     def tear() -> None:
         if not take(lever):
             return
-        from headgate.runtime import state_upload
+        from headgate.runtime.taskmanager import state_upload
 
         write = state_upload.write_part
 

@@ -12,7 +12,7 @@ import psutil
 import pyarrow as pa
 
 import headgate as hg
-from headgate.runtime.forks import PROCESS_NAME
+from headgate.runtime.launch.forks import PROCESS_NAME
 
 
 def environment(

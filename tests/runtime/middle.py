@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import pytest
 
 import headgate as hg
-from headgate.runtime import data_links, driver_link
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
-from headgate.runtime.framing import framed
-from headgate.runtime.local import _exit_reason
+from headgate.runtime.launch.framing import framed
+from headgate.runtime.launch.local import _exit_reason
+from headgate.runtime.taskmanager import data_links, driver_link
 from tests.hosts import Host, hosts
 
 T = TypeVar("T")
@@ -168,7 +168,7 @@ class _TwoMachines(hg.LocalDeployment):
 
 
 def _started(payload: bytes, index: int, host: str) -> subprocess.Popen[bytes]:
-    program = f"import sys; from headgate.runtime import child; sys.exit(child.main({index}, 2, {host!r}))"
+    program = f"import sys; from headgate.runtime.launch import child; sys.exit(child.main({index}, 2, {host!r}))"
     path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, cwd=_ROOT, env={**os.environ, "PYTHONPATH": path}

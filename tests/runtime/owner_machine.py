@@ -25,9 +25,9 @@ from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import build_job_graph
 from headgate.plan.node_keys import node_key
-from headgate.runtime.checkpoint_coordinator import Complete, Task
-from headgate.runtime.checkpoints import Checkpoints
-from headgate.runtime.ends import Ends
+from headgate.runtime.checkpointing.checkpoint_coordinator import Complete, Task
+from headgate.runtime.checkpointing.checkpoints import Checkpoints
+from headgate.runtime.checkpointing.ends import Ends
 from headgate.state import checkpoint_files
 from headgate.state.checkpoint_files import read_state
 from headgate.state.checkpoint_line import CheckpointName

@@ -15,7 +15,8 @@ import pytest
 
 import headgate as hg
 from headgate.errors import StorageError
-from headgate.runtime import restore, resumption
+from headgate.runtime.checkpointing import resumption
+from headgate.runtime.task import restore
 from headgate.state.checkpoint_metadata import LAST_ID
 from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
 from tests.runtime.faults import Commit, Pull, committing, gated, open_gate

@@ -14,7 +14,8 @@ import pytest
 import headgate as hg
 from headgate.config import FlowControl
 from headgate.records.events import Alignment, CheckpointBarrier
-from headgate.runtime.barriers import Part, TaskBarriers
+from headgate.runtime.barrier_message import Part
+from headgate.runtime.task.barriers import TaskBarriers
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually, keyed, wait_until_running
 
 pytestmark = pytest.mark.alone

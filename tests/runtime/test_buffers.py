@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import headgate as hg
-from headgate.runtime import job
+from headgate.runtime.master import job
 from tests.ending import END, within
 from tests.runtime.jobs import counted, environment, error_of, keyed
 

@@ -10,10 +10,10 @@ import pytest
 import headgate as hg
 from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.partition import ResultPartition
-from headgate.runtime import taskmanager
-from headgate.runtime.data_links import DataLinks
-from headgate.runtime.ends import Ends
-from headgate.runtime.taskmanager import TaskManager
+from headgate.runtime.checkpointing.ends import Ends
+from headgate.runtime.taskmanager import taskmanager
+from headgate.runtime.taskmanager.data_links import DataLinks
+from headgate.runtime.taskmanager.taskmanager import TaskManager
 from tests.conftest import WatchedPool
 from tests.ending import END, within
 from tests.runtime.jobs import NUMBERS, counted, environment, error_of, keyed

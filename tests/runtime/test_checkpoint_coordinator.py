@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from headgate.runtime.checkpoint_coordinator import (
+from headgate.runtime.checkpointing.checkpoint_coordinator import (
     Abort,
     Action,
     CheckpointCoordinator,

@@ -23,7 +23,7 @@ import headgate as hg
 from headgate.api.environment import RESUME
 from headgate.api.progress import wait_and_tell
 from headgate.operators.window import WindowAggregate
-from headgate.runtime import state_upload
+from headgate.runtime.taskmanager import state_upload
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import KEYS, ROWS, build, committed, environment, expected, fails_once, rows

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.runtime.console import LINE_LENGTH, LINES_PER_SECOND, Console, show
+from headgate.runtime.printed_lines import LINE_LENGTH, show
+from headgate.runtime.taskmanager.console import LINES_PER_SECOND, Console
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of
 
 

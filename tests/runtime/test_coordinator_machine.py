@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from headgate.runtime.checkpoint_coordinator import CheckpointCoordinator as Coordinator
+from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointCoordinator as Coordinator
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 from tests.runtime.coordinator_machine import CoordinatorMachine, SimTask
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.runtime.cores import own_cores, share
+from headgate.runtime.launch.cores import own_cores, share
 
 
 @given(cores=st.sets(st.integers(0, 200), min_size=1), processes=st.integers(1, 20))

@@ -12,7 +12,7 @@ import headgate as hg
 from headgate.exchange.channels import InputChannel
 from headgate.exchange.debloater import debloated_message_size
 from headgate.exchange.gate import InputGate
-from headgate.runtime.debloating import Debloating
+from headgate.runtime.task.debloating import Debloating
 from tests.runtime.jobs import eventually
 
 pytestmark = pytest.mark.alone

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.runtime.forks import ENDED, command, server
+from headgate.runtime.launch.forks import ENDED, command, server
 from tests.ending import END, within
 from tests.runtime.jobs import endless, environment, error_of, keyed, pids, wait_until_running
 

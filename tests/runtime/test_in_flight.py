@@ -11,7 +11,7 @@ import pytest
 
 import headgate as hg
 from headgate.exchange.pending import PendingBudget
-from headgate.runtime import taskmanager
+from headgate.runtime.taskmanager import taskmanager
 from tests.ending import within
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually
 

@@ -26,9 +26,10 @@ from headgate.records.events import (
     Event,
 )
 from headgate.records.spanning import Element, SpanningDeserializer, serialize
-from headgate.runtime.barriers import Part, TaskBarriers
-from headgate.runtime.in_flight import InFlight
-from headgate.runtime.input import TaskInput
+from headgate.runtime.barrier_message import Part
+from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.in_flight import InFlight
+from headgate.runtime.task.input import TaskInput
 from tests.exchange.scripted import ScriptedChannel
 
 SCHEMA = pa.schema({"n": pa.int64()})

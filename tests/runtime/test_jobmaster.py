@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import headgate as hg
-from headgate.runtime.attempt import Member
-from headgate.runtime.jobmaster import JobMaster
+from headgate.runtime.master.attempt import Member
+from headgate.runtime.master.jobmaster import JobMaster
 from tests.runtime.checkpointed_plan import three_vertices
 
 

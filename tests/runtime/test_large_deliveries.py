@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.runtime import driver_link
+from headgate.runtime.taskmanager import driver_link
 from headgate.transport import control_link
 
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})

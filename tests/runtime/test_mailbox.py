@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headgate.runtime.mailbox import Mailbox, Signal
+from headgate.runtime.task.mailbox import Mailbox, Signal
 
 pytestmark = pytest.mark.alone
 

@@ -19,7 +19,7 @@ from headgate.protocol.handshake import ANSWER_BYTES, DRIVER, TASKMANAGER
 from headgate.protocol.messages import BUFFER_RESPONSE, BUFFER_RESPONSE_ID, DATA_BUFFER
 from headgate.records.arrow import CHECKSUM_BYTES
 from headgate.records.elements import Tag
-from headgate.runtime import certificates
+from headgate.runtime.master import certificates
 from headgate.transport.tls import server_context
 from tests.hosts import why_no_hosts
 from tests.runtime.middle import CONTROL, DATA, Edit, Loopback, Meddle, Middle, Namespaces, relay

@@ -7,7 +7,7 @@ import pytest
 
 import headgate as hg
 from headgate.operators.base import MAX_TIME
-from headgate.runtime.measures import merge
+from headgate.runtime.master.job_metrics import merge
 from tests.runtime.jobs import NUMBERS, environment, eventually
 
 pytestmark = pytest.mark.alone

@@ -10,8 +10,8 @@ import pytest
 
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import Superseded
-from headgate.runtime.checkpoints import Checkpoints
-from headgate.runtime.resumption import Resumption
+from headgate.runtime.checkpointing.checkpoints import Checkpoints
+from headgate.runtime.checkpointing.resumption import Resumption
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.memory.planting import PlantedBug
 from tests.runtime.owner_machine import ROWS, OwnerMachine

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import headgate as hg
-from headgate.runtime import state_upload
+from headgate.runtime.taskmanager import state_upload
 from headgate.state import checkpoint_storage
 from headgate.state.checkpoint_line import CheckpointName
 from headgate.state.checkpoint_metadata import CheckpointMetadata
@@ -120,7 +120,7 @@ def test_the_older_of_two_programs_ends_between_checkpoints(
     tmp_path: Path, checkpoints: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is paused: somebody started the job a second time."""
-    monkeypatch.setattr("headgate.runtime.checkpoints.OWNER_CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr("headgate.runtime.checkpointing.checkpoints.OWNER_CHECK_INTERVAL", 0.05)
     older = job_in(tmp_path, checkpoints).execute_async()
     eventually(lambda: completes(checkpoints, 1), 60)
     newer = job_in(tmp_path, checkpoints).execute_async(resume="latest")

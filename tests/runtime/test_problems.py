@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.runtime.problems import Problem, told
+from headgate.runtime.checkpointing.problems import Problem, told
 from tests.runtime.jobs import NUMBERS, counted, environment, error_of
 from tests.runtime.test_sinks_fail import Ledger
 

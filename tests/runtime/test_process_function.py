@@ -11,8 +11,8 @@ import pytest
 
 import headgate as hg
 from headgate.operators.base import Operator, OperatorContext
-from headgate.runtime.chain import ToOperator
-from headgate.runtime.operator_timers import OperatorTimers
+from headgate.runtime.task.chain import ToOperator
+from headgate.runtime.task.operator_timers import OperatorTimers
 from tests.exactly_once import LARGE, SMALL, _rows, attempts, committed, environment, expected
 from tests.runtime.faults import gated, kill, open_gate
 from tests.runtime.jobs import eventually

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headgate.runtime.cores import usable_cores
+from headgate.runtime.launch.cores import usable_cores
 from tests.ending import END, within
 from tests.runtime.jobs import files_below, pids
 

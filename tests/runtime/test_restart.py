@@ -10,7 +10,7 @@ import pytest
 import headgate as hg
 from headgate.errors import ConfigError
 from headgate.restart import ExponentialDelay, FailureRate, FixedDelay
-from headgate.runtime.restart import Restarts
+from headgate.runtime.master.restart_delays import Restarts
 
 
 def test_values_have_units() -> None:

@@ -6,7 +6,7 @@ from headgate.exchange.selectors import Forward
 from headgate.operators.base import OperatorContext
 from headgate.plan.graph import LOAD_AWARE
 from headgate.plan.job_graph import JobEdge
-from headgate.runtime.routing import selector_of
+from headgate.runtime.task.routing import selector_of
 from tests.exchange.link import write_bytes
 from tests.exchange.rig import Rig, poll_one, rows
 

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
-from headgate.runtime import state_upload
+from headgate.runtime.taskmanager import state_upload
 from headgate.state.checkpoint_storage import load_checkpoint
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate

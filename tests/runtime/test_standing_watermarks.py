@@ -12,8 +12,8 @@ import pytest
 import headgate as hg
 from headgate.operators.base import MAX_TIME, MIN_TIME
 from headgate.plan.job_graph import JobGraph, build_job_graph
-from headgate.runtime import standing_watermarks
-from headgate.runtime.standing_watermarks import StandingWatermarks
+from headgate.runtime.master import standing_watermarks
+from headgate.runtime.master.standing_watermarks import StandingWatermarks
 from tests.runtime.jobs import eventually
 
 SCHEMA = pa.schema({"key": pa.int64(), "at": pa.timestamp("us")})

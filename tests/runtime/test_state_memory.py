@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.operators.base import Operator, OperatorContext
-from headgate.runtime.state_memory import StateMemory
+from headgate.runtime.task.state_memory import StateMemory
 from tests.runtime.jobs import counted, environment
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate.runtime import state_upload
-from headgate.runtime.state_upload import StateUpload
-from headgate.runtime.task_state import Captured
+from headgate.runtime.task.task_state import Captured
+from headgate.runtime.taskmanager import state_upload
+from headgate.runtime.taskmanager.state_upload import StateUpload
 from headgate.state.checkpoint_metadata import StateFile
 from headgate.state.checkpoint_storage import write_part
 from headgate.state.snapshot import Snapshot

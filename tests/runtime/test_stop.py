@@ -19,8 +19,8 @@ import pytest
 import headgate as hg
 from headgate.connectors.file_writer import FileWriter
 from headgate.records.events import CheckpointBarrier
-from headgate.runtime import state_upload
-from headgate.runtime.barriers import TaskBarriers
+from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.taskmanager import state_upload
 from headgate.state.checkpoint_storage import load_checkpoint
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate

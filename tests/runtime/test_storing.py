@@ -14,7 +14,9 @@ import headgate as hg
 from headgate.connectors.base import Sink
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import StorageError
-from headgate.runtime import jobmaster, restore, resumption
+from headgate.runtime.checkpointing import resumption
+from headgate.runtime.master import jobmaster
+from headgate.runtime.task import restore
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.ending import END, within

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.runtime.barriers import TaskBarriers
+from headgate.runtime.task.barriers import TaskBarriers
 from tests.memory.planting import PlantedBug
 from tests.runtime.random_pipelines import RandomPipeline
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.runtime.time_account import TimeAccount, Wait
+from headgate.runtime.task.time_account import TimeAccount, Wait
 
 pytestmark = pytest.mark.alone
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headgate as hg
-from headgate.runtime import attempt
+from headgate.runtime.master import attempt
 from tests.ending import END, within
 from tests.spark.conftest import MASTERS
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from headgate.protocol.handshake import Credentials
-from headgate.runtime import certificates
+from headgate.runtime.master import certificates
 from headgate.transport import sockets
 from headgate.transport.network_thread import NetworkThread
 

@@ -36,9 +36,9 @@ from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.records.events import EndOfPartition
-from headgate.runtime.barriers import TaskBarriers
-from headgate.runtime.input import TaskInput
-from headgate.runtime.mailbox import Mailbox
+from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen

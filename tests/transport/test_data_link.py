@@ -42,9 +42,9 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, Watermark
 from headgate.records.events import EndOfData, EndOfPartition, encode_event
 from headgate.records.task_event import TaskEvent
-from headgate.runtime.barriers import TaskBarriers
-from headgate.runtime.input import TaskInput
-from headgate.runtime.mailbox import Mailbox
+from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen

@@ -10,8 +10,8 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import build_job_graph
 from headgate.protocol import handshake
 from headgate.protocol.handshake import DATA_LINK, Credentials
-from headgate.runtime.data_links import DataLinks
 from headgate.runtime.deployment import Plan, TaskManagerSpec
+from headgate.runtime.taskmanager.data_links import DataLinks
 from headgate.transport.network_thread import NetworkThread
 from tests.runtime.jobs import counted, environment
 from tests.transport.conftest import PATIENCE, on

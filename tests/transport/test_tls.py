@@ -19,7 +19,7 @@ from cryptography import x509
 
 from headgate.memory.buffer import FileRegion
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK, HELLO_BYTES, Credentials, Dialler, Identity
-from headgate.runtime import certificates
+from headgate.runtime.master import certificates
 from headgate.transport import tls
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen

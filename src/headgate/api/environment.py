@@ -28,10 +28,10 @@ from headgate.other_names import OtherNames
 from headgate.plan.graph import EventTime, Side
 from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.deployment import Deployment
-from headgate.runtime.local import LocalDeployment
+from headgate.runtime.launch.local import LocalDeployment
 
 if TYPE_CHECKING:
-    from headgate.runtime.job import JobHandle, JobResult
+    from headgate.runtime.master.job import JobHandle, JobResult
 
 _NO_SINK = (
     "nothing to run: no sink was added since the last run; end a stream with sink_to(...), collect() or to_dataframe()"
@@ -194,7 +194,7 @@ class StreamEnvironment(OtherNames):
     def _submit(
         self, sinks: list[int], name: str, resume: str | None = None, allow_duplicates: bool = False
     ) -> JobHandle:
-        from headgate.runtime.job import submit  # loaded while TaskManagers' processes start
+        from headgate.runtime.master.job import submit  # loaded while TaskManagers' processes start
 
         graph = self._graph.graph(sinks)
         if self.config.is_batch:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.runtime.checkpoint_coordinator import CheckpointRecord
-    from headgate.runtime.job import JobHandle, JobResult
+    from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointRecord
+    from headgate.runtime.master.job import JobHandle, JobResult
 
 #: Environment variable by which `headgate run` asks for such lines.
 SHOWN: Final = "HEADGATE_PROGRESS"

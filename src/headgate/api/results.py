@@ -12,7 +12,7 @@ from headgate.errors import PlanError
 from headgate.plan.graph import StreamGraph
 
 if TYPE_CHECKING:
-    from headgate.runtime.job import JobHandle, JobResult
+    from headgate.runtime.master.job import JobHandle, JobResult
 
 #: How long `collect(limit=)` waits for the job's end before it looks whether there are enough rows, seconds.
 _LOOK = 0.02

@@ -15,7 +15,7 @@ from headgate.api.environment import ALLOW_DUPLICATES, RESUME
 from headgate.api.progress import SHOWN
 from headgate.errors import HeadgateError
 from headgate.json_option import add_json_option, write_json
-from headgate.runtime.job import JobHandle, listeners, report
+from headgate.runtime.master.job import JobHandle, listeners, report
 
 _WHAT = (
     "Run a script as `python SCRIPT ARGUMENTS` does. On a terminal, jobs that it waits for by execute() say how they "

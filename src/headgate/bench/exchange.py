@@ -11,7 +11,7 @@ from headgate.bench.exchange_pair import prebuilt_batch
 from headgate.bench.options import Options
 from headgate.bench.raw_baseline import payload_rate
 from headgate.bench.report import CaseResult, Figure, ratios
-from headgate.runtime import certificates
+from headgate.runtime.master import certificates
 
 #: Of the raw rate: over one channel, and over a hundred.
 ONE_TARGET = 0.6

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from headgate.runtime.cores import own_cores
+from headgate.runtime.launch.cores import own_cores
 
 SEGMENT = 32 << 10
 #: As many buffers as `exchange` may use for one channel; both ends go round them.

@@ -19,7 +19,7 @@ from headgate.bench.rows import keyed_rows
 from headgate.connectors.for_each_batch_sink import BatchInfo
 from headgate.errors import HeadgateError
 from headgate.exchange.pending import PENDING_BUDGET
-from headgate.runtime.forks import PROCESS_NAME
+from headgate.runtime.launch.forks import PROCESS_NAME
 
 PARALLELISM = 2
 SINK_BYTES_PER_S = 1_000_000

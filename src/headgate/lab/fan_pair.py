@@ -36,12 +36,12 @@ from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
-from headgate.runtime.barriers import TaskBarriers
-from headgate.runtime.chain import ToOperator, joined
-from headgate.runtime.cores import own_cores
-from headgate.runtime.input import TaskInput
-from headgate.runtime.mailbox import Mailbox
-from headgate.runtime.task import END, MORE, InputHead, Task
+from headgate.runtime.launch.cores import own_cores
+from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.chain import ToOperator, joined
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.mailbox import Mailbox
+from headgate.runtime.task.task import END, MORE, InputHead, Task
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import tune

@@ -1,12 +1,16 @@
-"""How a job's checkpoints begin: what TaskManagers are told."""
+"""How a job's checkpoints begin: what TaskManagers are told. And what their tasks tell of each."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from headgate.config import Config
 from headgate.records.events import Alignment
 from headgate.transport.control_link import Message
+
+#: What one task tells of one checkpoint; see `TaskBarriers`.
+Part = dict[str, Any]
 
 
 def alignment(config: Config) -> tuple[Alignment, float]:

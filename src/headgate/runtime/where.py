@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 from types import FrameType
-
-from headgate.runtime.chain import ToOperator
-from headgate.runtime.task import SourceHead
+from typing import Any
 
 #: Threads of ours that run a user's function are named after its place.
 _THREADS = ("headgate-fetcher-", "headgate-")
+
+
+#: Classes that call operators and sources, each with an OperatorContext as `context`: while one does, a frame of its
+#: methods is on the thread's stack. They name themselves, for the driver, which asks too, does not load them.
+_CALLERS: list[type[Any]] = []
+
+
+def calls_operators(kind: type) -> None:
+    """Objects of this class have an OperatorContext, and call what it is for."""
+    _CALLERS.append(kind)
 
 
 def operator_of_thread(thread: threading.Thread) -> str | None:
@@ -29,8 +37,8 @@ def current_operator() -> str | None:
 
 def _operator_of(frame: FrameType | None) -> str | None:
     while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, (ToOperator, SourceHead)):
+        owner: Any = frame.f_locals.get("self")
+        if isinstance(owner, tuple(_CALLERS)):
             return f"{owner.context.operator}[{owner.context.subtask}]"
         frame = frame.f_back
     return None

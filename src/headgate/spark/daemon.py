@@ -14,7 +14,7 @@ import pyspark.sql.pandas.serializers
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-from headgate.runtime import taskmanager_process  # noqa: F401
+from headgate.runtime.taskmanager import taskmanager_process  # noqa: F401
 
 if __name__ == "__main__":
     pa.array(np.zeros(1))  # loads pandas

@@ -78,7 +78,7 @@ def _setting(context: SparkContext) -> Callable[[str, str], str]:
 def _run_taskmanager(payload: bytes, index: int, host: str) -> None:
     import pyarrow as pa
 
-    from headgate.runtime import taskmanager_process
+    from headgate.runtime.taskmanager import taskmanager_process
 
     pa.array([0])  # pyarrow then imports pandas: a third of a second that no row should wait for
     taskmanager_process.run(payload, index, host)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark import InheritableThread, SparkContext, SparkStageInfo
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.runtime.cores import own_cores
 from headgate.runtime.deployment import OnExit
+from headgate.runtime.launch.cores import own_cores
 from headgate.spark.failures import CANCELLED, explain
 from headgate.spark.quiet import Terminal
 from headgate.spark.session import JVM_ENDED, NO_JVM, jvm_answers

@@ -1,0 +1,494 @@
+"""A job's checkpoints on the driver: what its coordinator decides is done here, with the storage, the sinks and the
+TaskManagers.
+
+Without `checkpoint_dir` there are savepoints alone, and one commit at the end of the job. All of it is on the job's
+thread, but for `savepoint` and `stop`; what may take long are errands of another one.
+
+**In doubt.** Once metadata is being written it may be there at any moment: a checkpoint that is given up then may come
+to be complete. It is known when its errand is done, which a restart waits for: what is stored is what the job goes on
+from. A job that ends before leaves the files of its sinks as they are, so that another one can go on from either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final
+
+from headgate.config import Config
+from headgate.connectors.base import Claim
+from headgate.errors import CheckpointError, HeadgateError, Superseded, printable
+from headgate.filesystems import absolute
+from headgate.ownership import Program
+from headgate.plan.execution import ExecutionPlan
+from headgate.records.events import Alignment
+from headgate.runtime.barrier_message import alignment, barrier_message
+from headgate.runtime.checkpointing.checkpoint_contents import exchanges_of, nodes_of, vertices_of
+from headgate.runtime.checkpointing.checkpoint_coordinator import (
+    Abort,
+    Action,
+    CheckpointCoordinator,
+    CheckpointOptions,
+    CheckpointRecord,
+    Commit,
+    Complete,
+    Fail,
+    Request,
+    State,
+    Task,
+    Trigger,
+    all_finished,
+)
+from headgate.runtime.checkpointing.ends import LEFT, Ends, Pending
+from headgate.runtime.checkpointing.guarantee import warn_of_sources
+from headgate.runtime.checkpointing.requests import Requests
+from headgate.runtime.checkpointing.resume import Found
+from headgate.runtime.checkpointing.resumption import Resumption, require_numbers
+from headgate.runtime.errands import Errand, Errands, pass_over, raise_it
+from headgate.state.checkpoint_metadata import CheckpointMetadata, Kind, StateFile
+from headgate.state.checkpoint_storage import CheckpointStorage, discard, savepoint_folder, store
+from headgate.transport.control_link import Message
+
+log = logging.getLogger(__name__)
+
+#: How often to look whether another program has taken over the job, seconds.
+OWNER_CHECK_INTERVAL: Final = 5.0
+_NONE_IN_BATCH: Final = (
+    "there are no checkpoints and savepoints with execution_mode='batch', where an operator begins when those before "
+    "it have ended"
+)
+
+
+class Checkpoints:
+    """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints. `run_id`
+    ends with a hexadecimal number, which is the run's alone. `stopped` is called when the job is over though its tasks
+    are not, `finished` when all is done after the end of its tasks, and `done`, on another thread, when `go_on` has
+    something to see to."""
+
+    def __init__(
+        self,
+        job: str,
+        run_id: str,
+        plan: ExecutionPlan,
+        config: Config,
+        ends: Ends,
+        tell: Callable[[Message], None],
+        stopped: Callable[[], None],
+        finished: Callable[[], None],
+        done: Callable[[], None],
+        resume: str | None,
+    ) -> None:
+        self._job = job
+        self._run_id = run_id
+        self._run = run = run_id.rpartition("-")[2]
+        self._plan = plan
+        self._config = config
+        self._ends = ends
+        self._tell = tell
+        self._stopped = stopped
+        self._finished = finished
+        self._errands = Errands(f"headgate-storing-{run}", done)
+        #: Of checkpoints of which the metadata is being stored, or is to be.
+        self._storing: dict[int, Errand] = {}
+        self._runs = self._tasks_have_ended = False
+        self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
+        self.resumption = Resumption(job, plan, config, self._storage, resume)
+        self._coordinator: CheckpointCoordinator
+        self._requests = Requests()
+        self._attempt = 0
+        self._next_check: float | None = 0.0
+        #: When the coordinator's clock was 0, in seconds since the epoch.
+        self._epoch = time.time() - time.monotonic()
+        #: Keys of nodes that have something in a checkpoint; others may come and go between two programs.
+        self._kept: set[str] = set()
+        #: The path or URI of the last that this program took.
+        self._last: str | None = None
+        self.next_id = 0
+
+    @property
+    def history(self) -> list[CheckpointRecord]:
+        """Any thread: the last ten, with their times since the epoch. The end of a job without checkpoints is none."""
+        return [
+            dataclasses.replace(record, triggered_at=self._epoch + record.triggered_at)
+            for record in list(self._coordinator.history)
+            if self._storage is not None or record.kind == "savepoint"
+        ]
+
+    # --- the life of the job
+
+    def prepare(self) -> None:
+        """Before the job starts, on the caller's thread. Raises CheckpointError for a folder that is of no use, and for
+        a checkpoint that the job cannot go on from."""
+        if self._storage is not None:
+            self._storage.check()
+        self.resumption.find()
+        if self._storage is not None:
+            warn_of_sources(self._job, self._plan.job, "restarts")
+
+    def take_over(self, program: Program) -> None:
+        """The job is sure to start: become the owner of its checkpoints and its results. Raises HeadgateError; then
+        call `abort`."""
+        claim = self._claim(program)
+        if self._storage is not None:
+            self._storage.start(self.resumption.place or None)
+            self.next_id = self._storage.next_id()
+        self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
+        self._start_coordinator()
+        self._ends.begin(claim, self.latest)
+
+    def _claim(self, program: Program) -> Claim:
+        """Claim the checkpoints and the results, both with one epoch."""
+        home = referenced = None
+        while True:
+            epoch = 1 + self._ends.newest_owner()
+            if self._storage is not None:
+                before, epoch = self.latest, self._storage.claim(program, epoch, self.resumption.known_owner)
+                self.resumption.find_again(self._storage)
+                if self.latest is not before:  # another program, which started first, has completed it since
+                    self._ends.abort()
+                    self._ends.prepare(self.latest)
+                home, referenced = self._storage.folder, self._storage.prepared()
+            resumed = (0, "") if self.latest is None else (self.latest.id, self.latest.run)
+            claim = Claim(program, epoch, self._require_owner, home, referenced, *resumed)
+            if self._ends.claim(claim):
+                return claim
+
+    def _start_coordinator(self) -> None:
+        require_numbers(self.next_id)
+        options = CheckpointOptions(
+            math.inf if self._storage is None else self._config.checkpoint_interval,
+            self._config.checkpoint_min_pause,
+            self._config.checkpoint_timeout,
+            self._config.tolerable_failed_checkpoints,
+        )
+        self._coordinator = CheckpointCoordinator(self._plan, options, max(1, self.next_id))
+
+    def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
+        """Any thread: one below `uri` is wanted; then `look` is to be called. Raises CheckpointError for a folder that
+        is of no use, and in batch mode."""
+        return self._requests.savepoint(self._folder(uri))
+
+    def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
+        """Any thread: the job is to end; then `look` is to be called. Raises CheckpointError where there can be no
+        checkpoint to end with, ConfigError when it is being stopped in another way."""
+        if self._requests.last is not None:
+            return self._requests.last
+        if not drain and uri is None:
+            if self._config.is_batch:
+                raise CheckpointError(_NONE_IN_BATCH)
+            if self._storage is None:
+                raise CheckpointError(
+                    "to stop where it is a job needs a place for what it is to go on from: give savepoint=, or set the "
+                    "option checkpoint_dir; stop(drain=True) needs none"
+                )
+            warn_of_sources(self._job, self._plan.job, "goes on")
+        return self._requests.stop(drain, None if uri is None else self._folder(uri))
+
+    def _folder(self, uri: str | os.PathLike[str]) -> str:
+        if self._config.is_batch:
+            raise CheckpointError(_NONE_IN_BATCH)
+        folder = absolute(uri).rstrip("/")
+        CheckpointStorage(folder, self._job).check()
+        if self._storage is None:
+            warn_of_sources(self._job, self._plan.job, "goes on")
+        return folder
+
+    @property
+    def latest(self) -> CheckpointMetadata | None:
+        """What the job would go on from."""
+        return self.resumption.latest
+
+    def fall_back(self) -> Future[Found | None]:
+        """The attempt could not read `latest`: begin to look what another one may go on from. That is known once all is
+        settled, see `Resumption.find_usable`."""
+        answer: Future[Found | None] = Future()
+
+        def look() -> None:
+            try:
+                answer.set_result(self.resumption.find_usable())
+            except Exception as error:
+                answer.set_exception(error)
+
+        self._errands.begin(look, pass_over)
+        return answer
+
+    def start(self, attempt: int) -> None:
+        """All tasks of the attempt run."""
+        self._attempt = attempt
+        self._runs, self._tasks_have_ended = True, False
+        self._do(self._coordinator.start(attempt, time.monotonic()))
+        self.look()
+
+    def look(self) -> None:
+        """Something may have been asked for."""
+        if self._requests.drains:
+            self._tell({"type": "drain"})
+        for request in self._requests.take():
+            self._do(self._coordinator.request(request, time.monotonic()))
+
+    def go_on(self) -> None:
+        """With what follows from errands that are done."""
+        self._errands.look()
+
+    def interrupted(self, error: Exception) -> None:
+        """The attempt has failed. What is being stored or committed goes on."""
+        self._runs = False
+        self._hear_out()
+        reason = "another program took over" if isinstance(error, Superseded) else f"the job failed: {error}"
+        self._do(self._coordinator.interrupted(reason, time.monotonic()))
+
+    def settle(self, timeout: float) -> bool:
+        """No attempt runs: wait until nothing is being stored or committed any more. Returns whether that is so."""
+        is_settled = self._errands.settle(timeout)
+        self._hear_out()
+        return is_settled
+
+    def _hear_out(self) -> None:
+        """What errands come to in a job that has failed is no reason to fail again: it is done again, or given up."""
+        while True:
+            try:
+                return self._errands.look()
+            except Superseded:
+                pass  # the job ends with it, and says so
+            except HeadgateError as error:
+                log.warning("job %r: %s", self._job, error)
+
+    def close(self, error: HeadgateError | None, reason: str) -> None:
+        """The job is over; `reason` is why nothing can be saved any more."""
+        self._errands.close()
+        self._requests.close(self._last, error, reason)
+
+    def rollback(self) -> Errand:
+        """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
+        self.next_id = self._coordinator.last + 1
+        return self._errands.begin(partial(self._roll_back, *self.resumption.results), pass_over)
+
+    def _roll_back(self, pending: Pending, checkpoint: int) -> None:
+        """An errand: also make room for the next checkpoint."""
+        self._require_owner()
+        self._ends.rollback(pending, checkpoint)
+        if self._storage is not None:
+            self._storage.remove_incomplete(self.next_id - 1)
+
+    def end_of_tasks(self) -> None:
+        """All that they wrote has been told; the last checkpoint may still be being stored or committed. Raises
+        CheckpointError if there is none."""
+        self._tasks_have_ended = True
+        if self._coordinator.state not in (State.STORING, State.COMMITTING, State.OVER):
+            raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        if self._tasks_have_ended and self._coordinator.state is State.OVER:
+            self._errands.begin(self._ends.finish, self._on_finished)
+
+    def _on_finished(self, error: Exception | None) -> None:
+        raise_it(error)
+        self._finished()
+
+    def abort(self, known: str = "") -> list[str]:
+        """The job has failed or was cancelled: leave what belongs to `latest`. Returns what could not be cleaned up,
+        unless the job's error, `known`, says it."""
+        in_doubt = [checkpoint for checkpoint, errand in self._storing.items() if not self._errands.drop(errand)]
+        if not in_doubt:
+            return self._ends.abort(*self.resumption.results, known)
+        why = f"checkpoint {in_doubt[0]} was being stored when the job ended; {LEFT}"
+        stays = "it may yet be complete, so what sinks have written stays as it is"
+        return [f"{why}, and {stays}", *self._ends.release()]
+
+    # --- what tasks tell
+
+    def acknowledged(self, message: Message, part: Any) -> None:
+        """A task's part is stored; `part` is what it told of its alignment."""
+        file, pending = StateFile.of(message["file"]), message["pending"]
+        self._kept.update(message["nodes"])
+        task, checkpoint = _task(message), int(message["checkpoint"])
+        now = time.monotonic()
+        self._do(self._coordinator.acknowledged(task, self._attempt, checkpoint, file, pending, part, now))
+
+    def declined(self, message: Message) -> None:
+        """A task's part could not be stored."""
+        reason, pending = printable(str(message["reason"])), message["pending"]
+        task, checkpoint = _task(message), int(message["checkpoint"])
+        self._do(self._coordinator.declined(task, self._attempt, checkpoint, reason, pending, time.monotonic()))
+
+    def task_finished(self, message: Message) -> None:
+        """A task has ended, and all that it sent has been worked on."""
+        task, took_part, final = _task(message), int(message["took_part"]), message["final"]
+        pending = message["pending"]
+        self._do(self._coordinator.finished(task, self._attempt, took_part, final, pending, time.monotonic()))
+
+    # --- by the clock
+
+    @property
+    def deadline(self) -> float | None:
+        deadlines = (self._coordinator.deadline, self._next_check)
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def on_time(self, now: float) -> None:
+        self._do(self._coordinator.on_time(now))
+        if self._next_check is not None and now >= self._next_check:
+            self._next_check = None  # until this one is done, however slow the storage
+            self._errands.begin(self._require_owner, self._on_checked)
+
+    def _on_checked(self, error: Exception | None) -> None:
+        """A program that was replaced ends soon, also between two checkpoints."""
+        if self._storage is not None:
+            self._next_check = time.monotonic() + OWNER_CHECK_INTERVAL
+        if isinstance(error, Superseded):
+            raise error
+
+    # --- what the coordinator decides
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        """Raises the error that the job cannot go on with."""
+        for action in actions:
+            match action:
+                case Trigger(checkpoint, tasks, request):
+                    roots = [[task.vertex, task.subtask] for task in tasks]
+                    folder = self._savepoint(checkpoint, request) or self._own_folder(checkpoint)
+                    how = alignment(self._config) if request is None else (Alignment.ALIGNED, 0.0)
+                    about = {"folder": folder, "stops": request is not None and request.stops}
+                    self._tell({**barrier_message(checkpoint, *how), "roots": roots, **about})
+                case Complete():
+                    self._complete(action)
+                case Commit(complete):
+                    self._commit(complete)
+                case Abort():
+                    self._abort(action)
+                case Fail(error):
+                    raise error
+
+    def _savepoint(self, checkpoint: int, request: Request | None) -> str | None:
+        """The folder it is stored in, if it is one."""
+        if request is None or request.uri is None:
+            return None
+        return savepoint_folder(request.uri, self._job, checkpoint, self._run)
+
+    def _own_folder(self, checkpoint: int) -> str | None:
+        return None if self._storage is None else self._storage.folder_of(checkpoint)
+
+    def _complete(self, complete: Complete) -> None:
+        savepoint = self._savepoint(complete.checkpoint, complete.request)
+        if self._storage is None and savepoint is None:  # all tasks have ended
+            self._last = None
+            self._do(self._coordinator.stored(complete.checkpoint))
+            return
+        metadata = self._metadata(complete, "checkpoint" if savepoint is None else "savepoint")
+        work, then = partial(self._store, metadata, savepoint), partial(self._on_stored, complete, metadata)
+        self._storing[complete.checkpoint] = self._errands.begin(work, then)
+
+    def _on_stored(self, complete: Complete, metadata: CheckpointMetadata, error: Exception | None) -> None:
+        del self._storing[complete.checkpoint]
+        if isinstance(error, CheckpointError):
+            actions = self._coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
+            if not actions:  # it was given up before
+                self._discard(complete.checkpoint, complete.request)
+            self._do(actions)
+            return
+        if error is not None:
+            raise error
+        self._last = self._place(complete)
+        self.resumption.go_to((self._own_folder(complete.checkpoint) or self._last, metadata))
+        actions = self._coordinator.stored(complete.checkpoint)
+        if not actions:
+            log.warning("job %r: checkpoint %d is complete after all, too late to count; that is what the job goes on "
+                        "from until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
+        self._do(actions)
+
+    def _commit(self, complete: Complete) -> None:
+        if not self._runs:  # whoever goes on from it commits
+            self._answer(complete)
+            return
+        checkpoint = 0 if self.latest is None else complete.checkpoint
+        work = partial(self._commit_pending, complete.pending, checkpoint)
+        self._errands.begin(work, partial(self._on_committed, complete))
+
+    def _commit_pending(self, pending: Pending, checkpoint: int) -> None:
+        """An errand. Sinks look whether their results are still this program's; that does not say whether the
+        checkpoint is one that its successor goes on from."""
+        self._require_owner()
+        self._ends.commit(pending, checkpoint)
+
+    def _require_owner(self) -> None:
+        if self._storage is not None:
+            self._storage.require_owner()
+
+    def _on_committed(self, complete: Complete, error: Exception | None) -> None:
+        """With an error the job goes on from it, and commits again."""
+        self._answer(complete)
+        raise_it(error)
+        if not self._runs:
+            return
+        if self._storage is not None:
+            self._errands.begin(self._storage.retain, raise_it)
+        if complete.request is not None and complete.request.stops and not all_finished(complete.parts):
+            self._stopped()
+        self._do(self._coordinator.committed(complete.checkpoint, time.monotonic()))
+        self._finish_if_over()
+
+    def _answer(self, complete: Complete) -> None:
+        if complete.request is not None:
+            self._requests.done(complete.request, self._place(complete))
+
+    def _place(self, complete: Complete) -> str:
+        """Its path or URI, once it is stored."""
+        place = self._savepoint(complete.checkpoint, complete.request) or self._own_folder(complete.checkpoint)
+        assert place is not None
+        return place
+
+    def _store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
+        """An errand. A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come
+        again when the job goes on from its latest."""
+        self._require_owner()
+        if savepoint is not None:
+            metadata = dataclasses.replace(metadata, folder=store(savepoint, metadata))
+        if self._storage is not None:
+            self._storage.complete(metadata)
+
+    def _discard(self, checkpoint: int, request: Request | None) -> None:
+        """Of a checkpoint of the job's own, what was written is removed with old ones. What is being stored may come to
+        be complete, and then stays."""
+        errand, savepoint = self._storing.get(checkpoint), self._savepoint(checkpoint, request)
+        if errand is not None:
+            if not self._errands.drop(errand):
+                return
+            del self._storing[checkpoint]
+        if savepoint is not None:
+            self._errands.begin(partial(discard, savepoint), self._on_discarded)
+        elif self._storage is not None:
+            self._errands.begin(partial(self._storage.remove_incomplete, checkpoint), raise_it)
+
+    def _on_discarded(self, error: Exception | None) -> None:
+        if error is not None:
+            log.warning("job %r: of a savepoint that failed something is left: %s", self._job, error)
+
+    def _abort(self, abort: Abort) -> None:
+        self._discard(abort.checkpoint, abort.request)
+        if abort.request is None:
+            log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
+            return
+        what = "the stop" if abort.request.stops else "savepoint"
+        self._requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
+        if abort.request.stops:
+            self._tell({"type": "go on"})
+
+    def _metadata(self, complete: Complete, kind: Kind) -> CheckpointMetadata:
+        job, prepared = self._plan.job, self._ends.prepared()
+        vertices = vertices_of(complete, job, self.resumption.key_groups)
+        nodes = nodes_of(complete, job, self._kept.union(prepared))
+        began = time.time() - complete.duration
+        return CheckpointMetadata(
+            complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
+            complete.pending, prepared, kind, exchanges=exchanges_of(complete, job), run=self._run_id,
+        )  # fmt: skip
+
+
+def _task(message: Message) -> Task:
+    return Task(int(message["vertex"]), int(message["subtask"]))

@@ -1,0 +1,113 @@
+"""What a job goes on from: at its start, when it takes over from another program, and after a failure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from headgate.config import Config
+from headgate.errors import CheckpointError, StorageError
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.node_keys import changed_sinks, check_fits
+from headgate.records.hashing import default_max_parallelism
+from headgate.runtime.checkpointing.resume import LATEST, LATEST_IF_ANY, Found, found, newest
+from headgate.state.checkpoint_metadata import LAST_ID, CheckpointMetadata
+from headgate.state.checkpoint_storage import CheckpointStorage, verify_checkpoint
+
+log = logging.getLogger(__name__)
+_BOTH: Final = "results written before keep their types, so who reads both must cast these columns to one type"
+
+
+class Resumption:
+    """`latest` is what the job goes on from, None for its beginning, and `place` is where its metadata are: among the
+    job's own checkpoints, which are in `storage`, if it takes any. `resume` is what the user asked for."""
+
+    def __init__(
+        self, job: str, plan: ExecutionPlan, config: Config, storage: CheckpointStorage | None, resume: str | None
+    ) -> None:
+        self._job = job
+        self._plan = plan
+        self._config = config
+        self._storage = storage
+        self._resume = resume
+        self.latest: CheckpointMetadata | None = None
+        self.place = ""
+        #: Of a job that starts afresh: who owned its checkpoints when this program looked at what is there.
+        self.known_owner: int | None = None
+
+    @property
+    def key_groups(self) -> dict[int, int]:
+        """How many each vertex has."""
+        most = self._config.max_parallelism
+        return {vertex.id: most or default_max_parallelism(vertex.parallelism) for vertex in self._plan.job.vertices}
+
+    @property
+    def results(self) -> tuple[Mapping[str, Sequence[Any]], int]:
+        """What sinks have pending with `latest`, by node key, and its number; 0: nothing is to stay."""
+        return ({}, 0) if self.latest is None else (self.latest.pending, self.latest.id)
+
+    @property
+    def hint(self) -> str:
+        """For who starts the job anew: that it could go on from a checkpoint; nothing, where that is not so."""
+        if self.latest is not None or self._storage is None or not self._storage.completed():
+            return ""
+        return (
+            f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" goes on from the newest)'
+        )
+
+    def find(self) -> None:
+        """Look for what the user asked for. Raises CheckpointError where the job cannot go on from it."""
+        if self._resume is None:
+            self.known_owner = None if self._storage is None else self._storage.newest_owner()
+            return
+        self.place, self.latest = "", None
+        usable = found(self._resume, self._storage)
+        if usable is not None:
+            self.go_to(usable)
+            check_fits(usable[1], self._plan.job, self.key_groups)
+            require_numbers(usable[1].id + 1)
+            for changed in changed_sinks(usable[1], self._plan.job):
+                log.warning("job %r goes on from %s: %s; %s", self._job, usable[0], changed, _BOTH)
+
+    def find_again(self, storage: CheckpointStorage) -> None:
+        """This program is the owner of the checkpoints now: go on from the newest there is. Until now the owner before
+        may have completed another one. Raises CheckpointError."""
+        if self.known_owner is not None:
+            self.known_owner = storage.owner
+        if self._resume in (LATEST, LATEST_IF_ANY) and next(iter(storage.completed()), "") != self.place:
+            self.find()
+
+    def find_usable(self) -> Found | None:
+        """`latest` could not be read: what to go on from then. That is `latest`, if it is whole after all, or nobody
+        can tell now; or the one before, if it leads to the same results; None where neither is so. Reads all files of
+        a checkpoint, or of several."""
+        if self._storage is None or self.latest is None:
+            return None
+        try:
+            if self._resume in (LATEST, LATEST_IF_ANY):
+                completed = self._storage.completed()
+            else:
+                completed = self._storage.completed_by_owner()
+            if self.place in completed:
+                usable = newest(self._storage, completed[completed.index(self.place) :])
+                check_fits(usable[1], self._plan.job, self.key_groups)
+                return usable
+            verify_checkpoint(self.latest)
+        except StorageError:
+            pass
+        except CheckpointError:
+            return None
+        return self.place, self.latest
+
+    def go_to(self, usable: Found) -> None:
+        """The job goes on from this one."""
+        self.place, self.latest = usable
+
+
+def require_numbers(first: int) -> None:
+    """Raise CheckpointError if there are too few numbers for checkpoints from this one on."""
+    if first > LAST_ID // 2:
+        raise CheckpointError(
+            f"checkpoint {first - 1} leaves no numbers for others: start without it, in another folder"
+        )

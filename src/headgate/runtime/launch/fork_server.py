@@ -1,0 +1,177 @@
+"""A process that forks TaskManagers: what they import takes a second of each, and takes it once here.
+
+It is started by `forks`, whose requests come on the socket that is its standard input; each brings four descriptors:
+the child's standard input, output and error, and a pipe that is told how the child ended. It has one thread and runs
+nothing of the user's, so a fork finds everything at rest. It ends with its driver, or when nobody has wanted anything
+for a while.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+import warnings
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.runtime.launch import child, framing
+from headgate.runtime.launch.forks import ENDED, PROCESS_NAME
+
+#: Seconds without a request, after which the server imports what it need not have at once.
+_QUIET: Final = 0.1
+_LARGEST_REQUEST: Final = 4096
+_DESCRIPTORS: Final = 4
+_ALL_DESCRIPTORS: Final = 1 << 16
+
+
+class _Server:
+    """Ends after `idle` seconds without a child and without a request."""
+
+    def __init__(self, control: socket.socket, idle: float) -> None:
+        self._control = control
+        self._idle = idle
+        self._listens = True
+        #: All is imported that is not needed at once.
+        self._is_settled = False
+        #: By the driver's number for it: process, and the pipe for its end.
+        self._children: dict[int, tuple[int, int]] = {}
+        self._woken, wake = os.pipe()
+        for descriptor in (self._woken, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def run(self) -> None:
+        while self._listens or self._children:
+            watched: list[int | socket.socket] = [self._woken, *([self._control] if self._listens else [])]
+            patience = (None if self._children else self._idle) if self._is_settled else _QUIET
+            readable, _, _ = select.select(watched, [], [], patience)
+            if self._woken in readable:
+                os.read(self._woken, _LARGEST_REQUEST)
+                self._reap()
+            if self._control in readable:
+                self._serve()
+            if not readable and not self._is_settled:
+                self._settle()
+            elif not readable:  # what has been sent is still served; who asks later finds the socket shut
+                self._control.shutdown(socket.SHUT_RD)
+
+    def _settle(self) -> None:
+        """Import what the first job should not wait for: pyarrow imports pandas when it is first given a list."""
+        pa.array([0])
+        _freeze()
+        self._is_settled = True
+
+    def _serve(self) -> None:
+        data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST_REQUEST, _DESCRIPTORS)
+        if not data:
+            self._listens = False
+            return
+        request: dict[str, Any] = json.loads(data)
+        if "kill" in request:
+            if request["kill"] in self._children:
+                os.kill(self._children[request["kill"]][0], signal.SIGKILL)
+            return
+        *streams, status = descriptors
+        process = _fork()
+        if process == 0:
+            _become(streams, request["index"], request["count"], request["host"])
+        for descriptor in streams:
+            os.close(descriptor)
+        self._children[request["start"]] = process, status
+        if process < 0:
+            self._tell_end(request["start"], 0)
+
+    def _reap(self) -> None:
+        for number, (process, _) in list(self._children.items()):
+            found, status = os.waitpid(process, os.WNOHANG)
+            if found:
+                self._tell_end(number, os.waitstatus_to_exitcode(status))
+
+    def _tell_end(self, number: int, code: int) -> None:
+        process, status = self._children.pop(number)
+        with suppress(OSError):  # the driver may have gone
+            os.write(status, ENDED.pack(max(process, 0), code))
+        os.close(status)
+
+
+def _fork() -> int:
+    """The child's process, 0 in the child, -1 if there can be no more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of OpenBLAS and jemalloc, which expect forks
+        try:
+            return os.fork()
+        except OSError:
+            return -1
+
+
+def _become(streams: list[int], index: int, count: int, host: str) -> None:
+    """In the child, which never returns: the frames above hold the server's sockets, and are not unwound."""
+    code = framing.NOBODY_TOLD
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)  # Ctrl-C is the driver's to handle
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
+        os.closerange(3, _ALL_DESCRIPTORS)
+        if (surroundings := framing.read(0)) is not None:
+            _take_on(json.loads(surroundings))
+            _name(f"{PROCESS_NAME}{index}")
+            code = child.main(index, count, host)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _take_on(surroundings: dict[str, Any]) -> None:
+    """Be what a process that the driver starts now would be: see `forks.surroundings`."""
+    os.environ.clear()
+    os.environ.update(surroundings["environ"])
+    time.tzset()
+    sys.path[:] = surroundings["path"]
+    if surroundings["folder"] is not None:
+        os.chdir(surroundings["folder"])
+    if surroundings["cores"]:
+        os.sched_setaffinity(0, surroundings["cores"])
+    random.seed()
+    np.random.seed()  # or all would draw the same
+
+
+def _name(name: str) -> None:
+    """For `ps` and `top`; it is Linux's to offer."""
+    with suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write(name)
+
+
+def _freeze() -> None:
+    """What is here already is left in memory that all share."""
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=0)
+    importlib.import_module("headgate")  # all that pipelines are made of
+    _freeze()
+    _Server(control, float(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()

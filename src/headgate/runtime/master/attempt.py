@@ -1,0 +1,439 @@
+"""Attempt: one deployment of a job's tasks. It starts the TaskManagers, follows them, and ends them, for whatever
+reason.
+
+Everything that happens arrives as an event on one queue and is handled by one thread, so there is one order of things.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import queue
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol
+
+from headgate.config import Config
+from headgate.errors import HeadgateError, TaskManagerLost, from_wire, printable
+from headgate.plan.execution import ExecutionPlan
+from headgate.protocol.handshake import CONTROL_LINK, Credentials
+from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
+from headgate.runtime.master.job_metrics import Metrics, merge
+from headgate.state.checkpoint_metadata import CheckpointMetadata
+from headgate.transport.control_link import CLOSED, ControlLink, Message
+from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import Server, is_on_loopback, listen, reached_at
+
+log = logging.getLogger(__name__)
+
+#: From the order to end to the moment when the platform is asked to use force. TaskManagers themselves give up at 2 s.
+END_TIMEOUT = 3.0
+#: How long TaskManagers of a failed job that have said goodbye may take to be gone.
+LEAVE_TIMEOUT = 1.0
+#: From the order to end until not even the effect of force is waited for: Spark takes up to four seconds to kill.
+OVER_TIMEOUT = 4.0
+#: What force is given at the least.
+FORCE_TIMEOUT = 0.5
+#: From the first word of a loss until nothing is waited for any more, also where that gives less time for it all.
+LOSS_TIMEOUT = 4.5
+#: How long the platform's word on why a TaskManager is gone is waited for, once its connection is closed. An exit code
+#: is there at once; Spark takes up to a second for an executor.
+EXIT_WORD = 1.5
+#: How long a lost TaskManager's own last words are waited for, once the platform has spoken.
+LAST_WORDS = 0.4
+#: How often to look whether the TaskManagers have ended, once they have been told to.
+_GANG_POLL = 0.02
+_NETWORK_TIMEOUT = 2.0
+#: Of the name that a TaskManager gives itself, characters, as in DNS.
+_LONGEST_HOST = 253
+
+
+class _Evidence(Enum):
+    """Who says that a TaskManager is lost, in the order of what they know about the reason."""
+
+    NONE = 0
+    PEER = 1  # a TaskManager whose data link was cut
+    LINK = 2  # the driver's own link
+    EXIT = 3  # the platform
+
+
+class Member:
+    """One TaskManager as the driver sees it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.link: ControlLink | None = None
+        self.address: tuple[str, int] | None = None
+        self.pid: int | None = None
+        self.ready = False
+        self.metrics: Metrics | None = None
+        self.has_reported = False
+        self.finished = False
+        self.gone = False
+        self.exited = False
+        self.lost = False
+        #: What was wrong with what it sent, or was silent about, if its link ended for that.
+        self.damage = ""
+
+    def __str__(self) -> str:
+        if self.address is None:
+            return f"TaskManager {self.index}"
+        return f"TaskManager {self.index} (process {self.pid} on {self.address[0]})"
+
+
+class Job(Protocol):
+    """What an attempt asks of the job it belongs to; all of it on the attempt's thread."""
+
+    def start_tasks(self) -> float:
+        """All tasks run from now on. Returns `time.time()` at which those of the first attempt began."""
+
+    def on_message(self, member: Member, message: Message, payload: bytes) -> None:
+        """A TaskManager has told something of its tasks."""
+
+    def on_end_of_tasks(self) -> None:
+        """All TaskManagers have finished; the job says when the attempt is over. Raises HeadgateError, which the
+        attempt then failed with."""
+
+    def deadline(self) -> float | None:
+        """When `on_time` has something to do, on the monotonic clock."""
+
+    def on_time(self, now: float) -> None: ...
+
+
+class Attempt:
+    """See the module. `launch`, then `run` until nothing of it runs any more; `error` is then None or what ended it."""
+
+    def __init__(
+        self,
+        job: Job,
+        name: str,
+        plan: ExecutionPlan,
+        config: Config,
+        deployment: Deployment,
+        credentials: Credentials,
+        checkpoint: int,
+        restore: CheckpointMetadata | None,
+    ) -> None:
+        self._job = job
+        self._name = name
+        self._plan = Plan(plan)
+        self._config = config
+        self._deployment = deployment
+        self.credentials = credentials
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.members = [Member(index) for index in range(plan.taskmanagers)]
+        self._network: NetworkThread
+        self._gang: Gang
+        self._start_by: float | None = None
+        self._suspect: TaskManagerLost | None = None
+        self._evidence = _Evidence.NONE
+        self._suspected_at: float | None = None
+        self._decide_by: float | None = None
+        self._checkpoint = checkpoint
+        self._restore = restore
+        self._stuck: list[str] = []
+        self._decided = False
+        #: What every TaskManager is told, also one that registers only now, once it is decided what became of it.
+        self._last_word: Message | None = None
+        self.error: HeadgateError | None = None
+
+    # --- from any thread
+
+    def post(self, event: Callable[[], None]) -> None:
+        """Run it on the attempt's thread, unless it has been decided what becomes of it."""
+
+        def unless_decided() -> None:
+            if not self._decided:
+                event()
+
+        self._events.put(unless_decided)
+
+    def end(self, error: HeadgateError) -> None:
+        """End it with this error, unless it has been decided already what becomes of it."""
+        self._events.put(lambda: self._decide(error))
+
+    def metrics(self) -> Metrics:
+        """The last reports added up."""
+        return merge([member.metrics for member in self.members if member.metrics is not None])
+
+    def operators(self) -> list[Metrics]:
+        """The last reports of each operator's subtasks."""
+        return [row for member in self.members if member.metrics is not None for row in member.metrics["operators"]]
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether the reports are of all TaskManagers, and of what they went on from."""
+        return all(member.has_reported for member in self.members)
+
+    @property
+    def has_registered(self) -> bool:
+        """Whether all TaskManagers have: they have started, and can reach the driver."""
+        return all(member.address is not None for member in self.members)
+
+    # --- the beginning
+
+    def launch(self) -> None:
+        """Start the TaskManagers. Raises HeadgateError; then nothing is left of them."""
+        host = self._deployment.bind_hosts()
+        bind_host = self._config.bind_host
+        sock = listen(bind_host or host, self._config.port_range)
+        self._network = NetworkThread(f"driver-{self._name}-{self.credentials.attempt}", self._on_network_error)
+        self._network.start()
+        try:
+            self._start_gang(reached_at(bind_host, host), sock)
+        except BaseException:  # an interrupt, too
+            self._network.stop(_NETWORK_TIMEOUT)  # TaskManagers end when they lose their driver
+            raise
+
+    def _start_gang(self, host: str, sock: Any) -> None:
+        ours, theirs = self._with_identities(sock)
+        server = Server(self._network, sock, ours, CONTROL_LINK, self._accepted)
+        server.start()
+        address = host, server.port
+        spec = TaskManagerSpec(self._name, self._plan, self._config, theirs, address, self._checkpoint, self._restore)
+        # Free slots were counted before: if no other Spark jobs hold them, this is for Python processes to start in.
+        self._start_by = time.monotonic() + self._config.registration_timeout
+        self._gang = self._deployment.launch(spec, len(self.members), self._on_exit)
+
+    def _with_identities(self, sock: Any) -> tuple[Credentials, Credentials]:
+        """The driver's credentials and the TaskManagers'; with identities where links are to be encrypted."""
+        tls = self._config.tls
+        if tls == "off" or (tls == "auto" and is_on_loopback(sock)):
+            return self.credentials, self.credentials
+        from headgate.runtime.master import certificates  # jobs on loopback need not load what makes these
+
+        driver, taskmanager = certificates.issue()
+        self.credentials = dataclasses.replace(self.credentials, identity=driver)
+        return self.credentials, dataclasses.replace(self.credentials, identity=taskmanager)
+
+    # --- events, posted by other threads
+
+    def _accepted(self, sock: Any, index: int) -> None:
+        """On the network thread: a TaskManager has dialled and proved itself."""
+        if index >= len(self.members) or self.members[index].link is not None:
+            sock.close()
+            return
+        member = self.members[index]
+        link = ControlLink(
+            self._network,
+            sock,
+            self._config.heartbeat_timeout,
+            lambda message, payload: self._events.put(lambda: self._on_message(member, message, payload)),
+            lambda reason: self._events.put(lambda: self._on_lost(member, reason)),
+        )
+        link.start()
+        member.link = link
+        self._events.put(lambda: self._tell_last_word(member))
+
+    def _on_network_error(self, error: Exception) -> None:
+        self._events.put(lambda: self._decide(unexpected(error)))
+
+    def _on_exit(self, index: int | None, reason: str) -> None:
+        """Any thread: the platform says that TaskManagers have ended."""
+        self._events.put(lambda: self._exited(index, reason))
+
+    # --- its life, on the job's thread
+
+    def run(self) -> None:
+        """Follow the TaskManagers until none of them is left."""
+        while not self._decided:
+            deadlines = (self._start_by, self._decide_by, self._job.deadline())
+            self._next_event(min((at for at in deadlines if at is not None), default=None))
+            if not self._decided:
+                self._guarded(lambda: self._look_at_deadlines(time.monotonic()))
+        self._end()
+
+    def _next_event(self, deadline: float | None) -> None:
+        """Handle one event; return without one at the deadline."""
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            event = self._events.get(timeout=timeout)
+        except queue.Empty:
+            return
+        self._guarded(event)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Whatever goes wrong here ends the attempt."""
+        try:
+            work()
+        except HeadgateError as error:
+            self._decide(error)
+        except Exception as error:  # a bug of ours must end the job, not hang it
+            log.exception("error in the JobMaster")
+            self._decide(unexpected(error))
+
+    def _look_at_deadlines(self, now: float) -> None:
+        self._job.on_time(now)
+        if self._decide_by is not None and now >= self._decide_by:
+            self._decide(self._suspect)
+        elif self._start_by is not None and now >= self._start_by:
+            missing = ", ".join(str(member) for member in self.members if member.address is None)
+            limit = f"{self._config.registration_timeout:g} s (registration_timeout)"
+            what = f"{missing} did not register within {limit} on {self._deployment.name}"
+            why = self._gang.why_waiting() or (
+                "not started in that time, or unable to connect to the driver; see whether it has processor time and "
+                "memory left there"
+            )
+            self._decide(TaskManagerLost(f"{what}: {why}"))
+
+    def _on_message(self, member: Member, message: Message, payload: bytes) -> None:
+        match message["type"]:
+            case "registered":
+                member.address = printable(str(message["host"])[:_LONGEST_HOST]), int(message["port"])
+                member.pid = int(message["pid"])
+                if self.has_registered:
+                    self._start_by = None  # opening operators may take long: a lookup loads its table
+            case "ready":
+                member.ready = True
+                if all(other.ready for other in self.members):
+                    self._start_tasks()
+            case "metrics":
+                member.metrics = message["metrics"]
+                member.has_reported = member.ready
+            case "failed":
+                self._on_failed(from_wire(message["error"]))
+            case "stuck":
+                self._stuck += [printable(str(operator)) for operator in message["operators"]]
+            case "finished":
+                self._on_finished(member, message)
+        if not self._decided or message["type"] in ("print", "metrics", "checkpoint"):
+            self._job.on_message(member, message, payload)
+
+    def _start_tasks(self) -> None:
+        at = self._job.start_tasks()
+        addresses = [member.address for member in self.members]
+        self.tell({"type": "start", "addresses": addresses, "started_at": at})
+
+    def _on_failed(self, error: HeadgateError) -> None:
+        """A TaskManager failed. That it lost a peer may be the consequence of what the peer is about to say itself."""
+        if isinstance(error, TaskManagerLost):
+            self._suspect_lost(error, _Evidence.PEER)
+        else:
+            self._decide(error)
+
+    def _suspect_lost(self, error: TaskManagerLost, evidence: _Evidence) -> None:
+        """This ended the job, unless something that says more comes at once, or nobody is needed any more."""
+        if all(member.finished for member in self.members):
+            return
+        if evidence.value > self._evidence.value:
+            self._suspect, self._evidence = error, evidence
+            patience = LAST_WORDS if evidence is _Evidence.EXIT else EXIT_WORD
+            now = time.monotonic()
+            self._suspected_at = self._suspected_at or now
+            self._decide_by = min(now + patience, self._suspected_at + EXIT_WORD + LAST_WORDS)
+
+    def _on_lost(self, member: Member, reason: str) -> None:
+        member.gone = True
+        member.lost = not self._decided
+        member.damage = "" if reason == CLOSED or reason.startswith("[Errno") else f"{reason}; then "
+        if not member.finished:
+            self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _Evidence.LINK)
+        self._hear_out(member)
+
+    def _exited(self, index: int | None, reason: str) -> None:
+        if index is None:
+            said = f"; {self._deployment.name} says: {reason}" if reason else ""
+            lost = self._suspect.message if self._suspect is not None else "the TaskManagers ended before the job did"
+            self._suspect_lost(TaskManagerLost(lost + said), _Evidence.EXIT)
+            return
+        member = self.members[index]
+        member.exited = True
+        lost = f"{member} was lost: {member.damage}{reason or 'it ended before the job did'}"
+        self._suspect_lost(TaskManagerLost(lost), _Evidence.EXIT)
+        self._hear_out(member)
+        if self._decided and self.error is None and reason:
+            log.warning("job %r has ended well, and its result stands, but %s did not: %s", self._name, member, reason)
+
+    def _hear_out(self, member: Member) -> None:
+        """No last words can come of one that has ended and whose connection is closed."""
+        if member.gone and member.exited and self._decide_by is not None:
+            self._decide_by = time.monotonic()
+
+    def _on_finished(self, member: Member, message: Message) -> None:
+        member.finished = member.has_reported = True
+        member.metrics = message["metrics"]
+        if not self._decided and all(other.finished for other in self.members):
+            self._job.on_end_of_tasks()
+
+    # --- the end
+
+    def over(self) -> None:
+        """On its own thread: it has ended well, whether its tasks have ended or not."""
+        self._decide(None)
+
+    def _decide(self, error: HeadgateError | None) -> None:
+        """What became of it; the first word counts."""
+        if not self._decided:
+            self._decided = True
+            self.error = error.at(job=self._name) if error is not None else None
+
+    def tell(self, message: Message) -> None:
+        for member in self.members:
+            if member.link is not None and not member.gone:
+                member.link.send(message)
+
+    def _tell_last_word(self, member: Member) -> None:
+        if self._last_word is not None and member.link is not None:
+            member.link.send(self._last_word)
+
+    def _end(self) -> None:
+        """Tell all TaskManagers, wait for them, use force where that does not help, and let go of everything."""
+        self._last_word = {"type": "close" if self.error is None else "cancel"}
+        self.tell(self._last_word)
+        began = time.monotonic()
+        over = began + OVER_TIMEOUT
+        if self.error is not None and self._suspected_at is not None:
+            over = min(over, self._suspected_at + LOSS_TIMEOUT)
+        deadline = min(began + END_TIMEOUT, over - FORCE_TIMEOUT)
+        while (deaf := self._still_linked()) and time.monotonic() < deadline:
+            self._next_event(deadline)
+        if not self._await_gang(self._patience(deaf)):
+            self._gang.cancel()
+            self._await_gang(max(over - time.monotonic(), FORCE_TIMEOUT))
+        self._network.stop(_NETWORK_TIMEOUT)
+        self._handle_waiting_events()
+        if self.error is not None:
+            self._explain_end(self.error, deaf, deadline - began)
+
+    def _still_linked(self) -> list[Member]:
+        return [member for member in self.members if member.link is not None and not member.gone]
+
+    def _patience(self, deaf: list[Member]) -> float:
+        """How long to wait before force; for those that are lost, do not listen or are still starting not at all."""
+        if self.error is None:
+            return END_TIMEOUT
+        has_left = not deaf and not any(member.link is None or member.lost for member in self.members)
+        return LEAVE_TIMEOUT if has_left else 0.0
+
+    def _await_gang(self, timeout: float) -> bool:
+        """TaskManagers that dial only now hear the last word meanwhile."""
+        deadline = time.monotonic() + timeout
+        while not (ended := self._gang.join(_GANG_POLL)) and time.monotonic() < deadline:
+            self._handle_waiting_events()
+        return ended
+
+    def _handle_waiting_events(self) -> None:
+        while not self._events.empty():
+            self._next_event(0.0)
+
+    def _explain_end(self, error: HeadgateError, deaf: list[Member], waited: float) -> None:
+        """Add to the error what did not end by itself."""
+        notes = []
+        if self._stuck:
+            left = "its process was killed" if self._gang.can_kill else "its daemon thread is left running"
+            notes.append(f"the user function of {', '.join(self._stuck)} did not return when the job ended; {left}")
+        elif deaf and self._gang.can_kill:
+            names = ", ".join(map(str, deaf))
+            notes.append(f"{names} did not end within {waited:.2g} s and was killed")
+        error.message += "".join(f" ({note})" for note in notes)
+
+    @property
+    def left_running(self) -> bool:
+        """A user's function did not return, and nothing can end the thread that it is in."""
+        return bool(self._stuck) and not self._gang.can_kill
+
+
+def unexpected(error: Exception) -> HeadgateError:
+    """A bug of ours, as the error that ends the job."""
+    return HeadgateError(f"unexpected {type(error).__name__} in the JobMaster: {error}")

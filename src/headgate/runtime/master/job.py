@@ -1,0 +1,228 @@
+"""What the user holds of a job: its handle, and its result."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headgate.config import Config
+from headgate.errors import CheckpointError, HeadgateError, InsufficientBuffers
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.graph import StreamGraph
+from headgate.plan.job_graph import build_job_graph
+from headgate.plan.network_memory import check_network_memory
+from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointRecord
+from headgate.runtime.checkpointing.guarantee import Guarantee
+from headgate.runtime.deployment import Deployment
+from headgate.runtime.master.jobmaster import JobMaster, JobState
+from headgate.runtime.where import current_operator
+
+_T = TypeVar("_T")
+#: How long the end of a program waits for the end of its jobs.
+_EXIT_TIMEOUT = 10.0
+#: How long a wait for a job may last before it looks for an interrupt.
+_WAIT_SLICE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """A finished job.
+
+    `rows_in` counts the rows that sources have read, and `rows_out` those that sinks have taken: a row that goes to two
+    sinks counts twice, each row that a running aggregate emits on its way counts, and side outputs count where they go
+    to a sink. `late_rows` were dropped by windows. `duration_s` runs from the start of the tasks to the commit of the
+    sinks, through all `restarts`.
+    """
+
+    name: str
+    rows_in: int
+    rows_out: int
+    late_rows: int
+    duration_s: float
+    restarts: int
+    metrics: dict[str, Any] = field(repr=False)
+
+
+class JobHandle:
+    """A running job. All methods may be called from any thread."""
+
+    def __init__(self, name: str, master: JobMaster) -> None:
+        self._name = name
+        self._master = master
+
+    def status(self) -> str:
+        """CREATED, RUNNING, RESTARTING, FINISHED, FAILED or CANCELLED."""
+        return self._master.state.value
+
+    def wait(self, timeout: float | None = None) -> JobResult:
+        """The result, once the job has finished and nothing of it is left running. Raises the job's error,
+        JobCancelled, or TimeoutError after `timeout` seconds."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        # In slices: an interrupt that comes just before the wait begins does not end it.
+        while not self._master.ended.wait(max(0.0, min(_WAIT_SLICE, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"job {self._name!r} is {self.status()} after {timeout} s")
+        if self._master.error is not None:
+            raise self._master.error.with_traceback(None)  # not those of earlier calls
+        return self._result()
+
+    def cancel(self) -> None:
+        """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing. Within a
+        function of a job, which cannot wait for its own end, it returns at once."""
+        self._master.cancel()
+        if current_operator() is None:
+            self._master.ended.wait()
+
+    def savepoint(self, uri: str | os.PathLike[str], timeout: float | None = None) -> str:
+        """Take a savepoint: a checkpoint that is kept until you remove it, in a new folder below `uri`, a path or URI.
+        Returns its URI, once it is complete and what sinks wrote before it is committed; `execute(resume=)` takes it.
+
+        The job goes on, and need not take checkpoints of its own. It begins when a checkpoint under way is over, or
+        when a job that is starting or restarting runs again. Raises CheckpointError when nothing comes of it, which
+        does the job no harm: because it cannot be written, or the job fails meanwhile or has ended. Raises
+        TimeoutError after `timeout` seconds; it may still become complete."""
+        if current_operator() is not None:
+            raise CheckpointError("a function of a job cannot wait for a savepoint; ask for it in the program")
+        late = f"the savepoint of job {self._name!r} is not complete after {timeout} s"
+        return _answer(self._master.savepoint(uri), timeout, late)
+
+    def stop(
+        self,
+        *,
+        drain: bool = False,
+        savepoint: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+    ) -> str | None:
+        """End the job well; returns when it is FINISHED, with the path or URI of its last checkpoint, None for a job
+        without. That is one of its own, or a savepoint below `savepoint`.
+
+        Sources read no more. With `drain` they come to their end: what was read is worked on, event time ends, so all
+        windows fire, and sinks commit everything. Without, nothing fires: the last checkpoint has what operators hold,
+        sinks commit what came before it, and `execute(resume=)` goes on as if the job had not been stopped.
+
+        Again it waits for the same end, and after the end it returns at once; within a function of a job always. A job
+        that fails meanwhile starts again, if it may, and is stopped then. Raises the job's error if it fails or is
+        cancelled, CheckpointError when the checkpoint could not be had: without `drain` the job goes on then, with it
+        it ends. Raises ConfigError when it is being stopped in another way, TimeoutError after `timeout` seconds,
+        when the job is still about to end."""
+        answer = self._master.stop(drain, savepoint)
+        if current_operator() is not None:
+            return None
+        return _answer(answer, timeout, f"job {self._name!r} has not ended {timeout} s after it was asked to stop")
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters of the job as last reported (four times a second while it runs); see `docs/metrics.md`."""
+        return self._master.metrics()
+
+    @property
+    def restarts(self) -> int:
+        """How often it has started again so far."""
+        return self._master.restarts
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for the rows through the job's failures, with the checkpoints, sources and sinks that it has.
+
+        "exactly-once": each counts once in the state, and is once at the sinks. "at-least-once": none is lost, but some
+        may count or come twice, by `checkpoint_mode`, or at a sink that cannot take back what it was given:
+        `for_each_batch`, `foreach_dataframe`, `printer`, one of your own; what a function does may still count once, as
+        is said there. "none": some may be lost, at a source that cannot go on from where it was; or there are no
+        checkpoints, and a failure ends the job."""
+        return self._master.guarantee
+
+    def checkpoints(self) -> list[CheckpointRecord]:
+        """The last ten checkpoints and savepoints, of all attempts, in the order in which they ended."""
+        return self._master.checkpoints()
+
+    def _result(self) -> JobResult:
+        """By the counters as they are now."""
+        metrics = self.metrics()
+        return JobResult(
+            self._name,
+            metrics["rows_in"],
+            metrics["rows_out"],
+            metrics["late_rows"],
+            self._master.duration_s,
+            self._master.restarts,
+            metrics,
+        )
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self._name!r}, {self.status()})"
+
+
+def report(job: JobHandle) -> dict[str, Any]:
+    """What is known of it now, as JSON has it: its `state`, what ended it if it did not end well, and what `JobResult`
+    has but for the metrics."""
+    result, error = job._result(), job._master.error
+    said = None if error is None else f"{type(error).__name__}: {error}"
+    counters = {name: getattr(result, name) for name in ("rows_in", "rows_out", "late_rows", "duration_s", "restarts")}
+    return {"name": result.name, "state": job.status(), "error": said, **counters}
+
+
+def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
+    try:
+        return answer.result(timeout)
+    except TimeoutError:
+        raise TimeoutError(late) from None
+    except HeadgateError as error:
+        raise error.with_traceback(None) from None  # not those of earlier calls
+
+
+#: Called with each job that starts, for whoever runs a program of another's.
+listeners: list[Callable[[JobHandle], None]] = []
+
+
+def submit(
+    graph: StreamGraph,
+    name: str,
+    config: Config,
+    deployment: Deployment,
+    resume: str | None = None,
+    allow_duplicates: bool = False,
+) -> JobHandle:
+    """Check, prepare sources and sinks, and start; `resume` is the checkpoint to go on from: its path or URI,
+    "latest" or "latest-if-any". Raises what is wrong before anything runs, also a checkpoint older than what sinks have
+    shown, unless `allow_duplicates`."""
+    job_graph = build_job_graph(graph)
+    count = deployment.taskmanagers(job_graph.parallelism, config)
+    plan = ExecutionPlan(job_graph, count)
+    try:
+        check_network_memory(plan, config)
+    except InsufficientBuffers as error:
+        raise error.at(job=name) from None
+    run = f"{os.getpid():x}-{os.urandom(4).hex()}"
+    master = JobMaster(name, run, plan, config, deployment, resume, allow_duplicates)
+    try:
+        master.start()
+    except HeadgateError as error:
+        raise error.at(job=name) from None
+    _unfinished.add(master)
+    handle = JobHandle(name, master)
+    for listener in listeners:
+        listener(handle)
+    return handle
+
+
+#: Jobs that nobody may be waiting for.
+_unfinished: weakref.WeakSet[JobMaster] = weakref.WeakSet()
+
+
+@atexit.register
+def _cancel_unfinished() -> None:
+    """A program that ends takes its jobs with it, and they take back their hidden files."""
+    masters = [master for master in _unfinished if not master.ended.is_set()]
+    for master in masters:
+        master.cancel()
+    for master in masters:
+        master.ended.wait(_EXIT_TIMEOUT)
+
+
+__all__ = ["JobHandle", "JobResult", "JobState", "submit"]

@@ -1,0 +1,89 @@
+"""A job's counters: those of its TaskManagers added up."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headgate.operators.base import MIN_TIME
+from headgate.runtime.latency import summary
+
+Metrics = dict[str, Any]
+#: Counters of an operator that are the sum of those of its subtasks.
+_ADDED_UP: Final = ("rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
+
+
+def merge(snapshots: Sequence[Metrics]) -> Metrics:
+    """The job's counters from its TaskManagers': operators by name, subtasks added up."""
+    rows = [row for each in snapshots for row in each["operators"]]
+    operators: dict[str, Metrics] = {}
+    for row in rows:
+        total = operators.setdefault(
+            row["name"],
+            {"kind": row["kind"], "subtasks": 0, **dict.fromkeys(_ADDED_UP, 0)},
+        )
+        total["subtasks"] += 1
+        for counter in _ADDED_UP:
+            total[counter] += row.get(counter, 0)
+    for name, total in operators.items():
+        total["watermark"] = _least_watermark([row["watermark"] for row in rows if row["name"] == name])
+    for name, latency in _latencies(rows).items():
+        operators[name]["latency"] = latency
+    return {
+        "operators": operators,
+        "edges": _edges(snapshots),
+        "tasks": {task["name"]: task for each in snapshots for task in each["tasks"]},
+        "taskmanagers": len(snapshots),
+        "rows_in": sum(row["rows_in"] for row in rows if row["kind"] == "source"),
+        "rows_out": sum(row["rows_in"] for row in rows if row["kind"] == "sink"),
+        "late_rows": sum(row.get("late_rows", 0) for row in rows),
+        "remote_bytes": sum(each["remote_bytes"] for each in snapshots),
+        "bytes_sent_by_sendfile": sum(each["bytes_sent_by_sendfile"] for each in snapshots),
+        "in_flight": [each["in_flight"] for each in snapshots],
+        "network_memory": [each["network_memory"] for each in snapshots],
+        "rows_out_before_end": _before_end(rows),
+    }
+
+
+def _edges(snapshots: Sequence[Metrics]) -> dict[str, Metrics]:
+    edges: dict[str, Metrics] = {}
+    for edge in (edge for each in snapshots for edge in each["edges"]):
+        total = edges.setdefault(edge["name"], {"rows_out": 0, "bytes_out": 0})
+        total["rows_out"] += edge["rows_out"]
+        total["bytes_out"] += edge["bytes_out"]
+    return edges
+
+
+def _least_watermark(watermarks: Sequence[int | None]) -> int | None:
+    """How far all subtasks have come; None while one of them has sent no watermark."""
+    known = [watermark for watermark in watermarks if watermark is not None and watermark > MIN_TIME]
+    return min(known) if len(known) == len(watermarks) else None
+
+
+def _latencies(rows: Sequence[Metrics]) -> dict[str, Metrics]:
+    """By operator and source, what the markers that reached the operator's subtasks say; nothing where none did."""
+    sources = {row["node"]: row["name"] for row in rows}
+    histograms: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
+        for source, points in row.get("latency", ()):
+            histograms.setdefault((row["name"], sources[source]), []).append(points)
+    latencies: dict[str, Metrics] = {}
+    for (name, source), points in histograms.items():
+        latencies.setdefault(name, {})[source] = summary(points)
+    return latencies
+
+
+def _before_end(rows: Sequence[Metrics]) -> int | None:
+    """Rows that window operators had emitted when the last source subtask read its last row; None before that, or
+    without windows. Emissions are logged at intervals, so this is what had been emitted at least."""
+    ends = [row["ended_at"] for row in rows if row["kind"] == "source"]
+    logs = [row["emissions"] for row in rows if "emissions" in row]
+    if not logs or not ends or any(end is None for end in ends):
+        return None
+    return sum(_total_at(log, max(ends)) for log in logs)
+
+
+def _total_at(log: Sequence[Sequence[float]], time: float) -> int:
+    at = bisect.bisect_right(log, time, key=lambda point: point[0])
+    return int(log[at - 1][1]) if at else 0

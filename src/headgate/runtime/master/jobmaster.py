@@ -1,0 +1,437 @@
+"""JobMaster: one job's life on the driver: attempt after attempt, from one checkpoint to the next, until its end.
+
+All of it but the beginning happens on one thread, the job's, which runs the attempts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+
+from headgate.config import Config, FlowControl
+from headgate.errors import (
+    CheckpointError,
+    ConfigError,
+    HeadgateError,
+    JobCancelled,
+    NotEnoughSlots,
+    ResultsGone,
+    SessionLost,
+    SinkError,
+    StateMemoryExceeded,
+    StorageError,
+    Superseded,
+    TaskManagerLost,
+    UnusableState,
+)
+from headgate.ownership import Program
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.stages import Stages
+from headgate.protocol.handshake import Credentials
+from headgate.records.events import Alignment
+from headgate.runtime import printed_lines
+from headgate.runtime.barrier_message import Part, barrier_message
+from headgate.runtime.checkpointing.checkpoint_coordinator import HISTORY, CheckpointRecord
+from headgate.runtime.checkpointing.checkpoints import Checkpoints
+from headgate.runtime.checkpointing.ends import LEFT, Ends
+from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
+from headgate.runtime.deployment import Deployment
+from headgate.runtime.errands import Errands, raise_it
+from headgate.runtime.master.attempt import Attempt, Member, unexpected
+from headgate.runtime.master.job_metrics import Metrics
+from headgate.runtime.master.late_rows import LateRowWarnings
+from headgate.runtime.master.restart_delays import Restarts
+from headgate.runtime.master.standing_watermarks import StandingWatermarks
+from headgate.transport.control_link import Message
+
+log = logging.getLogger(__name__)
+
+#: How long a job that ends waits for what is being stored or committed, once its tasks have ended.
+_SETTLE_TIMEOUT = 1.5
+#: How long it then waits until sources and sinks have removed what is not to stay.
+_CLEAN_TIMEOUT = 2.5
+#: How often to look whether a job that waits for that was cancelled.
+_SETTLE_POLL = 0.02
+#: So many attempts in a row may lose a TaskManager before it registers, in a job that has never run. Where it lacks a
+#: package or cannot reach the driver each attempt fails in the same way, and a restart strategy may have no limit.
+_STARTS = 3
+
+
+class JobState(enum.Enum):
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    RESTARTING = "RESTARTING"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class JobMaster:
+    """See the module. `ended` is set when nothing of the job runs any more; `error` is then None or what ended it."""
+
+    def __init__(
+        self,
+        name: str,
+        run: str,
+        plan: ExecutionPlan,
+        config: Config,
+        deployment: Deployment,
+        resume: str | None = None,
+        allow_duplicates: bool = False,
+    ) -> None:
+        self._name = name
+        self._run_id = run
+        self._plan = plan
+        self._config = config
+        self._deployment = deployment
+        self._ends = Ends(plan.job, run, allow_duplicates)
+        self._late_rows = LateRowWarnings(plan.job)
+        self._standing_watermarks = StandingWatermarks(plan.job)
+        self._checkpoints = Checkpoints(
+            name,
+            run,
+            plan,
+            config,
+            self._ends,
+            self._tell,
+            self._on_stopped,
+            self._on_finished,
+            self._go_on,
+            resume,
+        )
+        self._restarts = Restarts(config.restarts)
+        #: Restarts that found too few slots, since the last that did not.
+        self._in_vain = Restarts(config.restarts)
+        self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
+        self._injected = itertools.count(1)
+        self._parts: dict[int, dict[str, Part]] = {}
+        self._cancelled = threading.Event()
+        self._is_stopped = False
+        self._started_at: float | None = None
+        self._failed_starts = 0
+        self.restarts = 0
+        self.duration_s = 0.0
+        self.state = JobState.CREATED
+        self.error: HeadgateError | None = None
+        self.ended = threading.Event()
+        self._attempt: Attempt
+        self._before: Metrics | None = None
+        self.thread = threading.Thread(target=self._run, name=f"headgate-job-{run}", daemon=True)
+
+    def _begin_attempt(self) -> None:
+        self._stages = Stages(self._plan, batch=self._config.is_batch)
+        self._attempt = Attempt(
+            self,
+            self._name,
+            self._plan,
+            self._config,
+            self._deployment,
+            self._credentials,
+            self._checkpoints.next_id,
+            self._checkpoints.latest,
+        )
+
+    # --- from any thread
+
+    def start(self) -> None:
+        """Reserve slots, prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then
+        nothing is left behind."""
+        with self._reserved_slots():
+            self._prepare()
+            try:
+                self._checkpoints.take_over(Program.this(self._run_id))
+                self._begin_attempt()
+                self._attempt.launch()
+            except BaseException:  # an interrupt, too
+                self._checkpoints.abort()
+                raise
+        self.thread.start()
+
+    def _prepare(self) -> None:
+        if self._config.tls == "off":
+            log.warning(
+                "job %r: tls='off': its links are not encrypted. Who is on the network between its machines can read "
+                "and change rows and commands. Every batch is validated in full, which is slow",
+                self._name,
+            )
+        self._checkpoints.prepare()
+        try:
+            self._ends.prepare(self._checkpoints.latest)
+        except SinkError as error:
+            error.message += self._checkpoints.resumption.hint
+            raise
+
+    def _reserved_slots(self) -> AbstractContextManager[None]:
+        return self._deployment.reserve(self._plan.taskmanagers, self._config, self._ends.slots, self._cancelled)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._attempt.end(self._as_cancelled())
+
+    def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
+        """Its URI comes with the answer. Raises CheckpointError for a folder that is of no use."""
+        answer = self._checkpoints.savepoint(uri)
+        self._attempt.post(self._checkpoints.look)
+        return answer
+
+    def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
+        """The path or URI of the last checkpoint comes with the answer, when the job has ended. Raises CheckpointError
+        where there can be none, ConfigError when it is being stopped in another way."""
+        answer = self._checkpoints.stop(drain, uri)
+        self._attempt.post(self._checkpoints.look)
+        return answer
+
+    def _as_cancelled(self) -> JobCancelled:
+        return JobCancelled(f"job {self._name!r} was cancelled")
+
+    def inject_barrier(self, alignment: Alignment = Alignment.ALIGNED, timeout: float = 0.0) -> int:
+        """Have every source send a checkpoint's barrier, from when the job runs on; `timeout` (seconds) is for
+        Alignment.TIMEOUT. Returns the checkpoint's number, by which `checkpoint_parts` tells how far it has come.
+        Nothing is stored; it is not for a job of which savepoints are taken. Raises ConfigError where the data plane
+        knows no overtaking, and in a job that takes checkpoints of its own."""
+        overtakes = alignment in (Alignment.TIMEOUT, Alignment.UNALIGNED)
+        if overtakes and self._config.flow_control is not FlowControl.CREDIT:
+            raise ConfigError(f"a barrier overtakes only under credit, and flow_control={self._config.flow_control}")
+        if self._config.checkpoint_dir is not None:
+            raise ConfigError("the job takes checkpoints of its own; barriers from outside would be taken for theirs")
+        checkpoint = next(self._injected)
+        self._attempt.post(lambda: self._tell(barrier_message(checkpoint, alignment, timeout)))
+        return checkpoint
+
+    def checkpoint_parts(self, checkpoint: int) -> dict[str, Part]:
+        """What tasks have told so far of one of the last ten checkpoints, by task; see `TaskBarriers`."""
+        return dict(self._parts.get(checkpoint, {}))
+
+    def checkpoints(self) -> list[CheckpointRecord]:
+        """What became of the last ten, in the order in which they ended."""
+        return self._checkpoints.history
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """See `JobHandle.guarantee`."""
+        return guarantee_of(self._plan.job, self._config)
+
+    def metrics(self) -> Metrics:
+        """The last reports added up. A job that starts again keeps those of before until all have reported."""
+        attempt = self._attempt
+        return attempt.metrics() if self._before is None or attempt.has_reported else self._before
+
+    # --- what an attempt asks
+
+    def start_tasks(self) -> float:
+        if self._started_at is None:
+            self._started_at = time.time()
+        self.state = JobState.RUNNING
+        self._checkpoints.start(self._attempt.credentials.attempt)
+        return self._started_at
+
+    def on_message(self, member: Member, message: Message, payload: bytes) -> None:
+        match message["type"]:
+            case "metrics":
+                self._late_rows.look(self.metrics, ended=False)
+                if self._attempt.has_reported:
+                    self._standing_watermarks.look(self._attempt.operators)
+            case "checkpoint":
+                self._note(message["part"])
+            case "acknowledge":
+                part = self._parts.get(int(message["checkpoint"]), {}).get(str(message["task"]), {})
+                self._checkpoints.acknowledged(message, {**part, "async_s": message["async_s"]})
+            case "decline":
+                self._checkpoints.declined(message)
+            case "deliver":
+                self._ends.deliver(int(message["node"]), payload, int(message["checkpoint"]))
+                if member.link is not None:
+                    member.link.send({"type": "delivered", "bytes": message["bytes"]})
+            case "print":
+                printed_lines.show(message)
+            case "task finished":
+                self._checkpoints.task_finished(message)
+                vertices = self._stages.finished(int(message["vertex"]))
+                if vertices:
+                    self._tell({"type": "run", "vertices": vertices})
+
+    def _note(self, part: Part) -> None:
+        self._parts.setdefault(int(part["checkpoint"]), {})[str(part["task"])] = part
+        oldest = max(self._parts) - HISTORY
+        self._parts = {checkpoint: parts for checkpoint, parts in self._parts.items() if checkpoint > oldest}
+
+    def _on_stopped(self) -> None:
+        """The checkpoint that the job was to end with is committed; its tasks wait for what becomes of it."""
+        self._is_stopped = True
+        self.duration_s = time.time() - (self._started_at or time.time())
+        self._attempt.over()
+
+    def on_end_of_tasks(self) -> None:
+        self._checkpoints.end_of_tasks()
+
+    def _on_finished(self) -> None:
+        """All is committed, too."""
+        self.duration_s = time.time() - (self._started_at or time.time())
+        self._attempt.over()
+
+    def _go_on(self) -> None:
+        """Any thread: something has been stored or committed, or could not be."""
+        self._attempt.post(self._checkpoints.go_on)
+
+    def deadline(self) -> float | None:
+        return self._checkpoints.deadline
+
+    def on_time(self, now: float) -> None:
+        self._checkpoints.on_time(now)
+
+    def _tell(self, message: Message) -> None:
+        self._attempt.tell(message)
+
+    # --- its life, on its own thread
+
+    def _run(self) -> None:
+        try:
+            self._run_attempt()
+            while self._attempt.error is not None and self._is_to_restart(self._attempt):
+                self._restart()
+            self._end(self._attempt.error)
+        except Exception as error:  # a bug of ours must not look like the end of a job
+            log.exception("error in the JobMaster")
+            self.error = unexpected(error).at(job=self._name)
+            self.state = JobState.FAILED
+        finally:
+            why = "" if self.error is None else f": {self.error}"
+            reason = f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}"
+            self._checkpoints.close(self.error, reason)
+            self.ended.set()
+
+    def _run_attempt(self) -> None:
+        self._attempt.run()
+        if self._attempt.error is not None:
+            self._checkpoints.interrupted(self._attempt.error)
+
+    def _is_to_restart(self, failed: Attempt) -> bool:
+        """Waits as long as the restart strategy asks. A job that cannot read what it is to go on from, lacks finished
+        files or its Spark session, or holds more than it may would only fail again; and what a user's function that did
+        not return might do to the next attempt cannot be known. A restart that found too few slots was none of those
+        that the strategy allows: of such there may be as many in a row."""
+        ran = self.state is JobState.RUNNING
+        hopeless = (StateMemoryExceeded, ResultsGone, SessionLost, Superseded, UnusableState)
+        is_hopeless = failed.left_running or isinstance(failed.error, hopeless)
+        if is_hopeless or (self._started_at is None and not self._may_start(failed)):
+            return False
+        if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
+            return False
+        if isinstance(failed.error, CheckpointError) and not ran and not self._can_go_back(failed):
+            return False
+        in_vain = isinstance(failed.error, NotEnoughSlots) and not ran
+        delay = (self._in_vain if in_vain else self._restarts).next_delay(time.monotonic())
+        if delay is None:
+            return False
+        self.state = JobState.RESTARTING
+        latest = self._checkpoints.latest
+        where = "the beginning" if latest is None else f"checkpoint {latest.id}"
+        log.warning("job %r starts again from %s, after: %s", self._name, where, failed.error)
+        if self._cancelled.wait(delay):
+            failed.error = self._as_cancelled()
+        return not self._cancelled.is_set()
+
+    def _can_go_back(self, failed: Attempt) -> bool:
+        """What the attempt could not read can be read, or there is another checkpoint. Storage may take long to tell;
+        a cancel that comes meanwhile counts."""
+        found = self._checkpoints.fall_back()
+        try:
+            self._settle()
+        except JobCancelled as error:
+            failed.error = error
+            return False
+        usable = found.result()
+        if usable is not None:
+            self._checkpoints.resumption.go_to(usable)
+        return usable is not None
+
+    def _may_start(self, failed: Attempt) -> bool:
+        """The job has never run. A lost TaskManager, storage that does not answer and too few slots may be better the
+        next time. Whatever else keeps tasks from starting (a function, a file, an option) is the same again."""
+        if isinstance(failed.error, TaskManagerLost) and not failed.has_registered:
+            self._failed_starts += 1
+            return self._failed_starts < _STARTS
+        return isinstance(failed.error, (TaskManagerLost, StorageError, NotEnoughSlots))
+
+    def _restart(self) -> None:
+        self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
+        try:
+            self._go_back()
+            self._before = self.metrics()
+            self._begin_attempt()
+            with self._reserved_slots():
+                self._in_vain = Restarts(self._config.restarts)
+                self.restarts += 1
+                if self._cancelled.is_set():
+                    raise self._as_cancelled()
+                self._attempt.launch()
+        except HeadgateError as error:
+            self._attempt.error = error
+            return
+        if self._cancelled.is_set():  # the one before may have been told in place of this one
+            self.cancel()
+        self._run_attempt()
+
+    def _go_back(self) -> None:
+        """To what the job is to go on from, which may still be being stored. Raises the error of a sink, or
+        JobCancelled when it is cancelled meanwhile."""
+        self._settle()
+        rollback = self._checkpoints.rollback()
+        self._settle()
+        if rollback.error is not None:
+            raise rollback.error
+
+    def _settle(self) -> None:
+        while not self._checkpoints.settle(_SETTLE_POLL):
+            if self._cancelled.is_set():
+                raise self._as_cancelled()
+
+    def _settle_at_the_end(self, settle: Callable[[float], bool], timeout: float, error: HeadgateError | None) -> bool:
+        """Whether all is settled. A job that has failed, or is cancelled then, waits no longer than this timeout."""
+        give_up: float | None = None
+        while not settle(_SETTLE_POLL):
+            now = time.monotonic()
+            if give_up is None and (error is not None or self._cancelled.is_set()):
+                give_up = now + timeout
+            if give_up is not None and now >= give_up:
+                return False
+        return True
+
+    def _end(self, error: HeadgateError | None) -> None:
+        self._late_rows.look(self.metrics, ended=True)
+        self._settle_at_the_end(self._checkpoints.settle, _SETTLE_TIMEOUT, error)
+        problems = self._clean_up(error)
+        if error is not None:
+            error.message += "".join(f" ({problem})" for problem in problems)
+            problems = []
+        for problem in problems:
+            log.warning("job %r: %s", self._name, problem)
+        self.error = error
+        self.state = _STATES.get(type(error), JobState.FAILED)
+
+    def _clean_up(self, error: HeadgateError | None) -> list[str]:
+        """On a thread of its own, for the errands' may still be held up, and this one sees to cancels. Returns what
+        could not be cleaned up."""
+        problems: list[str] = []
+        cleaning = Errands(f"headgate-cleaning-{self._run_id}", lambda: None)
+        cleaning.begin(lambda: problems.extend(self._leave(error)), raise_it)
+        is_clean = self._settle_at_the_end(cleaning.settle, _CLEAN_TIMEOUT, error)
+        cleaning.close()
+        cleaning.look()
+        return problems if is_clean else [f"{self._ends.at_hand} did not return when the job ended; {LEFT}"]
+
+    def _leave(self, error: HeadgateError | None) -> list[str]:
+        if not isinstance(error, Superseded) and (error is not None or self._is_stopped):
+            return self._checkpoints.abort("" if error is None else error.message)
+        return self._ends.release()
+
+
+_STATES = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}

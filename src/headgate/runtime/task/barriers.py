@@ -1,0 +1,301 @@
+"""A task's part in checkpoints: it takes barriers from its input, or from outside if it is a source, passes them on,
+and tells when. What a barrier overtakes is kept with the task's state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headgate.exchange.barrier_handler import (
+    Abort,
+    Action,
+    Arrived,
+    BarrierHandler,
+    Begin,
+    Complete,
+    Prioritise,
+    Resume,
+    Trigger,
+)
+from headgate.exchange.gate import InputGate
+from headgate.exchange.writer import RecordWriter
+from headgate.records.events import Announcement, CancelMarker, CheckpointBarrier, EndOfData, EndOfPartition, Event
+from headgate.runtime.barrier_message import Part
+from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
+
+
+class PartKeeper(Protocol):
+    """Takes and stores a task's part of a checkpoint. Of each one captured it is told once what becomes of it."""
+
+    def capture(self, checkpoint: int) -> None:
+        """Take the task's state: all rows before the barrier have been worked on, or are in flight."""
+
+    def store(self, checkpoint: int, in_flight: InFlight) -> None:
+        """The part is whole."""
+
+    def drop(self, checkpoint: int, reason: str) -> None:
+        """Nothing comes of it."""
+
+
+class TaskBarriers:
+    """Used by the task thread only, between two batches, but for `inject`. It is a `Timed`: what is urgent is due at
+    once, also while the task waits for its output.
+
+    `tell` is given a part when the checkpoint is complete at this task, or aborted, and again if its output turned
+    urgent later: `start_delay_s` from the barrier's injection to its first arrival, `alignment_s` from the first to the
+    last, `triggered_s` and `completed_s` from the injection on, `sync_s` in which the task did nothing but take its
+    part; `unaligned`; `aborted`; `processed_bytes`, that were read meanwhile; and the bytes that were overtaken in the
+    input and in the output.
+
+    What belongs to the checkpoint is with `keeper` once it is known: at once where barriers go in order, but for one
+    with a timeout only when it has left, for until then it may have to overtake.
+    """
+
+    def __init__(
+        self, task: str, gates: Sequence[InputGate], writers: Sequence[RecordWriter], tell: Callable[[Part], None]
+    ) -> None:
+        self._task = task
+        self._gates = gates
+        self._writers = writers
+        self._tell = tell
+        self._channels = [channel for gate in gates for channel in gate.channels]
+        self._handler = BarrierHandler(len(self._channels))
+        self._injected: deque[CheckpointBarrier] = deque()
+        self._urgent = False
+        self._has_ended = False
+        for gate in gates:
+            gate.on_priority = self._on_priority
+        self._in_order: deque[Action | int] = deque()
+        self._barrier = CheckpointBarrier(0, 0)
+        self._part: Part = {}
+        self._polled = 0
+        self._input_timeout: float | None = None
+        self._output_timeout: tuple[float, int] | None = None
+        self._captured = 0  # the checkpoint of which the state was taken, while it is not known what becomes of it
+        self._is_complete = False
+        self._in_flight = InFlight()
+        #: What the input reads while the barriers of a checkpoint come in that was taken before they did.
+        self.recording: InputRecording | None = None
+        #: By channel, the bytes that were taken from it and not worked on; the input knows.
+        self.held: Callable[[], list[Pieces]] = list
+        self.keeper: PartKeeper | None = None
+
+    def inject(self, barrier: CheckpointBarrier) -> None:
+        """Any thread: a barrier that begins at this task, a source. The task is to be woken."""
+        self._injected.append(barrier)
+        self._urgent = True
+
+    def end(self) -> None:
+        """The last row has left the task, whether or not it has outputs: it takes no part in what comes from now on."""
+        self._has_ended = True
+
+    def _on_priority(self) -> None:
+        """Any thread: a gate has a priority event."""
+        self._urgent = True
+
+    def on_barrier_left(self) -> None:
+        """Any thread: a barrier with a timeout has left an output. The task is to be woken."""
+        self._urgent = True
+
+    # --- in order with the rows
+
+    def on_event(self, channel: int, event: Event) -> None:
+        """An event has come on a channel; what follows is done by `catch_up`."""
+        match event:
+            case CheckpointBarrier():
+                self._in_order += self._handler.delivered(channel, event)
+            case Announcement(_, barrier):
+                self._in_order += self._handler.announced(channel, barrier)
+            case CancelMarker(checkpoint):
+                self._in_order += self._handler.cancelled(channel, checkpoint)
+            case EndOfData():
+                self._in_order.append(channel)
+            case EndOfPartition():
+                self._in_order += self._handler.ended(channel)
+
+    @property
+    def is_behind(self) -> bool:
+        """There is something to do before another row is taken from the channels."""
+        return bool(self._in_order)
+
+    def catch_up(self) -> None:
+        """All rows before them have been worked on: do what follows from the events that came."""
+        while self._in_order:
+            action = self._in_order.popleft()
+            if isinstance(action, int):
+                self._channels[action].acknowledge()
+            else:
+                self._perform(action)
+
+    # --- out of order
+
+    @property
+    def deadline(self) -> float | None:
+        if self._urgent:
+            return 0.0
+        output = self._output_timeout[0] if self._output_timeout is not None else None
+        if self._input_timeout is None or output is None:
+            return output if self._input_timeout is None else self._input_timeout
+        return min(self._input_timeout, output)
+
+    def on_time(self, now: float) -> None:
+        self._urgent = False  # before the look, or what comes during it would be missed
+        if self._has_ended:
+            self._injected.clear()  # it has nothing of what they ask for
+        while self._injected:
+            barrier = self._injected.popleft()
+            for action in (Begin(barrier), Trigger(barrier), Complete(barrier.id)):
+                self._perform(action)
+        self._take_urgent()
+        if self._input_timeout is not None and now >= self._input_timeout:
+            self._input_timeout = None
+            self._perform_urgent(self._handler.timed_out(self._barrier.id))
+        if self._output_timeout is not None and now >= self._output_timeout[0]:
+            self._turn_output_urgent(self._output_timeout[1])
+        elif self._output_timeout is not None and not self._waits_in_output(self._output_timeout[1]):
+            self._output_timeout = None
+            self._store_if_known()
+
+    def _take_urgent(self) -> None:
+        offset = 0
+        for gate in self._gates:
+            while (polled := gate.poll_priority()) is not None:
+                channel, event = offset + polled[0], polled[1]
+                if isinstance(event, Announcement):
+                    self._perform_urgent(self._handler.announced(channel, event.barrier))
+                elif isinstance(event, CheckpointBarrier):
+                    self._perform_urgent(self._handler.delivered(channel, event))
+            offset += len(gate.channels)
+
+    def _perform_urgent(self, actions: list[Action]) -> None:
+        """At once, but not before what has been decided earlier."""
+        if self._in_order:
+            self._in_order += actions
+            return
+        for action in actions:
+            self._perform(action)
+
+    def _turn_output_urgent(self, checkpoint: int) -> None:
+        """The barrier passed on still waits for what is before it: it overtakes that now. It may have left some
+        outputs, or some channels of one: nothing is in flight there."""
+        self._output_timeout = None
+        overtaken = [writer.prioritise(checkpoint) for writer in self._writers]
+        if any(each is not None for channels in overtaken for each in channels):
+            self._in_flight.outputs = [[each or [] for each in channels] for channels in overtaken]
+            self._part["unaligned"] = True
+            self._part["overtaken_out_bytes"] = self._in_flight.output_bytes
+            self._tell(dict(self._part))
+        self._store_if_known()
+
+    def _waits_in_output(self, checkpoint: int) -> bool:
+        return any(writer.holds_barrier(checkpoint) for writer in self._writers)
+
+    # --- what the handler decides
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Begin(barrier):
+                self._begin(barrier)
+            case Trigger(barrier):
+                self._trigger(barrier)
+            case Arrived(channel):
+                if self.recording is not None:
+                    self.recording.end(channel, self._channels[channel].bytes_before(self._barrier.id))
+            case Prioritise(channels):
+                for channel in channels:
+                    self._channels[channel].prioritise(self._barrier.id)
+            case Resume(channels):
+                for channel in channels:
+                    self._channels[channel].resume()
+            case Complete():
+                self._finish(aborted=False)
+            case Abort(checkpoint):
+                for writer in self._writers:
+                    writer.write_event(CancelMarker(checkpoint))
+                if self._part.get("checkpoint") == checkpoint:
+                    self._finish(aborted=True)
+
+    def _begin(self, barrier: CheckpointBarrier) -> None:
+        self._drop(f"checkpoint {barrier.id} came before its barrier had left")
+        self._barrier = barrier
+        self._is_complete = False
+        self._output_timeout = None
+        self._polled = self._bytes_polled
+        self._part = {
+            "checkpoint": barrier.id,
+            "task": self._task,
+            "start_delay_s": self._since_injection(),
+            "unaligned": False,
+            "sync_s": 0.0,
+            "overtaken_in_bytes": 0,
+            "overtaken_out_bytes": 0,
+        }
+        self._input_timeout = self._timeout_of(barrier) if self._channels else None
+
+    def _trigger(self, barrier: CheckpointBarrier) -> None:
+        began = time.perf_counter()
+        self._part["triggered_s"] = self._since_injection()
+        self._part["unaligned"] = barrier.is_priority
+        # Barriers first, so that those behind need not wait for the copying.
+        if barrier.is_priority:
+            self._in_flight.outputs = [writer.overtake(barrier) for writer in self._writers]
+            self.recording = InputRecording(self._channels, self.held())
+        else:
+            for writer in self._writers:
+                writer.write_barrier(barrier)
+            timeout = self._timeout_of(barrier)
+            if timeout is not None and self._waits_in_output(barrier.id):
+                self._output_timeout = timeout, barrier.id
+        if self.keeper is not None and not barrier.is_probe:
+            self._captured = barrier.id
+            self.keeper.capture(barrier.id)
+        self._part["sync_s"] = time.perf_counter() - began
+
+    def _finish(self, *, aborted: bool) -> None:
+        self._input_timeout = None
+        self._is_complete = not aborted
+        if self.recording is not None:
+            self._in_flight.inputs, self.recording = self.recording.pieces, None
+        self._part["overtaken_in_bytes"] = self._in_flight.input_bytes
+        self._part["overtaken_out_bytes"] = self._in_flight.output_bytes
+        self._part["processed_bytes"] = self._bytes_polled - self._polled
+        self._part["aborted"] = aborted
+        self._part["completed_s"] = self._since_injection()
+        self._part["alignment_s"] = self._part["completed_s"] - self._part["start_delay_s"]
+        self._tell(dict(self._part))
+        if aborted:
+            self._drop("it was aborted on its way")
+        self._store_if_known()
+
+    def _store_if_known(self) -> None:
+        """All that belongs to the checkpoint is there: it goes to who keeps it."""
+        if not self._is_complete or self._output_timeout is not None:
+            return
+        in_flight, self._in_flight = self._in_flight, InFlight()
+        checkpoint, self._captured = self._captured, 0
+        if checkpoint and self.keeper is not None:
+            self.keeper.store(checkpoint, in_flight)
+
+    def _drop(self, reason: str) -> None:
+        """A checkpoint of which the state was taken will not be."""
+        self._in_flight = InFlight()
+        checkpoint, self._captured = self._captured, 0
+        if checkpoint and self.keeper is not None:
+            self.keeper.drop(checkpoint, reason)
+
+    @property
+    def _bytes_polled(self) -> int:
+        return sum(channel.bytes_polled for channel in self._channels)
+
+    def _since_injection(self) -> float:
+        return time.time() - self._barrier.timestamp / 1e6
+
+    @staticmethod
+    def _timeout_of(barrier: CheckpointBarrier) -> float | None:
+        """When the barrier's timeout passes, on the monotonic clock."""
+        if not barrier.is_announced:
+            return None
+        return time.monotonic() + (barrier.timestamp + barrier.timeout) / 1e6 - time.time()

@@ -1,0 +1,494 @@
+"""From the plan to the tasks of one TaskManager, with their partitions, gates and channels joined up."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.config import Config, FlowControl
+from headgate.connectors.base import ReaderContext, SourceReader
+from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
+from headgate.errors import HeadgateError
+from headgate.exchange.blocking import Subpartition
+from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
+from headgate.exchange.files import local_folder
+from headgate.exchange.gate import InputGate
+from headgate.exchange.gathering import Gathering
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.partition_file import PartitionFile
+from headgate.exchange.pending import PendingBudget
+from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
+from headgate.exchange.writer import RecordWriter
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.operators.base import Operator, OperatorContext
+from headgate.plan.execution import Channel, ExecutionPlan
+from headgate.plan.graph import Node
+from headgate.plan.job_graph import JobEdge, JobVertex
+from headgate.plan.network_memory import floating_pool, output_pool, shared_pool
+from headgate.plan.node_keys import node_key
+from headgate.protocol.credit import BufferManager
+from headgate.protocol.exclusive import ExclusiveBuffers
+from headgate.protocol.plain_tcp import SharedBuffers
+from headgate.records.arrow import BatchCodec
+from headgate.records.hashing import default_max_parallelism, key_group_range
+from headgate.runtime.barrier_message import Part
+from headgate.runtime.latency import MarkerTimer
+from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.chain import Chained, Directed, ToOperator, ToWriter, joined
+from headgate.runtime.task.debloating import Debloating
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.mailbox import Mailbox
+from headgate.runtime.task.operator_timers import operator_timers
+from headgate.runtime.task.restore import input_in_flight, snapshots
+from headgate.runtime.task.routing import key_groups, selector_of
+from headgate.runtime.task.sink_operator import SinkOperator
+from headgate.runtime.task.state_memory import StateMemory
+from headgate.runtime.task.task import Head, InputHead, SourceHead, Task
+from headgate.runtime.task.task_channels import channels_of
+from headgate.runtime.task.task_state import Captured, TaskState
+from headgate.runtime.task.time_account import Wait
+from headgate.state.checkpoint_metadata import CheckpointMetadata
+from headgate.transport.data_link import ConsumerEnd
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What a TaskManager gives its tasks."""
+
+    job: str
+    index: int
+    config: Config
+    plan: ExecutionPlan
+    pool: NetworkBufferPool
+    budget: PendingBudget
+    state_memory: StateMemory | None
+    #: The link by which this TaskManager receives an edge's data from another one.
+    consumer_end: Callable[[int, int], ConsumerEnd]
+    #: Sends a batch of a sink (by node id), and the checkpoint that it belongs to, to the driver; waits in the given
+    #: task while the driver is behind.
+    deliver: Callable[[int, pa.RecordBatch, int, Task], None]
+    opened: Callable[[], None]
+    done: Callable[[Task, HeadgateError | None], None]
+    #: `time.time()` at which the job started; known only when the tasks are about to run.
+    started_at: Callable[[], float]
+    #: Tells the driver of a task's part in a checkpoint.
+    tell_part: Callable[[Part], None]
+    #: Of the job; sinks name what they write by it.
+    attempt: int
+    #: The number of the next checkpoint, 0 without.
+    checkpoint: int
+    #: The checkpoint that the job goes on from.
+    restore: CheckpointMetadata | None
+    #: Takes what a task, by its name, vertex and subtask, has captured; None in batch mode, which knows no checkpoints.
+    upload: Callable[[str, int, int, Captured], None] | None
+
+
+@dataclass(slots=True)
+class BuiltTask:
+    """A task and what has to be released after it."""
+
+    task: Task
+    vertex: JobVertex
+    subtask: int
+    nodes: dict[int, Operator | SourceHead]
+    input: TaskInput | None
+    gates: list[InputGate]
+    floating_pools: list[LocalBufferPool]
+    partitions: list[ResultPartition]
+    channels: list[InputChannel]
+    gathering: Gathering | None
+    debloating: Debloating | None
+    barriers: TaskBarriers
+    state: TaskState
+    #: What leaves by each exchange, named `operator -> operator`.
+    writers: list[tuple[str, RecordWriter]]
+    #: For the network thread: asks for remote partitions that could not be asked for before they were finished.
+    requests: list[Callable[[], None]]
+
+    def return_buffers(self) -> None:
+        """Give back the network memory of a task that has ended and whose output lies in files; again is harmless."""
+        for gate in self.gates:
+            gate.release()
+        for pool in (*self.floating_pools, *(partition.pool for partition in self.partitions)):
+            pool.destroy()
+
+    def release(self) -> None:
+        """Give back all that a task had which has ended, its output too; again is harmless."""
+        for partition in self.partitions:
+            partition.release()
+        for writer in self.task.writers:
+            writer.close()
+        self.return_buffers()
+
+
+class TaskBuilder:
+    """Builds partitions first, so that local channels and early requests of others find them, then the tasks: all at
+    once, or in batch mode stage by stage."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._here = surroundings
+        self.partitions: dict[tuple[int, int], ResultPartition] = {}
+        # What was made for tasks that are not whole yet.
+        self.floating: list[LocalBufferPool] = []
+        self.remote: list[RemoteInputChannel] = []
+        self._written: list[ResultPartition] = []
+        self._mailboxes: dict[tuple[int, int], Mailbox] = {}
+
+    def build(self, vertices: Container[int]) -> list[BuiltTask]:
+        """This TaskManager's tasks of the vertices. Raises InsufficientBuffers when network memory is too small for
+        them; then `discard` gives back what some of them had got."""
+        mine = [each for each in self._here.plan.subtasks(self._here.index) if each[0].id in vertices]
+        for vertex, subtask in mine:
+            self._mailboxes[vertex.id, subtask] = Mailbox()
+            for edge in self._edges_out(vertex):
+                partition = self._partition(vertex, edge, subtask)
+                self._written.append(partition)
+                self.partitions[edge.id, subtask] = partition
+        built = [_TaskAssembly(self._here, self, vertex, subtask).assemble() for vertex, subtask in mine]
+        for made in (self.remote, self.floating, self._written):
+            made.clear()
+        return built
+
+    def discard(self) -> None:
+        """Give back the network memory of tasks that never ran."""
+        for channel in self.remote:
+            channel.release()
+        for partition in self._written:
+            partition.release()
+        for pool in (*self.floating, *(partition.pool for partition in self._written)):
+            pool.destroy()
+
+    def mailbox(self, vertex: JobVertex, subtask: int) -> Mailbox:
+        return self._mailboxes[vertex.id, subtask]
+
+    def _edges_out(self, vertex: JobVertex) -> list[JobEdge]:
+        return [edge for edge in self._here.plan.job.edges if edge.source == vertex.id]
+
+    def _partition(self, vertex: JobVertex, edge: JobEdge, subtask: int) -> ResultPartition:
+        config, count = self._here.config, len(self._here.plan.consumers(edge, subtask))
+        name = f"output of {vertex.name}[{subtask}] to {self._here.plan.job.vertex(edge.target).name}"
+        size = output_pool(count, config)
+        is_unbounded = config.flow_control is FlowControl.UNBOUNDED
+        cap = sys.maxsize if is_unbounded else config.max_buffers_per_channel
+        pool = self._here.pool.create_local_pool(
+            name,
+            required=size.required,
+            maximum=size.maximum,
+            subpartitions=count,
+            max_per_subpartition=cap,
+            max_overdraft=config.max_overdraft_buffers_per_gate,
+            guarded=is_unbounded,
+        )
+        wake = self._mailboxes[vertex.id, subtask].wake
+        file = PartitionFile(local_folder(config.spill_dir), threading.Lock) if config.is_batch else None
+        compress = config.batch_shuffle_compression
+        return ResultPartition(name, count, pool, cap, threading.Lock, wake, wake, file=file, compress=compress)
+
+
+class _TaskAssembly:
+    """One task in the making."""
+
+    def __init__(self, here: Surroundings, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
+        self._here = here
+        self._builder = builder
+        self._vertex = vertex
+        self._subtask = subtask
+        self._mailbox = builder.mailbox(vertex, subtask)
+        self._name = f"{vertex.name}[{subtask}]"
+        self._writers: list[RecordWriter] = []
+        self._written: list[JobEdge] = []
+        self._codecs: list[BatchCodec] = []
+        self._named_writers: list[tuple[str, RecordWriter]] = []
+        self._entries: list[ToOperator] = []
+        self._entered: list[Node] = []
+        self._nodes: dict[int, Operator | SourceHead] = {}
+        self._gates: list[InputGate] = []
+        self._floating: list[LocalBufferPool] = []
+        self._gathering: Gathering | None = None
+        self._barriers = TaskBarriers(self._name, [], self._writers, here.tell_part)
+        self._requests: list[Callable[[], None]] = []
+        self._task: Task | None = None
+
+    def assemble(self) -> BuiltTask:
+        head_node = self._vertex.head
+        task_input: TaskInput | None = None
+        head: Head
+        if head_node.source is not None:
+            head = self._nodes[head_node.id] = self._source_head(head_node)
+        else:
+            task_input = self._input()
+            head = InputHead(task_input, self._entry(head_node))
+        state = self._state(head)
+        partitions = [writer.partition for writer in self._writers]
+        for partition in partitions:
+            partition.watch_barriers(self._on_barrier_left)
+        task = self._task = Task(
+            self._name,
+            head,
+            self._entries,
+            self._writers,
+            self._mailbox,
+            self._here.opened,
+            self._here.done,
+            lambda: self._restore(state, task_input),
+            lambda: self._ended(state),
+        )
+        task.add_timed(self._barriers, *operator_timers(self._entries, self._writers))
+        debloating = self._debloating(task_input, task)
+        channels = [channel for gate in self._gates for channel in gate.channels]
+        return BuiltTask(
+            task,
+            self._vertex,
+            self._subtask,
+            self._nodes,
+            task_input,
+            self._gates,
+            self._floating,
+            partitions,
+            channels,
+            self._gathering,
+            debloating,
+            self._barriers,
+            state,
+            self._named_writers,
+            self._requests,
+        )
+
+    # --- its state
+
+    def _state(self, head: Head) -> TaskState:
+        source = (node_key(self._vertex.head), head) if isinstance(head, SourceHead) else None
+        entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
+        upload = self._here.upload
+        store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
+        channels = partial(channels_of, self._here.plan, self._vertex, self._subtask, self._written)
+        state = TaskState(self._subtask, self._vertex.parallelism, source, entries, store, channels)
+        if store is not None:
+            self._barriers.keeper = state
+        return state
+
+    def _on_barrier_left(self) -> None:
+        self._barriers.on_barrier_left()
+        self._mailbox.wake()
+
+    def _ended(self, state: TaskState) -> None:
+        self._barriers.end()
+        state.end()
+
+    def _restore(self, state: TaskState, task_input: TaskInput | None) -> None:
+        """On the task's thread, which may wait for the storage."""
+        if self._here.restore is None:
+            return
+        groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
+        nodes = set(map(node_key, self._vertex.nodes))
+        state.restore(snapshots(self._here.restore, nodes, groups, self._max_parallelism))
+        if task_input is not None:
+            keyed = partial(key_groups, most=self._here.config.max_parallelism)
+            restored = input_in_flight(
+                self._here.restore, self._here.plan, self._vertex, self._subtask, self._codecs, keyed
+            )
+            task_input.restore(restored)
+
+    @property
+    def _max_parallelism(self) -> int:
+        return self._here.config.max_parallelism or default_max_parallelism(self._vertex.parallelism)
+
+    def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
+        if task_input is None or not self._here.config.debloat:
+            return None
+        idle_seconds = partial(task.times.seconds, Wait.IDLE)
+        debloating = Debloating(self._gates, self._here.config, idle_seconds, task_input.set_message_size)
+        task.add_timed(debloating)
+        return debloating
+
+    # --- the chain
+
+    def _context(self, node: Node) -> OperatorContext:
+        return OperatorContext(self._here.job, node.name, self._subtask, node.parallelism, self._max_parallelism)
+
+    def _source_head(self, node: Node) -> SourceHead:
+        source, spec = node.source, node.watermark
+        assert source is not None
+        context = self._context(node)
+        output, sides = self._outputs(node)
+
+        def open_reader(positions: Sequence[Any] | None) -> SourceReader:
+            for position in positions or ():
+                source.check_position(position)
+            return source.reader(
+                ReaderContext(
+                    context.job,
+                    context.operator,
+                    context.subtask,
+                    context.parallelism,
+                    self._mailbox.wake,
+                    self._here.started_at(),
+                    time.time,
+                    positions,
+                    {tag: side.emit for tag, side in sides.items()},
+                )
+            )
+
+        idle_timeout = spec.idle_timeout if spec is not None and not source.bounded else None
+        watermarks = None
+        if spec is not None:
+            watermarks = WatermarkGenerator(
+                spec.column,
+                source.schema,
+                out_of_orderness=UNBOUNDED if self._here.config.is_batch else spec.out_of_orderness,
+                on_null_time=spec.on_null_time,
+                idle_timeout=idle_timeout,
+            )
+        plain = None if node.schema.types == source.schema.types else node.schema
+        interval = self._here.config.latency_interval
+        markers = MarkerTimer(interval, node.id, self._subtask) if interval else None
+        return SourceHead(open_reader, plain, watermarks, idle_timeout, output, context, markers)
+
+    def _entry(self, node: Node) -> ToOperator:
+        """The node's operator with everything behind it. Operators are opened from the end of the chain on."""
+        output, sides = self._outputs(node)
+        operator: Operator
+        if node.sink is not None:
+            deliver = partial(self._deliver, node.id)
+            operator = SinkOperator(node.sink, node.schema, deliver, self._here.attempt, self._here.checkpoint)
+        else:
+            assert node.operator is not None
+            operator = node.operator()
+        operator.output, operator.sides = output, sides
+        entry = ToOperator(operator, self._context(node), self._here.state_memory)
+        self._nodes[node.id] = operator
+        self._entries.append(entry)
+        self._entered.append(node)
+        return entry
+
+    def _deliver(self, node_id: int, batch: pa.RecordBatch, checkpoint: int) -> None:
+        assert self._task is not None
+        self._here.deliver(node_id, batch, checkpoint, self._task)
+
+    def _outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
+        """The node's output, and those of its side outputs that are read."""
+        main = joined(self._consumers(node, None))
+        consumers = {tag: self._consumers(node, tag) for tag in node.sides}
+        sides = {tag: joined(outputs) for tag, outputs in consumers.items() if outputs}
+        return Directed(main, sides.values()) if sides else main, sides
+
+    def _consumers(self, node: Node, tag: str | None) -> list[Chained]:
+        edges = self._here.plan.job.outputs(self._vertex, node, tag)
+        outputs: list[Chained] = [ToWriter(self._writer(edge, node)) for edge in edges]
+        return outputs + [self._entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
+
+    # --- outputs and inputs
+
+    def _writer(self, edge: JobEdge, node: Node) -> RecordWriter:
+        config = self._here.config
+        partition = self._builder.partitions[edge.id, self._subtask]
+        writer = RecordWriter(
+            partition,
+            selector_of(edge, partition, self._subtask, self._context(node), config.max_parallelism),
+            BatchCodec(node.output_schema(edge.tag)),
+            self._here.budget,
+            message_size=config.message_size,
+            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # nobody looks before the end
+            watermark_interval=config.watermark_interval,
+            clock=time.monotonic,
+            wait_hard=self._wait_hard,
+        )
+        self._writers.append(writer)
+        self._written.append(edge)
+        side = "" if edge.tag is None else f" ({edge.tag})"
+        target = self._here.plan.job.vertex(edge.target).head.name
+        self._named_writers.append((f"{node.name}{side} -> {target}", writer))
+        return writer
+
+    def _wait_hard(self, writer: RecordWriter) -> None:
+        assert self._task is not None
+        self._task.wait_hard(writer)
+
+    def _input(self) -> TaskInput:
+        for edge in self._here.plan.job.inputs(self._vertex):
+            self._gates.append(self._gate(edge))
+            source = self._here.plan.job.vertex(edge.source)
+            node = next(node for node in source.nodes if node.id == edge.source_node)
+            schema = node.output_schema(edge.tag)
+            self._codecs.append(BatchCodec(schema, paranoid=self._here.config.validates_batches))
+        self._gathering = Gathering(self._here.budget, self._here.config.spill_dir)
+        self._barriers = TaskBarriers(self._name, self._gates, self._writers, self._here.tell_part)
+        return TaskInput(self._gates, self._codecs, self._here.config.message_size, self._barriers, self._gathering)
+
+    def _gate(self, edge: JobEdge) -> InputGate:
+        here, plan = self._here, self._here.plan
+        gate = InputGate(self._mailbox.wake)
+        wanted = plan.channels(edge, self._subtask)
+        name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
+        remote = sum(plan.place(channel.producer) != here.index for channel in wanted)
+        buffers_of = self._channel_buffers(remote, name) if remote else None
+        channels: list[InputChannel] = []
+        for number, channel in enumerate(wanted):
+            if plan.place(channel.producer) == here.index:
+                partition = self._builder.partitions[edge.id, channel.producer]
+                source = partition.subpartitions[channel.subpartition]
+                channels.append(self._local_channel(number, source, gate))
+            else:
+                assert buffers_of is not None
+                channels.append(self._remote_channel(number, edge, channel, buffers_of, gate))
+        gate.channels = channels
+        return gate
+
+    def _local_channel(self, number: int, source: Subpartition, gate: InputGate) -> LocalInputChannel:
+        arguments = number, source, gate.notify, gate.notify_priority
+        config = self._here.config
+        if config.flow_control is FlowControl.CREDIT:
+            return LocalInputChannel(*arguments)
+        return PlainLocalChannel(*arguments, local_folder(config.spill_dir))
+
+    def _gate_pool(self, channels: int, name: str) -> LocalBufferPool:
+        """What the remote channels of a gate share: without credit, all they have."""
+        config = self._here.config
+        is_credit = config.flow_control is FlowControl.CREDIT
+        size = floating_pool(config) if is_credit else shared_pool(channels, config)
+        owner = f"{name}, {'floating' if is_credit else 'shared'}"
+        pool = self._here.pool.create_local_pool(owner, size.required, size.maximum)
+        self._floating.append(pool)
+        self._builder.floating.append(pool)
+        return pool
+
+    def _channel_buffers(self, channels: int, name: str) -> BuffersOf:
+        """What each remote channel of a gate makes its buffers with."""
+        pool, config, gate_pool = self._here.pool, self._here.config, self._gate_pool(channels, name)
+        if config.flow_control is not FlowControl.CREDIT:
+            return partial(SharedBuffers, gate_pool, lock_factory=threading.Lock)
+        exclusive = ExclusiveBuffers(pool, f"{name}, exclusive")
+        return partial(
+            BufferManager, exclusive, config.buffers_per_channel, gate_pool, channels, lock_factory=threading.Lock
+        )
+
+    def _remote_channel(
+        self, number: int, edge: JobEdge, channel: Channel, buffers_of: BuffersOf, gate: InputGate
+    ) -> RemoteInputChannel:
+        end = self._here.consumer_end(self._here.plan.place(channel.producer), edge.id)
+        address = edge.id, channel.producer, channel.subpartition
+        arguments = number, address, buffers_of, gate.notify, gate.notify_priority, end
+        config = self._here.config
+        is_credit = config.flow_control is FlowControl.CREDIT
+        folder = local_folder(config.spill_dir)
+        remote = RemoteInputChannel(*arguments) if is_credit else PlainInputChannel(*arguments, folder)
+        if config.is_batch:
+            self._requests.append(partial(_request_now, end, remote))
+        else:
+            end.request(remote)
+        self._builder.remote.append(remote)
+        return remote
+
+
+def _request_now(end: ConsumerEnd, channel: RemoteInputChannel) -> None:
+    """On the network thread, whether or not the connection has been made."""
+    end.request(channel)
+    end.on_marked()

@@ -1,0 +1,40 @@
+"""What the channels of a task are called in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.job_graph import JobEdge, JobVertex
+from headgate.plan.node_keys import exchange_key
+from headgate.runtime.task.in_flight import InFlight, size_of
+from headgate.state.in_flight import ChannelPart, InFlightData
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChannels:
+    """Those of its gates, one after the other, and those of each output."""
+
+    inputs: Sequence[ChannelPart]
+    outputs: Sequence[Sequence[ChannelPart]]
+
+    def named(self, in_flight: InFlight) -> InFlightData:
+        """What there is, with its channel; where a barrier went in order there is nothing."""
+        found = list(zip(self.inputs, in_flight.inputs, strict=True)) if in_flight.inputs else []
+        for parts, pieces in zip(self.outputs, in_flight.outputs, strict=True) if in_flight.outputs else ():
+            found += zip(parts, pieces, strict=True)
+        return [(part, pieces) for part, pieces in found if size_of(pieces)]
+
+
+def channels_of(plan: ExecutionPlan, vertex: JobVertex, subtask: int, written: Sequence[JobEdge]) -> TaskChannels:
+    """Those of a subtask; `written` are the edges of its outputs, in their order."""
+    inputs: list[ChannelPart] = []
+    for edge in plan.job.inputs(vertex):
+        key = exchange_key(edge, plan.job)
+        inputs += [ChannelPart(key, each.producer, subtask, received=True) for each in plan.channels(edge, subtask)]
+    outputs = []
+    for edge in written:
+        key = exchange_key(edge, plan.job)
+        outputs.append([ChannelPart(key, subtask, each, received=False) for each in plan.consumers(edge, subtask)])
+    return TaskChannels(inputs, outputs)

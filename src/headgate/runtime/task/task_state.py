@@ -1,0 +1,158 @@
+"""What one task holds: taken for a checkpoint between two batches, and given back before the first.
+
+Everything here runs on the task's thread. What was taken is a copy; another thread stores it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgate.runtime.task.chain import ToOperator, placed
+from headgate.runtime.task.in_flight import InFlight
+from headgate.runtime.task.sink_operator import SinkOperator
+from headgate.runtime.task.task import SourceHead
+from headgate.runtime.task.task_channels import TaskChannels
+from headgate.state import shapes
+from headgate.state.in_flight import InFlightData
+from headgate.state.snapshot import Snapshot, blamed_on
+
+#: Beside the operators: what has been counted, so that a job's figures are those of all its attempts.
+_COUNTERS = "#counters"
+_COUNTED = shapes.mapping(shapes.items(shapes.count))
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """`snapshots` by node key; `pending` is what sinks wrote before the barrier, by node key, for their commit. With a
+    `failure` nothing of it is to be stored."""
+
+    checkpoint: int
+    snapshots: Mapping[str, Snapshot]
+    pending: Mapping[str, Any]
+    taken_at: float
+    in_flight: InFlightData = ()
+    failure: str | None = None
+
+
+class TaskState:
+    """Of one subtask: its source, if it has one, and its operators, each with its node key. `store` takes what was
+    captured; None in batch mode."""
+
+    def __init__(
+        self,
+        subtask: int,
+        parallelism: int,
+        head: tuple[str, SourceHead] | None,
+        entries: Sequence[tuple[str, ToOperator]],
+        store: Callable[[Captured], None] | None,
+        channels: Callable[[], TaskChannels],
+    ) -> None:
+        self._subtask = subtask
+        self._parallelism = parallelism
+        self._head = head
+        self._entries = entries
+        self._store = store
+        self._channels = channels
+        self._captured: Captured | None = None
+        self._has_ended = False
+        #: The last checkpoint that the task took its part in.
+        self.took_part = 0
+        #: Of a task that has ended: where its source stood, its counters, and what its sinks wrote since the last
+        #: checkpoint.
+        self.final: dict[str, Any] = {}
+        self.pending: dict[str, Any] = {}
+
+    def capture(self, checkpoint: int) -> None:
+        """All rows before the checkpoint's barrier have been worked on or are in flight, and none behind it. Raises the
+        error of a sink that cannot write what it holds."""
+        assert not self._has_ended, "what its sinks had pending is in no part of a task that has ended"
+        self.took_part = checkpoint
+        pending = {}
+        for key, sink in self._sinks():
+            try:
+                written = sink.flush(checkpoint)
+            except Exception as error:
+                raise placed(error, sink.context) from error
+            if written:
+                pending[key] = written
+        self._captured = Captured(checkpoint, self._snapshots(), pending, time.monotonic())
+
+    def store(self, checkpoint: int, in_flight: InFlight) -> None:
+        """The part of that checkpoint is whole."""
+        is_empty = not in_flight.inputs and not in_flight.outputs
+        self._pass_on(in_flight=() if is_empty else self._channels().named(in_flight))
+
+    def drop(self, checkpoint: int, reason: str) -> None:
+        """Nothing comes of that checkpoint."""
+        self._pass_on(failure=reason)
+
+    def _pass_on(self, *, in_flight: InFlightData = (), failure: str | None = None) -> None:
+        captured, self._captured = self._captured, None
+        assert captured is not None and self._store is not None  # or nobody would ask
+        self._store(replace(captured, in_flight=in_flight, failure=failure))
+
+    def end(self) -> None:
+        """The last row has left the task. All who give it input end with it, so the state of its operators is needed no
+        more; a source that goes on must not begin anew. There is no `capture` from now on."""
+        self._has_ended = True
+        if self._store is not None:
+            self.final = {key: dict(snapshot.values) for key, snapshot in self._of_the_task().items()}
+        self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
+
+    def restore(self, snapshots: Mapping[str, Sequence[Snapshot]]) -> None:
+        """Go on from what the subtasks there were held, by node key; tables have this subtask's key groups only. Raises
+        CheckpointError for what they did not write."""
+        for key, entry in self._entries:
+            if key in snapshots:
+                try:
+                    with blamed_on(*(snapshot.origin for snapshot in snapshots[key])):
+                        entry.operator.restore(snapshots[key])
+                except Exception as error:
+                    raise placed(error, entry.context) from error
+        if self._head is not None and self._head[0] in snapshots:
+            self._head[1].restore(snapshots[self._head[0]])
+        for counters in snapshots.get(_COUNTERS, ()):
+            with blamed_on(counters.origin):
+                _COUNTED(counters.values, "the counters")
+        self._restore_counters([snapshot.values for snapshot in snapshots.get(_COUNTERS, ())])
+
+    def _snapshots(self) -> dict[str, Snapshot]:
+        snapshots = self._of_the_task()
+        for key, entry in self._entries:
+            snapshot = entry.operator.snapshot()
+            if snapshot is not None:
+                snapshots[key] = snapshot
+        return snapshots
+
+    def _of_the_task(self) -> dict[str, Snapshot]:
+        """But for its operators."""
+        snapshots = {_COUNTERS: Snapshot(values=self._counters())}
+        if self._head is not None:
+            snapshots[self._head[0]] = Snapshot(values=self._head[1].snapshot())
+        return snapshots
+
+    def _sinks(self) -> Iterable[tuple[str, SinkOperator]]:
+        return [(key, entry.operator) for key, entry in self._entries if isinstance(entry.operator, SinkOperator)]
+
+    def _counters(self) -> dict[str, Any]:
+        counters: dict[str, Any] = {
+            key: [entry.operator.rows_in, entry.operator.rows_out, entry.operator.late_rows]
+            for key, entry in self._entries
+        }
+        if self._head is not None:
+            counters[self._head[0]] = [self._head[1].rows]
+        return counters
+
+    def _restore_counters(self, old: Sequence[Mapping[str, Any]]) -> None:
+        """Those of an old subtask go on in the new one of its number, of the last numbers in turn."""
+        for counters in old[self._subtask :: self._parallelism]:
+            for key, entry in self._entries:
+                rows_in, rows_out, late = (*counters.get(key, ()), 0, 0, 0)[:3]
+                entry.operator.rows_in += rows_in
+                entry.operator.rows_out += rows_out
+                entry.operator.late_rows += late
+            if self._head is not None:
+                self._head[1].rows += (*counters.get(self._head[0], ()), 0)[0]

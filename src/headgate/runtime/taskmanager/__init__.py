@@ -1,0 +1,1 @@
+"""The process that runs tasks: its links, its threads, its uploads and counters."""

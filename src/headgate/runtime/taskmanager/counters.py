@@ -1,0 +1,140 @@
+"""Counters of a TaskManager's tasks as plain values, which the driver adds up. Nothing here changes what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.exchange.pool_usage import exclusive_usage, floating_usage, output_usage
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.operators.base import Operator
+from headgate.operators.window import WindowAggregate
+from headgate.runtime.latency import LatencyHistogram
+from headgate.runtime.task.sink_operator import SinkOperator
+from headgate.runtime.task.task import SourceHead
+from headgate.runtime.task.task_builder import BuiltTask
+from headgate.runtime.task.time_account import Wait
+
+Counters = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBytes:
+    """Bytes in the data links of a TaskManager: in segments that are being written, and in the kernel's buffers."""
+
+    writing: int
+    kernel: int
+
+
+def snapshot(
+    tasks: Sequence[BuiltTask],
+    pool: NetworkBufferPool,
+    *,
+    remote_bytes: int,
+    sendfile_bytes: int,
+    link_bytes: LinkBytes,
+) -> Counters:
+    """One TaskManager's counters now: bytes, seconds and rows, all counted from the job's start."""
+    operators = [_operator(built, node.id) for built in tasks for node in built.vertex.nodes]
+    return {
+        "operators": operators,
+        "edges": [
+            {"name": name, "rows_out": writer.rows_out, "bytes_out": writer.partition.bytes_out}
+            for built in tasks
+            for name, writer in built.writers
+        ],
+        "tasks": [_task(built) for built in tasks],
+        "remote_bytes": remote_bytes,
+        "bytes_sent_by_sendfile": sendfile_bytes,
+        "in_flight": _in_flight(tasks, link_bytes),
+        "network_memory": {
+            "segments": pool.total_segments,
+            "available": pool.free_segments,
+            "requested_usage": pool.requested_usage,
+        },
+    }
+
+
+def _in_flight(tasks: Sequence[BuiltTask], link_bytes: LinkBytes) -> dict[str, int]:
+    """Bytes under way, by the place where they are."""
+    queued = sum(subpartition.queued_bytes for built in tasks for partition in built.partitions
+                 for subpartition in partition.subpartitions)  # fmt: skip
+    received = sum(channel.queued_bytes for built in tasks for channel in built.channels)
+    return {
+        "segments": queued + received + link_bytes.writing,
+        "pending": sum(writer.pending_bytes for built in tasks for writer in built.task.writers),
+        "gathering": sum(built.gathering.memory_bytes for built in tasks if built.gathering is not None),
+        "sockets": link_bytes.kernel,
+    }
+
+
+def _operator(built: BuiltTask, node_id: int) -> Counters:
+    node = next(node for node in built.vertex.nodes if node.id == node_id)
+    instance = built.nodes[node_id]
+    place: Counters = {"node": node_id, "name": node.name, "subtask": built.subtask}
+    if isinstance(instance, SourceHead):
+        return {
+            **place,
+            "kind": "source",
+            "rows_in": instance.rows,
+            "rows_out": instance.rows,
+            "watermark": instance.output.watermark,
+            "is_idle": instance.is_idle,
+            "split": instance.split,
+            "ended_at": instance.ended_at,
+        }
+    counts: Counters = {
+        "kind": "sink" if node.sink is not None else "operator",
+        "rows_in": instance.rows_in,
+        "rows_out": instance.rows_out,
+        "late_rows": instance.late_rows,
+        "state_bytes": instance.state_bytes(),
+        "state_keys": instance.state_keys(),
+        "watermark": _watermark(instance),
+        "latency": [[source, histogram.points()] for source, histogram in _latency(built, instance).items()],
+    }
+    if isinstance(instance, WindowAggregate):
+        counts["emissions"] = instance.emissions.points()
+    return {**place, **counts}
+
+
+def _watermark(instance: Operator) -> int | None:
+    """The last watermark that left the operator; a sink passes none on."""
+    return None if isinstance(instance, SinkOperator) else getattr(instance.output, "watermark", None)
+
+
+def _latency(built: BuiltTask, instance: Operator) -> dict[int, LatencyHistogram]:
+    return next(entry.latency for entry in built.task.operators if entry.operator is instance)
+
+
+def _task(built: BuiltTask) -> Counters:
+    task = built.task
+    debloated: Counters = {}
+    if built.debloating is not None:
+        debloated["debloated_buffer_size"] = built.debloating.buffer_size
+        debloated["time_to_consume_s"] = built.debloating.time_to_consume
+    return {
+        **debloated,
+        **_pool_usage(built),
+        "name": task.name,
+        "idle_s": task.times.seconds(Wait.IDLE),
+        "soft_backpressured_s": task.times.seconds(Wait.SOFT),
+        "hard_backpressured_s": task.times.seconds(Wait.HARD),
+        "segments_in_use": sum(partition.pool.in_use for partition in built.partitions),
+        "input_queue": sum(channel.queue_length for channel in built.channels),
+        "gathering_bytes": built.gathering.memory_bytes if built.gathering is not None else 0,
+        "gathering_file_bytes": built.gathering.file_bytes if built.gathering is not None else 0,
+        "messages_spilled": built.gathering.messages_spilled if built.gathering is not None else 0,
+        "alignment_spilled_bytes": sum(channel.bytes_spilled for channel in built.channels),
+    }
+
+
+def _pool_usage(built: BuiltTask) -> Counters:
+    floating, exclusive = floating_usage(built.floating_pools, built.channels), exclusive_usage(built.channels)
+    return {
+        "out_pool_usage": output_usage(partition.pool for partition in built.partitions).ratio,
+        "in_pool_usage": (floating + exclusive).ratio,
+        "input_floating_usage": floating.ratio,
+        "input_exclusive_usage": exclusive.ratio,
+    }

@@ -1,0 +1,136 @@
+"""The data links of one TaskManager: those it has accepted and sends by, and those it has dialled and receives by."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headgate.config import FlowControl
+from headgate.errors import ExchangeError, PartitionNotFound
+from headgate.exchange.partition import ResultPartition
+from headgate.protocol.backoff import Backoff
+from headgate.protocol.handshake import DATA_LINK
+from headgate.protocol.messages import PartitionRequest
+from headgate.protocol.sender import SubpartitionView
+from headgate.runtime.deployment import TaskManagerSpec
+from headgate.runtime.taskmanager.counters import LinkBytes
+from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
+from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import Dial, Server, listen
+
+
+class DataLinks:
+    """Listens from the start, and accepts once `serve` is called. `find` gives a partition of this TaskManager by edge
+    and producer; `lost` is called, from any thread, with the TaskManager that cannot be reached any more and why."""
+
+    def __init__(
+        self,
+        network: NetworkThread,
+        spec: TaskManagerSpec,
+        index: int,
+        bind_host: str,
+        find: Callable[[int, int], ResultPartition | None],
+        lost: Callable[[int, str], None],
+    ) -> None:
+        """Raises ConfigError when there is no port to listen at."""
+        self._network = network
+        self._config = spec.config
+        self._credentials = spec.credentials
+        self._index = index
+        self._find = find
+        self._lost = lost
+        sock = listen(bind_host, spec.config.port_range)
+        self._server = Server(network, sock, spec.credentials, DATA_LINK, self._accepted)
+        self._producer_ends: list[ProducerEnd] = []
+        self._sendfile_by_ended = 0
+        self._consumer_ends: dict[tuple[int, int, int], ConsumerEnd] = {}
+        self._channels_from: Counter[int] = Counter()
+        self._addresses: Sequence[tuple[str, int]] | None = None
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    def serve(self) -> None:
+        """Whoever asks for a partition now is answered."""
+        self._server.start()
+
+    def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
+        """One connection for all edges; without credit one for each, or one edge might have to wait for another. Where
+        there are to be several, channels are dealt to them in turn."""
+        config = self._config
+        turn = self._channels_from[peer] % config.connections_per_pair
+        self._channels_from[peer] += 1
+        key = peer, 0 if config.flow_control is FlowControl.CREDIT else edge, turn
+        if key not in self._consumer_ends:
+            lost = functools.partial(self._lost, peer)
+            backoff = functools.partial(Backoff, config.request_backoff_initial, config.request_backoff_max)
+            end = ConsumerEnd(self._network, peer, config.segment_size, lost, config.flow_control, backoff)
+            self._consumer_ends[key] = end
+            if self._addresses is not None:
+                self._dial(end, self._addresses)
+        return self._consumer_ends[key]
+
+    def dial(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Connect to all TaskManagers that something is received from, now or later."""
+        self._addresses = addresses
+        for end in self._consumer_ends.values():
+            self._dial(end, addresses)
+
+    def _dial(self, end: ConsumerEnd, addresses: Sequence[tuple[str, int]]) -> None:
+        host, port = addresses[end.peer]
+        failed = _unreachable(end)
+        dial = Dial(self._network, (host, port), self._credentials, DATA_LINK, self._index, end.established, failed)
+        self._network.post(dial.start)
+
+    def _accepted(self, sock: Any, peer: int) -> None:
+        self._forget_ended()
+        lost = functools.partial(self._lost, peer)
+        end = producer_end(self._network, sock, peer, self._open_view, lost, self._config.flow_control)
+        self._producer_ends.append(end)
+        end.start()
+
+    def _forget_ended(self) -> None:
+        """Or somebody who connects again and again would make the list grow."""
+        ends = self._producer_ends
+        self._producer_ends = [end for end in ends if end.is_open]
+        self._sendfile_by_ended += sum(end.bytes_sent_by_sendfile for end in ends if not end.is_open)
+
+    def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:
+        partition = self._find(request.edge, request.producer)
+        name = f"{request.edge}/{request.producer}/{request.subpartition}"
+        if partition is None:
+            raise PartitionNotFound(f"there is no partition {name} here (yet)")
+        if request.subpartition >= len(partition.subpartitions):
+            raise ExchangeError(f"there is no partition {name} here")
+        subpartition = partition.subpartitions[request.subpartition]
+        subpartition.attach(listener, sends_empty=request.credit == 0)
+        return subpartition
+
+    @property
+    def bytes_received(self) -> int:
+        return sum(end.bytes_received for end in self._consumer_ends.values())
+
+    @property
+    def bytes_sent_by_sendfile(self) -> int:
+        return self._sendfile_by_ended + sum(end.bytes_sent_by_sendfile for end in self._producer_ends)
+
+    @property
+    def bytes_under_way(self) -> LinkBytes:
+        sent = sum(end.kernel_bytes for end in self._producer_ends)
+        received = sum(end.kernel_bytes for end in self._consumer_ends.values())
+        return LinkBytes(sum(end.writing for end in self._producer_ends), sent + received)
+
+    def close(self) -> None:
+        """On the network thread."""
+        self._server.close()
+        for consumer in self._consumer_ends.values():
+            consumer.close()
+        for producer in self._producer_ends:
+            producer.close()
+
+
+def _unreachable(end: ConsumerEnd) -> Callable[[str], None]:
+    return lambda reason: end.fail(f"cannot connect to it at {reason}")

@@ -1,0 +1,121 @@
+"""A TaskManager's link to the driver: its messages, and the batches of sinks that deliver there, under a window."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.errors import DataError, HeadgateError, TaskManagerLost
+from headgate.protocol.handshake import CONTROL_LINK
+from headgate.runtime.deployment import TaskManagerSpec
+from headgate.runtime.task.task import Task
+from headgate.transport.control_link import ControlLink, Message, TooLong
+from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import Dial
+
+#: Bytes on their way to the driver, per TaskManager, before the sinks that deliver there wait. Larger batches go there
+#: in pieces.
+_DELIVERY_WINDOW = 4 << 20
+#: A row may have so many bytes, which is less than a frame has.
+_LARGEST_ROW = 255 << 20
+
+
+class DriverLink:
+    """`on_message` and `on_lost` run on the network thread; what is sent goes nowhere before `connect`, and after the
+    link was lost."""
+
+    def __init__(
+        self,
+        network: NetworkThread,
+        spec: TaskManagerSpec,
+        index: int,
+        on_message: Callable[[Message], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._network = network
+        self._spec = spec
+        self._index = index
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._control: ControlLink | None = None
+        self._undelivered = 0
+        self._lock = threading.Lock()
+
+    @property
+    def is_connected(self) -> bool:
+        """Also after it was lost."""
+        return self._control is not None
+
+    def connect(self) -> None:
+        """Raises TaskManagerLost when the driver cannot be reached."""
+        connected: queue.SimpleQueue[ControlLink | str] = queue.SimpleQueue()
+
+        def established(sock: Any) -> None:
+            heartbeat = self._spec.config.heartbeat_timeout
+            link = ControlLink(
+                self._network, sock, heartbeat, lambda message, payload: self._on_message(message), self._on_lost
+            )
+            link.start()
+            connected.put(link)
+
+        spec = self._spec
+        address, credentials = spec.control_address, spec.credentials
+        dial = Dial(self._network, address, credentials, CONTROL_LINK, self._index, established, connected.put)
+        self._network.post(dial.start)
+        link = connected.get()
+        if isinstance(link, str):
+            raise TaskManagerLost(f"TaskManager {self._index} cannot reach the driver at {link}")
+        self._control = link
+
+    def send(self, message: Message, payload: bytes | memoryview = b"") -> None:
+        """From any thread. In place of a message that is too long the driver hears that the job has failed."""
+        if self._control is None:
+            return
+        try:
+            self._control.send(message, payload)
+        except TooLong as error:
+            failed = HeadgateError(
+                f"TaskManager {self._index} has a message ({message['type']}) that is too long for the driver: {error}"
+                ". Raise the parallelism, or have sinks finish fewer files at a time (shorter intervals between "
+                "checkpoints, fewer folders of partition_by)"
+            )
+            self._control.send({"type": "failed", "error": failed.to_wire()})
+
+    def deliver(self, node: int, batch: pa.RecordBatch, checkpoint: int, task: Task) -> None:
+        """On a task's thread: a sink's batch, and the checkpoint that it belongs to, as soon as there is room for it in
+        the window. Raises DataError for a row that is too long."""
+        for payload in _pieces(batch):
+            task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
+            with self._lock:
+                self._undelivered += len(payload)
+            self.send({"type": "deliver", "node": node, "bytes": len(payload), "checkpoint": checkpoint}, payload)
+
+    def delivered(self, size: int) -> None:
+        """The driver has taken so many bytes; tasks that wait for room are woken by the caller."""
+        with self._lock:
+            self._undelivered -= size
+
+    def close(self) -> None:
+        """What is queued is sent as far as the kernel takes it."""
+        if self._control is not None:
+            self._network.post(self._control.close)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[memoryview]:
+    """The rows in messages of no more than the window, unless one row alone has more. Raises DataError."""
+    size = pa.ipc.get_record_batch_size(batch)
+    if size <= _DELIVERY_WINDOW or (batch.num_rows == 1 and size <= _LARGEST_ROW):
+        yield memoryview(batch.serialize()).cast("B")
+        return
+    if batch.num_rows == 1:
+        raise DataError(
+            f"a row has {size} bytes, and {_LARGEST_ROW} is the most that comes to the driver; leave out or shorten "
+            "its columns, or write the rows to files"
+        )
+    rows = max(1, batch.num_rows // -(-size // _DELIVERY_WINDOW))
+    for begin in range(0, batch.num_rows, rows):
+        yield from _pieces(batch.slice(begin, rows))

@@ -1,0 +1,45 @@
+"""The threads of a TaskManager's tasks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from headgate.errors import HeadgateError
+from headgate.runtime.task.task import Task
+from headgate.runtime.where import operator_of_thread
+
+#: How long tasks have to notice that they are cancelled, before their function is said not to return.
+CANCEL_TIMEOUT = 2.0
+
+
+class TaskThreads:
+    """One for each task that has been started."""
+
+    def __init__(self) -> None:
+        self._threads: dict[str, threading.Thread] = {}
+
+    def start(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            thread = threading.Thread(target=task.run, name=f"headgate-{task.name}", daemon=True)
+            self._threads[task.name] = thread
+            thread.start()
+
+    def join(self) -> dict[str, str]:
+        """Wait for all tasks, which have been cancelled. Returns those that did not end, with the operator whose
+        function holds them."""
+        deadline = time.monotonic() + CANCEL_TIMEOUT
+        stuck = {}
+        for name, thread in self._threads.items():
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                stuck[name] = operator_of_thread(thread) or name
+        return stuck
+
+
+class StuckTasks(HeadgateError):
+    """User functions that did not return after a cancel."""
+
+    def __init__(self, operators: Sequence[str]) -> None:
+        super().__init__(f"a user function of {', '.join(operators)} did not return within {CANCEL_TIMEOUT:g} s")

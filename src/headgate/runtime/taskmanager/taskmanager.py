@@ -1,0 +1,410 @@
+"""TaskManager: the tasks of one process, its network thread, its network memory, and its link to the driver.
+
+It lives for one attempt of one job: build, register, start when all have registered, run, report, end when told.
+Whatever ends it, it leaves no thread, socket or segment behind; only a user function that does not return cannot be
+ended from within, and is named.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headgate.config import Config
+from headgate.errors import ConfigError, DriverLost, ExchangeError, HeadgateError, TaskManagerLost
+from headgate.exchange.files import check_folder
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingBudget
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.plan.stages import Stages
+from headgate.records.events import Alignment, CheckpointBarrier
+from headgate.runtime.deployment import TaskManagerSpec, cut_off
+from headgate.runtime.task.state_memory import StateMemory
+from headgate.runtime.task.task import SourceHead, Task
+from headgate.runtime.task.task_builder import BuiltTask, Surroundings, TaskBuilder
+from headgate.runtime.taskmanager.console import Console
+from headgate.runtime.taskmanager.counters import snapshot
+from headgate.runtime.taskmanager.data_links import DataLinks
+from headgate.runtime.taskmanager.driver_link import DriverLink
+from headgate.runtime.taskmanager.state_upload import StateUpload
+from headgate.runtime.taskmanager.task_threads import StuckTasks, TaskThreads
+from headgate.transport.control_link import Message
+from headgate.transport.network_thread import NetworkThread
+from headgate.transport.sockets import reached_at
+
+log = logging.getLogger(__name__)
+
+#: How long the network thread has to close links, and to end.
+_NETWORK_TIMEOUT = 2.0
+_METRICS_INTERVAL = 0.25
+#: How often to look whether consumers have taken the rest, once all tasks have ended.
+_CONSUMED_POLL = 0.005
+#: How long the network thread has to give back the segments that it had reserved, once all tasks have ended.
+RETURN_TIMEOUT = 10.0
+
+
+class TaskManager:
+    """One TaskManager. `run` is its life, on the caller's thread. `console` is there in a process of its own."""
+
+    def __init__(self, spec: TaskManagerSpec, index: int, host: str, console: Console | None = None) -> None:
+        self._spec = spec
+        self._index = index
+        self._bind_host = spec.config.bind_host or host
+        self._host = reached_at(spec.config.bind_host, host)
+        self._console = console
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._network = NetworkThread(f"network-{spec.job}-{index}", self._on_network_error)
+        self._pool: NetworkBufferPool | None = None
+        self._budget = PendingBudget()
+        self._driver = DriverLink(
+            self._network,
+            spec,
+            index,
+            lambda message: self._events.put(lambda: self._on_message(message)),
+            lambda reason: self._events.put(lambda: self._driver_lost(reason)),
+        )
+        self._upload: StateUpload | None = None
+        if not spec.config.is_batch:
+            self._upload = StateUpload(spec.credentials.attempt, self._driver.send)
+        self._links: DataLinks | None = None
+        self._builder: TaskBuilder | None = None
+        self._built: list[BuiltTask] = []
+        self._threads = TaskThreads()
+        self._running = 0
+        self._unopened = 0
+        self._started_at = 0.0
+        self._return_by: float | None = None
+        self._reported = False
+        self._over = False
+        self._drains = False
+        self._failed = False
+        self._unheard: HeadgateError | None = None
+
+    def run(self) -> None:
+        """Returns when the job is over, also when it has failed and the driver knows. Raises what the driver could not
+        be told, and StuckTasks for user functions that did not return."""
+        try:
+            self._guarded(self._start)
+            self._follow_events()
+        finally:
+            self._end()
+        if self._unheard is not None:
+            raise self._unheard
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Whatever goes wrong here is told to the driver."""
+        try:
+            work()
+        except HeadgateError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(self._unexpected(error))
+
+    def _on_network_error(self, error: Exception) -> None:
+        self._events.put(lambda: self._fail(self._unexpected(error)))
+
+    def _unexpected(self, error: Exception) -> HeadgateError:
+        """A bug of ours: it must end the job, not a thread alone."""
+        text = "".join(traceback.format_exception(error)).rstrip()
+        what = f"unexpected {type(error).__name__} in TaskManager {self._index}: {error}"
+        return HeadgateError(f"{what}\n{text}")
+
+    # --- beginning
+
+    def _start(self) -> None:
+        config = self._spec.config
+        self._network.start()
+        links = DataLinks(self._network, self._spec, self._index, self._bind_host, self._find, self._peer_lost)
+        self._links = links
+        self._driver.connect()
+        if self._console is not None:
+            self._console.connect(self._driver.send)
+        plan = self._spec.plan.load()
+        check_folder(config.spill_dir)
+        self._pool = _network_memory(config)
+        self._builder = TaskBuilder(
+            Surroundings(
+                self._spec.job,
+                self._index,
+                config,
+                plan,
+                self._pool,
+                self._budget,
+                None if config.max_state_memory is None else StateMemory(config.max_state_memory),
+                links.consumer_end,
+                self._driver.deliver,
+                lambda: self._events.put(self._task_opened),
+                lambda task, error: self._events.put(lambda: self._task_done(task, error)),
+                lambda: self._started_at,
+                lambda part: self._driver.send({"type": "checkpoint", "part": part}),
+                self._spec.credentials.attempt,
+                self._spec.checkpoint,
+                self._spec.restore,
+                None if self._upload is None else self._upload.store,
+            )
+        )
+        self._running = len(list(plan.subtasks(self._index)))
+        self._built = self._builder.build(Stages(plan, batch=config.is_batch).first)
+        links.serve()
+        self._driver.send({"type": "registered", "host": self._host, "port": links.port, "pid": os.getpid()})
+        self._open_first_stage()
+
+    def _open_first_stage(self) -> None:
+        """Tasks open their operators at once, and wait for the start of the job before they take a batch. Those of
+        later stages are built when their input is there."""
+        self._unopened = len(self._built)
+        self._threads.start(built.task for built in self._built)
+        if not self._built:
+            self._driver.send({"type": "ready"})
+
+    def _find(self, edge: int, producer: int) -> ResultPartition | None:
+        return self._builder.partitions.get((edge, producer)) if self._builder is not None else None
+
+    def _peer_lost(self, peer: int, reason: str) -> None:
+        error = TaskManagerLost(f"TaskManager {peer} was lost: {reason} (seen by TaskManager {self._index})")
+        self._events.put(lambda: self._fail(error))
+
+    # --- the life of the job
+
+    def _follow_events(self) -> None:
+        """Handle events, and report metrics in between, until the driver says that it is over."""
+        report_at = 0.0
+        while not self._over:
+            now = time.monotonic()
+            if now >= report_at:
+                report_at = now + _METRICS_INTERVAL
+                if self._pool is not None:
+                    self._driver.send({"type": "metrics", "metrics": self._metrics(self._pool)})
+            try:
+                event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
+            except queue.Empty:
+                pass
+            else:
+                self._guarded(event)
+            if self._is_done and not self._reported:
+                self._report()
+
+    def _on_message(self, message: Message) -> None:
+        match message["type"]:
+            case "start":
+                self._start_tasks(message)
+            case "run":
+                self._run_stage(message["vertices"])
+            case "delivered":
+                self._driver.delivered(int(message["bytes"]))
+                for built in self._built:
+                    built.task.wake()
+            case "barrier":
+                self._inject(message)
+            case "go on":
+                self._hold(False)
+            case "drain":
+                self._drains = True
+                self._drain(self._built)
+            case "close":
+                if self._pool is not None and not self._reported:  # its tasks have not ended
+                    self._driver.send({"type": "metrics", "metrics": self._metrics(self._pool)})
+                self._over = True
+            case "cancel":
+                self._over = True
+
+    def _inject(self, message: Message) -> None:
+        """A checkpoint begins at the tasks that its coordinator names, a probe at all sources here."""
+        alignment, timeout = Alignment(message["alignment"]), int(message["timeout"])
+        roots = message.get("roots")
+        if message.get("stops"):
+            self._hold(True)
+        checkpoint, injected_at = int(message["id"]), int(message["timestamp"])
+        barrier = CheckpointBarrier(checkpoint, injected_at, alignment, timeout, is_probe=roots is None)
+        if roots is not None and self._upload is not None:
+            self._upload.announce(checkpoint, message["folder"])
+        for built in self._built:
+            if built.input is None if roots is None else [built.vertex.id, built.subtask] in roots:
+                built.barriers.inject(barrier)
+                built.task.wake()
+
+    def _hold(self, is_held: bool) -> None:
+        """Sources read nothing, for the job is to stop; or go on."""
+        for built in self._built:
+            if isinstance(built.task.head, SourceHead):
+                built.task.head.is_held = is_held
+                built.task.wake()
+
+    @staticmethod
+    def _drain(built: Sequence[BuiltTask]) -> None:
+        """Sources come to their end where they are."""
+        for each in built:
+            if isinstance(each.task.head, SourceHead):
+                each.task.head.ends_now = True
+                each.task.wake()
+
+    def _start_tasks(self, message: Message) -> None:
+        self._started_at = float(message["started_at"])
+        assert self._links is not None  # it has registered
+        self._links.dial(message["addresses"])
+        self._begin(self._built)
+
+    def _run_stage(self, vertices: Sequence[int]) -> None:
+        """All that these vertices read has been written, and the buffers it went through are free again."""
+        assert self._builder is not None  # it has registered
+        stage = self._builder.build(vertices)
+        self._built += stage
+        self._threads.start(built.task for built in stage)
+        for built in stage:
+            for request in built.requests:
+                self._network.post(request)
+        self._begin(stage)
+
+    def _begin(self, stage: Sequence[BuiltTask]) -> None:
+        if self._drains:
+            self._drain(stage)
+        for built in stage:
+            for channel in built.channels:
+                channel.start()
+        for built in stage:
+            built.task.begin()
+
+    def _task_opened(self) -> None:
+        self._unopened -= 1
+        if not self._unopened:
+            self._driver.send({"type": "ready"})
+
+    def _task_done(self, task: Task, error: HeadgateError | None) -> None:
+        self._running -= 1
+        if error is not None:
+            self._fail(error)
+            return
+        built = next(built for built in self._built if built.task is task)
+        for gate in built.gates:
+            gate.release()  # tells the producers that all was consumed
+        if self._spec.config.is_batch:
+            built.return_buffers()
+        about = {"vertex": built.vertex.id, "subtask": built.subtask, "took_part": built.state.took_part}
+        state = {"pending": built.state.pending, "final": built.state.final}
+        self._driver.send({"type": "task finished", **about, **state})
+
+    @property
+    def _is_done(self) -> bool:
+        """All tasks have ended well and all their output was taken by its consumers."""
+        if self._failed or self._running or not self._started_at:
+            return False
+        return all(partition.is_consumed for built in self._built for partition in built.partitions)
+
+    @property
+    def _awaits_consumers(self) -> bool:
+        return bool(self._started_at) and not self._running and not self._reported and not self._failed
+
+    def _report(self) -> None:
+        """All segments must be back: fails with who holds what."""
+        if self._return_by is None:
+            self._return_by = time.monotonic() + RETURN_TIMEOUT
+            for built in self._built:
+                built.release()
+        assert self._pool is not None  # tasks have run
+        lent = self._pool.holders()
+        if lent:
+            if time.monotonic() >= self._return_by:
+                who = f"all tasks of TaskManager {self._index} have ended, but network buffers are still lent: {lent}"
+                self._fail(ExchangeError(who))
+            return  # and look again
+        if self._upload is not None and not self._upload.is_idle:
+            return
+        self._reported = True
+        self._flush_console()
+        self._driver.send({"type": "finished", "metrics": self._metrics(self._pool)})
+
+    def _fail(self, error: HeadgateError) -> None:
+        """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
+        if self._failed or self._over:
+            return
+        self._failed = True
+        self._flush_console()
+        self._driver.send({"type": "failed", "error": error.at(job=self._spec.job).to_wire()})
+        if not self._driver.is_connected:
+            self._over = True
+            self._unheard = error
+            log.error("TaskManager %d cannot tell the driver: %s", self._index, error)
+
+    def _driver_lost(self, reason: str) -> None:
+        if not self._over:
+            self._unheard = DriverLost(cut_off(self._spec.control_address, reason))
+            self._over = True
+
+    # --- to the driver
+
+    def _flush_console(self) -> None:
+        """What was printed before goes before what is sent next."""
+        if self._console is not None:
+            self._console.flush()
+
+    def _metrics(self, pool: NetworkBufferPool) -> dict[str, Any]:
+        links = self._links
+        assert links is not None  # they are there before the pool
+        return snapshot(
+            self._built,
+            pool,
+            remote_bytes=links.bytes_received,
+            sendfile_bytes=links.bytes_sent_by_sendfile,
+            link_bytes=links.bytes_under_way,
+        )
+
+    # --- the end
+
+    def _end(self) -> None:
+        """Leave nothing behind, in the order of dependence: tasks, links, buffers, the network thread, memory. Raises
+        StuckTasks."""
+        stuck = self._end_tasks()
+        if self._upload is not None:
+            self._upload.close()
+        closed = threading.Event()
+        if self._links is not None:
+            self._network.post(self._links.close)
+        self._network.post(closed.set)
+        closed.wait(_NETWORK_TIMEOUT)
+        for built in self._built:
+            if built.task.name not in stuck:
+                built.release()
+        if self._builder is not None:
+            self._builder.discard()
+        functions = [*stuck.values(), *self._stuck_readers()]
+        if functions:
+            self._driver.send({"type": "stuck", "operators": functions})
+        if self._console is not None:
+            self._console.disconnect()
+        self._driver.close()
+        self._network.stop(_NETWORK_TIMEOUT)
+        if self._pool is not None and not stuck:
+            self._close_memory(self._pool)
+        if functions:
+            raise StuckTasks(functions)
+
+    def _stuck_readers(self) -> list[str]:
+        """Sources whose task has ended, but not the user's iterator, which runs on a thread of its own."""
+        heads = [built.task.head for built in self._built]
+        stuck = [head.context for head in heads if isinstance(head, SourceHead) and head.is_stuck]
+        return [f"{context.operator}[{context.subtask}]" for context in stuck]
+
+    def _close_memory(self, pool: NetworkBufferPool) -> None:
+        try:
+            pool.close()
+        except ExchangeError as error:  # a bug of ours, which must not hide how the job ended
+            log.error("TaskManager %d: %s", self._index, error)
+
+    def _end_tasks(self) -> dict[str, str]:
+        """Cancel what still runs. Returns the tasks that did not end, with the operator whose function holds them."""
+        for built in self._built:
+            built.task.cancel()
+        return self._threads.join()
+
+
+def _network_memory(config: Config) -> NetworkBufferPool:
+    try:
+        return NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
+    except OSError as error:
+        raise ConfigError(f"network_memory={config.network_memory} bytes cannot be had: {error}; lower it") from error

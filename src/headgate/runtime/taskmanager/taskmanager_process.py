@@ -1,0 +1,34 @@
+"""A TaskManager in a process of its own, whoever has started it: its interpreter is set up, and its prints are sent."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+
+import pyarrow as pa
+
+from headgate.runtime import user_modules
+from headgate.runtime.taskmanager.console import Console
+from headgate.runtime.taskmanager.task_threads import StuckTasks
+from headgate.runtime.taskmanager.taskmanager import TaskManager
+
+
+def run(payload: bytes, index: int, host: str) -> None:
+    """`payload` is a pickled TaskManagerSpec from the driver itself.
+
+    Threads share this process's interpreter lock: a short switch interval keeps the network thread prompt beside a task
+    that burns Python, and Arrow's own threads would only compete for the one core. What is printed goes to the driver.
+    """
+    sys.setswitchinterval(0.0005)
+    pa.set_cpu_count(1)
+    console = Console(f"TaskManager {index}")
+    try:
+        with console.installed():
+            TaskManager(pickle.loads(payload), index, host, console).run()
+    except StuckTasks:
+        # Nothing else ends a function that does not return, and Spark would give this process to the next job.
+        os.kill(os.getpid(), signal.SIGKILL)
+    finally:
+        user_modules.remove()
