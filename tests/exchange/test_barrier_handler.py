@@ -28,7 +28,7 @@ from tests.exchange.barrier_machine import BarrierMachine
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
-HUNT_HANDLER = settings(HUNT, max_examples=300, stateful_step_count=50)
+HUNT_HANDLER = settings(HUNT, max_examples=1200, stateful_step_count=50)
 
 ALIGNED, TIMED, PRIORITY, COUNTED = (CheckpointBarrier(1, 10, alignment, 5) for alignment in Alignment)
 SECOND = CheckpointBarrier(2, 20)

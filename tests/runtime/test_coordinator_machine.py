@@ -13,7 +13,7 @@ from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 from tests.runtime.coordinator_machine import CoordinatorMachine, SimTask
 
 LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
-HUNT_COORDINATOR = settings(HUNT, max_examples=5000, stateful_step_count=20)
+HUNT_COORDINATOR = settings(HUNT, max_examples=10_000, stateful_step_count=20)
 
 
 def bug(name: str, method: str, right: str, wrong: str) -> PlantedBug:
