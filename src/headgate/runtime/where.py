@@ -38,7 +38,7 @@ def current_operator() -> str | None:
 def _operator_of(frame: FrameType | None) -> str | None:
     while frame is not None:
         owner: Any = frame.f_locals.get("self")
-        if isinstance(owner, tuple(_CALLERS)):
+        if any(isinstance(owner, kind) for kind in _CALLERS):
             return f"{owner.context.operator}[{owner.context.subtask}]"
         frame = frame.f_back
     return None
