@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         TaskManagerLost,
         UserFunctionError,
     )
-    from headgate.operators.aggregates import (
+    from headgate.operators.aggregates.aggregates import (
         collect_list,
         count,
         count_distinct,
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
         min,
         sum,
     )
-    from headgate.operators.keyed_state import ListState, MapState, ValueState
-    from headgate.operators.process_function import KeyedProcessFunction, ProcessContext
+    from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
+    from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
-    from headgate.operators.window import hop, tumble
+    from headgate.operators.windows.window import hop, tumble
     from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointRecord
     from headgate.runtime.launch.local import LocalDeployment
     from headgate.runtime.master.job import JobHandle, JobResult
@@ -66,13 +66,13 @@ _HOMES = {
         "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError",
         "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
     ),
-    "headgate.operators.aggregates": (
+    "headgate.operators.aggregates.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     ),
-    "headgate.operators.keyed_state": ("ListState", "MapState", "ValueState"),
-    "headgate.operators.process_function": ("KeyedProcessFunction", "ProcessContext"),
+    "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
+    "headgate.operators.keyed.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
-    "headgate.operators.window": ("hop", "tumble"),
+    "headgate.operators.windows.window": ("hop", "tumble"),
     "headgate.runtime.checkpointing.checkpoint_coordinator": ("CheckpointRecord",),
     "headgate.runtime.master.job": ("JobHandle", "JobResult"),
     "headgate.runtime.launch.local": ("LocalDeployment",),

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.operators.accumulator_set import AccumulatorSet
-from headgate.operators.aggregates import Aggregate
+from headgate.operators.aggregates.accumulator_set import AccumulatorSet
+from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.state.snapshot import Snapshot, decode, encode
 
 NAN = float("nan")

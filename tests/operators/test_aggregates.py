@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import DataError, PlanError
-from headgate.operators import aggregates as hg
-from headgate.operators.accumulator_set import AccumulatorSet, accumulator
+from headgate.operators.aggregates import aggregates as hg
+from headgate.operators.aggregates.accumulator_set import AccumulatorSet, accumulator
 from tests.arrow_types import array_of, decimal32
 from tests.operators.window_rig import canonical
 

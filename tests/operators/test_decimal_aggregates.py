@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.errors import DataError
-from headgate.operators.accumulator_set import accumulator
-from headgate.operators.accumulators import Accumulator
-from headgate.operators.aggregates import Aggregate
+from headgate.operators.aggregates.accumulator_set import accumulator
+from headgate.operators.aggregates.accumulators import Accumulator
+from headgate.operators.aggregates.aggregates import Aggregate
 from tests.arrow_types import decimal32, decimal64
 
 EXACT = decimal.Context(prec=300, rounding=decimal.ROUND_HALF_UP)

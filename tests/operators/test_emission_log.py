@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.operators.emission_log import EmissionLog
+from headgate.operators.windows.emission_log import EmissionLog
 
 
 def test_all_points_while_they_fit() -> None:

@@ -29,7 +29,7 @@ from headgate.operators.rows import (
     select_expressions,
     with_columns_expressions,
 )
-from headgate.operators.sql import HIDDEN_COLUMN
+from headgate.operators.sql.expressions import HIDDEN_COLUMN
 
 SCHEMA = pa.schema({"a": pa.int64(), "s": pa.string()})
 BATCH = pa.record_batch({"a": [1, 2, None, 4], "s": ["x", None, "y", "z"]}, schema=SCHEMA)

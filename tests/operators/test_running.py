@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import DataError, PlanError
-from headgate.operators import aggregates as hg
+from headgate.operators.aggregates import aggregates as hg
+from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
 from headgate.operators.base import MAX_TIME, OperatorContext
-from headgate.operators.running import RunningAggregate, running_schema
 from headgate.state.snapshot import Snapshot
 from tests.operators.window_rig import Kept, attach, rows_of
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import DataError, PlanError
-from headgate.operators.sql import compile_expression
+from headgate.operators.sql.expressions import compile_expression
 
 NAN = math.nan
 BATCH = pa.record_batch(
@@ -247,7 +247,7 @@ def test_pickled_expressions_evaluate_without_the_parser() -> None:
     copy = pickle.loads(cloudpickle.dumps(expression))
     assert copy == expression
     assert copy.evaluate(BATCH).equals(expression.evaluate(BATCH))
-    probe = "import sys, headgate.operators.sql; sys.exit('sqlglot' in sys.modules)"
+    probe = "import sys, headgate.operators.sql.expressions; sys.exit('sqlglot' in sys.modules)"
     subprocess.run([sys.executable, "-c", probe], env={"PYTHONPATH": ":".join(sys.path)}, check=True)
 
 

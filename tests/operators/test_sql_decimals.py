@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import DataError, PlanError
-from headgate.operators.sql import compile_expression
+from headgate.operators.sql.expressions import compile_expression
 
 EXACT = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
 MONEY, LONG, DEFAULT = pa.decimal128(9, 2), pa.decimal128(30, 4), pa.decimal128(38, 18)

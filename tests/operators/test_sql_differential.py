@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.operators.sql import compile_expression
+from headgate.operators.sql.expressions import compile_expression
 
 
 class Pair(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.operators.keyed_state import ListState, MapState, ValueState
-from headgate.operators.state_base import Current
-from headgate.operators.state_values import StoredValues
+from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
+from headgate.operators.keyed.state_base import Current
+from headgate.operators.keyed.state_values import StoredValues
 
 POINT = pa.struct([("x", pa.int64()), ("names", pa.list_(pa.string()))])
 

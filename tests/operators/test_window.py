@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import DataError, PlanError
-from headgate.operators import aggregates as hg
-from headgate.operators.accumulator_set import AccumulatorSet
+from headgate.operators.aggregates import aggregates as hg
+from headgate.operators.aggregates.accumulator_set import AccumulatorSet
 from headgate.operators.base import MAX_TIME, MIN_TIME
-from headgate.operators.window import WindowAggregate, Windows, hop, tumble, window_schema
-from headgate.operators.window_panes import PaneState
+from headgate.operators.windows.window import WindowAggregate, Windows, hop, tumble, window_schema
+from headgate.operators.windows.window_panes import PaneState
 from tests.operators.window_rig import Kept, attach
 
 SECOND = 1_000_000

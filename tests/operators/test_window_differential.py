@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.operators import aggregates as hg
+from headgate.operators.aggregates import aggregates as hg
 from headgate.operators.base import MAX_TIME
-from headgate.operators.window import WindowAggregate, Windows
+from headgate.operators.windows.window import WindowAggregate, Windows
 from tests.operators.window_rig import attach, multiset, rows_of
 
 SECOND = 1_000_000

@@ -22,7 +22,7 @@ import pytest
 import headgate as hg
 from headgate.api.environment import RESUME
 from headgate.api.progress import wait_and_tell
-from headgate.operators.window import WindowAggregate
+from headgate.operators.windows.window import WindowAggregate
 from headgate.runtime.taskmanager import state_upload
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from headgate.state.checkpoint_storage import CheckpointStorage

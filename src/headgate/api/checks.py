@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.errors import PlanError
-from headgate.operators.sql import HIDDEN_COLUMN
+from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.records.arrow import plain_schema
 
 #: As in Flink, the most subtasks one operator can have: there are never more key groups.

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headgate.api.builder import GraphBuilder, Input
 from headgate.errors import PlanError
-from headgate.operators.sql import HIDDEN_COLUMN
+from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.plan.graph import EventTime, Node
 
 AFTER_WINDOW = EventTime("window_end", -1)

@@ -14,11 +14,11 @@ from headgate.api.checks import check_columns, check_label, check_named, check_n
 from headgate.api.event_time import AFTER_WINDOW, after_function, on_null_time, out_of_orderness, required
 from headgate.api.stream import DataStream
 from headgate.errors import ConfigError, PlanError
-from headgate.operators.aggregates import Aggregate, decimal_sums
-from headgate.operators.keyed_process import KeyedProcess, check_process_function
-from headgate.operators.process_function import KeyedProcessFunction
-from headgate.operators.running import RunningAggregate, running_schema
-from headgate.operators.window import WindowAggregate, Windows, window_schema
+from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums
+from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
+from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
+from headgate.operators.keyed.process_function import KeyedProcessFunction
+from headgate.operators.windows.window import WindowAggregate, Windows, window_schema
 from headgate.other_names import OtherNames
 from headgate.plan.graph import Side
 from headgate.quantities import microseconds

@@ -21,7 +21,7 @@ from typing import Any, Final
 from headgate.api.changed_places import Walk
 from headgate.api.program_objects import Place, place_of, place_of_cell
 from headgate.errors import LostChangeWarning
-from headgate.operators.process_function import KeyedProcessFunction
+from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.plan.graph import Node, StreamGraph
 
 #: The methods of a KeyedProcessFunction that a job calls.

@@ -27,11 +27,11 @@ from headgate.api.checks import (
 )
 from headgate.connectors.base import Sink
 from headgate.errors import PlanError
-from headgate.operators.aggregates import Aggregate, key_fields
+from headgate.operators.aggregates.aggregates import Aggregate, key_fields
 from headgate.operators.base import Operator, OperatorFactory, check_function
+from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
-from headgate.operators.process_function import KeyedProcessFunction
 from headgate.operators.rows import (
     Columns,
     Filter,
@@ -46,8 +46,8 @@ from headgate.operators.rows import (
     with_columns_expressions,
 )
 from headgate.operators.side_output import SideOutput
-from headgate.operators.sql import HIDDEN_COLUMN, column_expression
-from headgate.operators.window import Windows
+from headgate.operators.sql.expressions import HIDDEN_COLUMN, column_expression
+from headgate.operators.windows.window import Windows
 from headgate.other_names import OtherNames
 from headgate.plan.graph import (
     BROADCAST,

@@ -14,8 +14,8 @@ import pyarrow as pa
 from headgate.errors import DataError, PlanError, SourceError
 from headgate.operators.base import Operator, OperatorContext, call_user
 from headgate.operators.lookup_source import TableSource, lookup_source
-from headgate.operators.sql import HIDDEN_COLUMN
-from headgate.operators.sql_types import kind_of
+from headgate.operators.sql.expressions import HIDDEN_COLUMN
+from headgate.operators.sql.sql_types import kind_of
 from headgate.records.arrow import plain_type
 from headgate.records.canonical import Bools, Int64s, as_arrow, check_keyable, null_mask, value_type
 from headgate.state.keys import KeyTable

@@ -18,8 +18,8 @@ from headgate.operators.base import Operator, UserCode, call_user, function_name
 from headgate.operators.conversion import python_rows, shown
 from headgate.operators.rows_checks import ONE_ROW, Row, batch_of_rows, checked_batch, checked_mask, row_mask
 from headgate.operators.side_output import SideOutput, side_schema
-from headgate.operators.sql import HIDDEN_COLUMN, Expression, column_expression, compile_expression
-from headgate.operators.sql_parser import unknown_column
+from headgate.operators.sql.expressions import HIDDEN_COLUMN, Expression, column_expression, compile_expression
+from headgate.operators.sql.sql_parser import unknown_column
 
 #: Where one row becomes many, they are sent on in batches of about this size.
 ROWS_PER_BATCH = 8192

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import CheckpointError, ConfigError, DataError, PlanError
-from headgate.operators.accumulator_set import AccumulatorSet
-from headgate.operators.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
+from headgate.operators.aggregates.accumulator_set import AccumulatorSet
+from headgate.operators.aggregates.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
 from headgate.operators.base import MIN_TIME, Operator, OperatorContext
-from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
-from headgate.operators.window_lanes import Lane
-from headgate.operators.window_panes import PaneState
-from headgate.operators.window_state import Fired, WindowState
+from headgate.operators.windows.emission_log import EmissionLog
+from headgate.operators.windows.window_lanes import Lane
+from headgate.operators.windows.window_panes import PaneState
+from headgate.operators.windows.window_state import Fired, WindowState
 from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, as_arrow, null_mask
 from headgate.records.hashing import key_group_range, key_groups, key_hash

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.operators.state_base import WRITTEN, Duration, State
-from headgate.operators.state_values import StoredKeys, StoredValues
+from headgate.operators.keyed.state_base import WRITTEN, Duration, State
+from headgate.operators.keyed.state_values import StoredKeys, StoredValues
 from headgate.records.canonical import Int64s, as_arrow, flat_ranges
 
 #: About what Python takes for an entry of a dict, and of a list, beside the value.

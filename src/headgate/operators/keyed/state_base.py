@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import ConfigError, PlanError
-from headgate.operators.expiry import Expiry
+from headgate.operators.keyed.expiry import Expiry
 from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, as_arrow
 

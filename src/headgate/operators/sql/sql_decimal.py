@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.compat import MISSING_KERNELS
-from headgate.operators.sql_eval import Node, Value
+from headgate.operators.sql.sql_eval import Node, Value
 
 _MOST: Final = 76
 _EXACT: Final = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from headgate.operators.accumulators import (
+from headgate.operators.aggregates.accumulators import (
     Accumulator,
     CountAccumulator,
     ExtremeAccumulator,
@@ -18,14 +18,14 @@ from headgate.operators.accumulators import (
     IntegerMeanAccumulator,
     IntegerSumAccumulator,
 )
-from headgate.operators.accumulators_decimal import DecimalMeanAccumulator, DecimalSumAccumulator
-from headgate.operators.accumulators_values import (
+from headgate.operators.aggregates.aggregates import Aggregate
+from headgate.operators.aggregates.decimal_accumulators import DecimalMeanAccumulator, DecimalSumAccumulator
+from headgate.operators.aggregates.value_accumulators import (
     DistinctAccumulator,
     ListAccumulator,
     OrderedAccumulator,
     TimedAccumulator,
 )
-from headgate.operators.aggregates import Aggregate
 from headgate.records.canonical import Int64s, is_bytes, value_type
 
 _NO_SLOTS = np.zeros(0, np.int64)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headgate.operators.accumulator_set import AccumulatorSet
-from headgate.operators.window_state import Fired, WindowState
+from headgate.operators.aggregates.accumulator_set import AccumulatorSet
+from headgate.operators.windows.window_state import Fired, WindowState
 from headgate.records.canonical import Int64s
 
 

@@ -18,10 +18,20 @@ import pyarrow as pa
 
 from headgate.errors import DataError
 from headgate.operators.decimal_types import arithmetic_type, as_decimal, literal_type
-from headgate.operators.sql_decimal import DecimalCall
-from headgate.operators.sql_eval import Call, Cast, Column, CompareFloats, InLiterals, Like, Literal, Node, NullIfZero
-from headgate.operators.sql_parser import ALLOWED, parse, position_of, sql_error
-from headgate.operators.sql_types import common_type, kind_of
+from headgate.operators.sql.sql_decimal import DecimalCall
+from headgate.operators.sql.sql_eval import (
+    Call,
+    Cast,
+    Column,
+    CompareFloats,
+    InLiterals,
+    Like,
+    Literal,
+    Node,
+    NullIfZero,
+)
+from headgate.operators.sql.sql_parser import ALLOWED, parse, position_of, sql_error
+from headgate.operators.sql.sql_types import common_type, kind_of
 
 if TYPE_CHECKING:
     from sqlglot import exp

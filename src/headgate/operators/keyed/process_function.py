@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from headgate.operators.state_base import Current
-from headgate.operators.timers import TimerQueue
+from headgate.operators.keyed.state_base import Current
+from headgate.operators.keyed.timers import TimerQueue
 from headgate.records.canonical import Int64s
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

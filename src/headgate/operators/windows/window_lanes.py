@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headgate.operators.window_state import WindowState
+from headgate.operators.windows.window_state import WindowState
 from headgate.records.canonical import Bools, Int64s
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import DataError, PlanError
-from headgate.operators.accumulator_set import AccumulatorSet
-from headgate.operators.aggregates import Aggregate, Kind, aggregate_fields, key_fields, unique_names
+from headgate.operators.aggregates.accumulator_set import AccumulatorSet
+from headgate.operators.aggregates.aggregates import Aggregate, Kind, aggregate_fields, key_fields, unique_names
 from headgate.operators.base import Operator
 from headgate.operators.event_times import check_time_column, event_times
 from headgate.records.canonical import Int64s

@@ -1,0 +1,1 @@
+"""Functions of the user's with state for each key and timers."""

@@ -1,0 +1,1 @@
+"""SQL strings: parsed, typed on the driver, and evaluated on batches."""
