@@ -103,6 +103,10 @@ class Operator:
         """What it holds now, copied; None for an operator without state. Called between two batches."""
         return None
 
+    def restore_ended(self, groups: Sequence[range]) -> None:
+        """Before `restore`: the subtasks that had these key groups had ended, so their results are out and they left no
+        snapshot. Where all had, there is no call of `restore`."""
+
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         """After `open` and before the first batch: go on from what the subtasks there were held. Tables have the rows
         of this subtask's key groups only. Raises CheckpointError for what is not of this operator."""

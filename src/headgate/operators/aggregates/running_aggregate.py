@@ -105,8 +105,12 @@ class RunningAggregate(Operator):
         if self._key_names or len(self._keys) or self._ended or not self._knows_its_past:
             return False
         groups = self.context.max_parallelism
-        owner = subtask_of_key_group(key_groups(key_hash([]), groups), self.context.parallelism, groups)
+        owner = subtask_of_key_group(self._global_group(), self.context.parallelism, groups)
         return bool((owner == self.context.subtask).all())
+
+    def _global_group(self) -> Int64s:
+        """The key group of the global key."""
+        return key_groups(key_hash([]), self.context.max_parallelism)
 
     def _of_no_rows(self) -> pa.RecordBatch:
         """SQL's answer: counts are 0, lists are empty, all else is null."""
@@ -130,10 +134,16 @@ class RunningAggregate(Operator):
             of["event time"] = f"{self._time_column} + {self._time_offset} us"
         return Snapshot(Captured({"keys": partial(in_pieces, rows, some)}), {"of": of, "ended": self._ended})
 
+    def restore_ended(self, groups: Sequence[range]) -> None:
+        """Who had the global key has said what there was to say."""
+        if any(int(group) in each for group in self._global_group() for each in groups):
+            self._knows_its_past = False
+
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()
         # Earlier versions did not say whether the input had ended; a final aggregate holds no keys then.
-        self._knows_its_past = all(snapshot.values.get("ended") is False for snapshot in snapshots)
+        if any(snapshot.values.get("ended") is not False for snapshot in snapshots):
+            self._knows_its_past = False
         for snapshot in (snapshot.with_tables(self._accumulators.with_exact_sums) for snapshot in snapshots):
             ours.check_same(snapshot)
             for table in snapshot.tables.values():

@@ -138,6 +138,8 @@ class WindowAggregate(Operator):
         if windows.has_panes:
             self._empty_state = partial(PaneState, key_types, accumulators, windows.per_row)
         self._lanes = [self._lane(MIN_TIME, self._last_ended(MIN_TIME))]
+        #: Those of this subtask whose subtasks had ended when it went on from a checkpoint.
+        self._ended_groups: list[range] = []
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -230,6 +232,11 @@ class WindowAggregate(Operator):
     def _table(self, states: Sequence[WindowState]) -> pa.Table:
         return pa.concat_tables([state.table(self._keys, self.context.max_parallelism) for state in states])
 
+    def restore_ended(self, groups: Sequence[range]) -> None:
+        """Their windows have fired, and nothing is held of them."""
+        mine = self._own_groups()
+        self._ended_groups = [range(max(each.start, mine.start), min(each.stop, mine.stop)) for each in groups]
+
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours, mine = self.snapshot(), self._own_groups()
         lanes: dict[tuple[int, int], Lane] = {}
@@ -242,7 +249,11 @@ class WindowAggregate(Operator):
                     lane = lanes.setdefault((watermark, closed), self._lane(watermark, closed))
                     lane.groups.append(groups)
                     parts.append((lane, groups, snapshot))
-        if sorted(group for _, groups, _ in parts for group in groups) != list(mine):
+        ended = [groups for groups in self._ended_groups if groups]
+        if ended:
+            first = self._lanes[0]  # nothing has happened in it
+            lanes.setdefault(first.point, self._lane(*first.point)).groups.extend(ended)
+        if sorted(group for lane in lanes.values() for groups in lane.groups for group in groups) != list(mine):
             raise CheckpointError("the checkpoint does not have the state of every subtask that there was, each once")
         for lane, groups, snapshot in parts:
             if (entries := snapshot.tables.get("entries")) is not None:

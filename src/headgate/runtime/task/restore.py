@@ -14,6 +14,7 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.node_keys import exchange_key, node_key
 from headgate.records.arrow import BatchCodec
+from headgate.records.hashing import key_group_range
 from headgate.records.spanning import SpanningDeserializer
 from headgate.state import shapes
 from headgate.state.checkpoint_files import read_state
@@ -43,6 +44,20 @@ def snapshots(
                 with blamed_on(snapshot.origin):
                     snapshot.check_groups(max_parallelism)
                     found.setdefault(key, []).append(snapshot.of_key_groups(groups))
+    return found
+
+
+def ended_groups(metadata: CheckpointMetadata, nodes: Collection[str]) -> dict[str, list[range]]:
+    """By node key the key groups of those subtasks that had ended: they left no snapshot."""
+    found: dict[str, list[range]] = {}
+    for state in metadata.vertices:
+        ended = [
+            key_group_range(subtask, len(state.tasks), state.max_parallelism)
+            for subtask, task in enumerate(state.tasks)
+            if isinstance(task, Finished)
+        ]
+        if ended:
+            found.update((key, ended) for key in {state.key, *state.nodes}.intersection(nodes))
     return found
 
 

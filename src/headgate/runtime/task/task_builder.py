@@ -47,7 +47,7 @@ from headgate.runtime.task.debloating import Debloating
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
 from headgate.runtime.task.operator_timers import operator_timers
-from headgate.runtime.task.restore import input_in_flight, snapshots
+from headgate.runtime.task.restore import ended_groups, input_in_flight, snapshots
 from headgate.runtime.task.routing import key_groups, selector_of
 from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.state_memory import StateMemory
@@ -289,7 +289,8 @@ class _TaskAssembly:
             return
         groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
         nodes = set(map(node_key, self._vertex.nodes))
-        state.restore(snapshots(self._here.restore, nodes, groups, self._max_parallelism))
+        found = snapshots(self._here.restore, nodes, groups, self._max_parallelism)
+        state.restore(found, ended_groups(self._here.restore, nodes))
         if task_input is not None:
             keyed = partial(key_groups, most=self._here.config.max_parallelism)
             restored = input_in_flight(

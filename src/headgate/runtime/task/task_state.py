@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from headgate.runtime.task.chain import ToOperator, placed
@@ -102,10 +103,14 @@ class TaskState:
             self.final = {key: dict(snapshot.values) for key, snapshot in self._of_the_task().items()}
         self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
 
-    def restore(self, snapshots: Mapping[str, Sequence[Snapshot]]) -> None:
-        """Go on from what the subtasks there were held, by node key; tables have this subtask's key groups only. Raises
-        CheckpointError for what they did not write."""
+    def restore(
+        self, snapshots: Mapping[str, Sequence[Snapshot]], ended: Mapping[str, Sequence[range]] = MappingProxyType({})
+    ) -> None:
+        """Go on from what the subtasks there were held, by node key; tables have this subtask's key groups only.
+        `ended` are the key groups of those that had ended. Raises CheckpointError for what they did not write."""
         for key, entry in self._entries:
+            if key in ended:
+                entry.operator.restore_ended(ended[key])
             if key in snapshots:
                 try:
                     with blamed_on(*(snapshot.origin for snapshot in snapshots[key])):
