@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -273,3 +275,18 @@ def test_close_leaves_a_stuck_iterator_behind(
 
 def fetchers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("headgate-fetcher-")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 1.5), (pa.int64(), Decimal("1.5")), (pa.date32(), datetime(2024, 1, 1, 12, 30)),
+        (pa.float32(), 1e300), (pa.list_(pa.int64()), [1.5]), (pa.struct([("a", pa.int64())]), {"a": 1.5}),
+    ],
+)  # fmt: skip
+def test_rows_as_dicts_lose_nothing(kind: pa.DataType, value: object) -> None:
+    schema = pa.schema([("v", kind)])
+    with pytest.raises(hg.SourceError, match=r"item 0: does not fit the schema: column 'v' is "):
+        hg.sources.iterable([[{"v": value}]], schema=schema)
+    with pytest.raises(hg.SourceError, match=r"item 1: .*those of the first item"):
+        hg.sources.iterable([[{"v": 1}], [{"v": 1.5}]])

@@ -16,6 +16,7 @@ from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_shape
 from headgate.errors import ConfigError, SourceError, UnusableState, UserFunctionError
 from headgate.operators.base import call_user
+from headgate.operators.conversion import CONVERSION_ERRORS, converted
 from headgate.state import shapes
 
 #: One item: a record batch, rows as dicts, or a frame (`frames.is_frame`).
@@ -178,11 +179,24 @@ def batch_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema | None, wha
     if unknown:
         lacks = "is not in the first row; give schema=" if schema is None else "is not in the schema"
         raise SourceError(f"iterable: {what}: the column {unknown[0]!r} {lacks}")
+    if schema is not None:
+        columns = [_column(field, [row.get(field.name) for row in rows], what) for field in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
     try:
-        return pa.RecordBatch.from_pylist(list(rows), schema=schema)
+        return pa.RecordBatch.from_pylist(list(rows))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        misfit = "cannot be of one schema" if schema is None else "does not fit the schema"
-        raise SourceError(f"iterable: {what}: {misfit}: {error}") from error
+        raise SourceError(f"iterable: {what}: cannot be of one schema: {error}") from error
+
+
+def _column(field: pa.Field, values: list[object], what: str) -> pa.Array:
+    """The values as they are: Arrow alone would cut off what the type cannot hold. Raises SourceError."""
+    try:
+        return converted(values, field.type)
+    except CONVERSION_ERRORS as error:
+        raise SourceError(
+            f"iterable: {what}: does not fit the schema: column {field.name!r} is {field.type}: {error}; without "
+            "schema= the types are those of the first item"
+        ) from error
 
 
 def _first_schema(factory: Factory) -> pa.Schema:
