@@ -15,7 +15,7 @@ demo: setup
 # Several tests at once, then one by one those that measure time.
 test: check
 	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" $(ARGS)
-	$(BIN)/pytest -m alone $(ARGS)
+	$(BIN)/pytest -m "alone and not soak" $(ARGS)
 	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
 	scripts/compat slice
 
