@@ -72,9 +72,18 @@ def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> 
     selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
     for _ in range(_LOOKS):
         with suppress(FileNotFoundError):  # Arrow found no folder, and one that somebody made meanwhile
-            found: list[fs.FileInfo] = filesystem.get_file_info(selector)
-            return found
-    return list(filesystem.get_file_info(selector))
+            return _listed(filesystem, selector)
+    return _listed(filesystem, selector)
+
+
+def _listed(filesystem: fs.FileSystem, selector: fs.FileSelector) -> list[fs.FileInfo]:
+    found: list[fs.FileInfo] = filesystem.get_file_info(selector)
+    for each in found:
+        try:
+            each.path  # noqa: B018 - Arrow decodes it when it is asked for
+        except UnicodeDecodeError as error:
+            raise OSError(f"{selector.base_dir}: the file name {error.object!r} is not UTF-8; rename it") from None
+    return found
 
 
 def brief(error: Exception) -> str:

@@ -28,9 +28,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from headgate.errors import Superseded
+from headgate.errors import CheckpointError, Superseded
 from headgate.filesystems import listing, locate, make_for_files, read_whole, write_new, write_whole
 
+#: So many digits; nobody comes near it.
+_LAST_EPOCH: Final = 10**15
 _CLAIM: Final = re.compile(r"([1-9][0-9]{0,15})")
 _NOTE: Final = re.compile(r"([1-9][0-9]{0,15})\.note")
 #: Bytes; nobody writes longer ones.
@@ -72,6 +74,8 @@ class Ownership:
         there."""
         while True:
             epoch = max(least, 1 + self.newest())
+            if epoch > _LAST_EPOCH:
+                raise CheckpointError(f"{self.folder}: {epoch - 1} is no epoch of a program; remove that file")
             # A program that slept after it had listed may create an epoch that others have passed and removed.
             if self.claim_as(epoch) and self.newest() == epoch:
                 return epoch

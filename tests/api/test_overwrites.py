@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +108,28 @@ def test_a_job_must_not_empty_a_folder_that_it_writes_to_elsewhere(folder: Path,
         env.execute()
     assert "'first'" in str(caught.value) and "'second'" in str(caught.value)
     assert names(folder) == ["a.csv", "a.parquet", "below"]
+
+
+@pytest.mark.parametrize("below", ["", "checkpoints"])
+def test_a_job_must_not_empty_the_folder_of_its_checkpoints(tmp_path: Path, below: str) -> None:
+    env = hg.StreamEnvironment(parallelism=1, config=hg.Config(checkpoint_dir=tmp_path / "out" / below))
+    numbers(env).sink_to(hg.sinks.parquet(tmp_path / "out", mode="overwrite"))
+    with pytest.raises(hg.PlanError, match="its checkpoints are in .* give them a folder of their own"):
+        env.execute()
+
+
+def test_a_file_whose_name_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path / "out") + b"/\xff")).touch()
+    env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(processes=False))
+    numbers(env).sink_to(hg.sinks.parquet(tmp_path / "out", mode="append"))
+    with pytest.raises(hg.SinkError, match="the file name .* is not UTF-8; rename it"):
+        env.execute()
+
+
+def test_partitions_have_names_that_readers_see(tmp_path: Path) -> None:
+    env = hg.StreamEnvironment(parallelism=1)
+    hidden = numbers(env).with_columns(_k="n")
+    with pytest.raises(hg.PlanError, match="readers pass over folders whose names begin as '_k' does"):
+        hidden.sink_to(hg.sinks.parquet(tmp_path / "out", partition_by="_k"))
+        env.execute()

@@ -67,3 +67,11 @@ def test_a_run_that_is_given_up_says_so_until_the_next_start(tmp_path: Path) -> 
         assert ledger.give_up() is is_known
     with pytest.raises(Superseded):
         lost.check()
+
+
+def test_a_run_that_another_job_went_on_with_is_not_abandoned(tmp_path: Path) -> None:
+    owned(tmp_path, "1", of="run")
+    other = Ledger(str(tmp_path), "run", "/home/of/another", Program("2", "host", 2, 0.0), (1, "1"))
+    assert other.claim(1 + other.newest_owner())
+    assert list(abandoned(str(tmp_path), "/home", [], Program("3", "host", 3, 0.0))) == []
+    assert [run for run, _ in abandoned(str(tmp_path), "/home/of/another", [], Program("3", "host", 3, 0.0))] == ["run"]

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs
 
 from headgate import filesystems, ownership
-from headgate.errors import ConfigError, Superseded
+from headgate.errors import CheckpointError, ConfigError, Superseded
 from headgate.filesystems import write_new
 from headgate.ownership import Ownership, Program
 from tests.s3_service import S3Service
@@ -155,3 +155,10 @@ class MadeMeanwhile(fs.LocalFileSystem):  # type: ignore[misc]
 def test_a_folder_that_is_made_while_it_is_listed(tmp_path: Path) -> None:
     """Of two programs that started at the same moment one failed."""
     assert filesystems.listing(MadeMeanwhile(), str(tmp_path / "owners")) == []
+
+
+def test_an_epoch_that_no_program_comes_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "owners").mkdir()
+    (tmp_path / "owners" / "9999999999999999").touch()
+    with pytest.raises(CheckpointError, match="9999999999999999 is no epoch of a program; remove that file"):
+        Ownership(str(tmp_path / "owners"), program("1")).claim()

@@ -201,7 +201,7 @@ class StreamEnvironment(OtherNames):
             check_batch(graph)
         if self.config.checkpoint_dir is None:
             check_end_sinks(graph)
-        check_overwrites(graph)
+        check_overwrites(graph, self.config.checkpoint_dir)
         deployment = self._deployed()
         if deployment.copies_functions:
             warn_of_lost_changes(graph)

@@ -11,17 +11,30 @@ from pyarrow.fs import LocalFileSystem
 from headgate.connectors.file_sink import FileSink
 from headgate.connectors.files import DataFile
 from headgate.errors import PlanError, SourceError
+from headgate.filesystems import absolute
 from headgate.operators.lookup_source import TableFile
 from headgate.plan.graph import Node, StreamGraph
 
 
-def check_overwrites(graph: StreamGraph) -> None:
-    """Raises PlanError for a sink that empties a folder with files that the job reads, or writes with another sink."""
+def check_overwrites(graph: StreamGraph, checkpoint_dir: str | None) -> None:
+    """Raises PlanError for a sink that empties a folder with files that the job reads, or writes with another sink, or
+    with its checkpoints."""
     sinks = [(node.name, node.sink) for node in graph.nodes if isinstance(node.sink, FileSink)]
     for name, sink in sinks:
         if sink.replaces:
+            _check_checkpoints(name, sink, checkpoint_dir)
             _check_inputs(graph, name, sink)
             _check_outputs(name, sink, [each for each in sinks if each[1] is not sink])
+
+
+def _check_checkpoints(name: str, sink: FileSink, checkpoint_dir: str | None) -> None:
+    if checkpoint_dir is None:
+        return
+    if f"{absolute(checkpoint_dir).rstrip('/')}/".startswith(f"{sink.path.rstrip('/')}/"):
+        raise PlanError(
+            f"sink {name!r} empties {sink.path} when the job starts, and its checkpoints are in {checkpoint_dir}; give "
+            "them a folder of their own"
+        )
 
 
 def _check_inputs(graph: StreamGraph, name: str, sink: FileSink) -> None:

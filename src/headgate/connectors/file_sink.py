@@ -137,7 +137,7 @@ class FileSink(Sink):
         and are not in the list."""
         target = self._prepared()
         with writing(self.path):
-            entries = target.filesystem.get_file_info(fs.FileSelector(target.root, recursive=True))
+            entries = listing(target.filesystem, target.root, recursive=True)
             claim.check()
             own = posixpath.join(target.root, FOLDER, target.run)
             others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
@@ -319,6 +319,6 @@ def _show(target: Target, name: str) -> bool:
 
 
 def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:
-    entries = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+    entries = listing(filesystem, root, recursive=True)
     names = sorted(entry.path[len(root) :].lstrip("/") for entry in entries if entry.type == fs.FileType.File)
     return next((name for name in names if not any(part.startswith(("_", ".")) for part in name.split("/"))), None)

@@ -135,7 +135,8 @@ def abandoned(root: str, home: str, referenced: Collection[str], program: Progra
         entries = listing(filesystem, inside)
     for run in sorted(entry.base_name for entry in entries if entry.type == fs.FileType.Directory):
         ledger = Ledger(root, run, home, program)
-        if run not in referenced and any(note.home == home for note in ledger._notes()):
+        newest = max(ledger._notes(), key=lambda note: note.epoch, default=None)
+        if run not in referenced and newest is not None and newest.home == home:  # else another job goes on from it
             yield run, ledger
 
 

@@ -24,6 +24,8 @@ def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
     for column in columns:
         if schema.get_field_index(column) < 0:
             raise PlanError(f"partition_by: there is no column {column!r}; there are: {', '.join(schema.names)}")
+        if column.startswith(("_", ".")):
+            raise PlanError(f"partition_by: readers pass over folders whose names begin as {column!r} does; rename it")
         type_ = schema.field(column).type
         if not (pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_boolean(type_)
                 or pa.types.is_date(type_) or pa.types.is_timestamp(type_)):  # fmt: skip
