@@ -68,7 +68,7 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
 
 def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
     """What is in a folder now, `recursive` also in those below it; nothing if it is not there. Raises what the
-    filesystem raises."""
+    filesystem raises, and OSError for a file name that is not UTF-8."""
     selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
     for _ in range(_LOOKS):
         with suppress(FileNotFoundError):  # Arrow found no folder, and one that somebody made meanwhile

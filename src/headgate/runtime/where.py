@@ -9,8 +9,6 @@ from typing import Any
 
 #: Threads of ours that run a user's function are named after its place.
 _THREADS = ("headgate-fetcher-", "headgate-")
-
-
 #: Classes that call operators and sources, each with an OperatorContext as `context`: while one does, a frame of its
 #: methods is on the thread's stack. They name themselves, for the driver, which asks too, does not load them.
 _CALLERS: list[type[Any]] = []
