@@ -39,6 +39,37 @@ def run(folder: Path, seed: int) -> OwnerMachine:
     return machine
 
 
+def hand_over(folder: Path, first_steps: int, second_steps: int) -> bool:
+    """A program sleeps while its successor takes over, goes on to its end, and then the successor does. Whether the
+    first one slept at all."""
+    with pytest.MonkeyPatch.context() as patch:
+        machine = OwnerMachine(folder, patch)
+        try:
+            first = machine.start()
+            first.step(first_steps)
+            slept = not first.has_ended
+            second = machine.start()
+            second.step(second_steps)
+            first.step(100_000)
+            second.step(100_000)
+            machine.check(machine.newest)
+        finally:
+            machine.close()
+    return slept
+
+
+def hand_overs(folder: Path) -> int:
+    """A grid of them: the least window in which a planted bug shows is 3 steps of the first by 9 of the second. Returns
+    how many there were."""
+    count, first_steps, slept = 0, 1, True
+    while slept:
+        for second_steps in range(5, 50, 8):
+            slept = hand_over(folder / f"{first_steps}-{second_steps}", first_steps, second_steps)
+            count += 1
+        first_steps += 3
+    return count
+
+
 def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = OwnerMachine(tmp_path, monkeypatch)
     machine.start().step(100_000)
@@ -84,6 +115,10 @@ def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path) 
     assert superseded > 40
 
 
+def test_a_program_sleeps_while_its_successor_takes_over(tmp_path: Path) -> None:
+    assert hand_overs(tmp_path) > 150
+
+
 def test_three_programs_in_any_order(tmp_path: Path) -> None:
     ended = [run(tmp_path / str(seed), seed) for seed in range(60)]
     assert sum(len(machine.drivers) for machine in ended) > 150
@@ -107,7 +142,8 @@ BUGS = [
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug, tmp_path: Path) -> None:
     with bug.planted(), pytest.raises(AssertionError):
-        for seed in range(100):
+        hand_overs(tmp_path)
+        for seed in range(1000):
             run(tmp_path / str(seed), seed)
 
 
