@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -117,6 +119,12 @@ def test_a_filter_takes_sql_an_expression_or_a_function(plans):
     for wrong in [3, "delay + 1", None]:
         with pytest.raises(hg.PlanError):
             stream.filter(wrong)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_lookup_takes_a_frame(plans, kind):
+    frame = kind({"carrier": ["AA", "UA"], "name": ["American", "United"]})
+    assert plans.stream().lookup(frame, on="carrier").schema.field("name").type in (pa.string(), pa.large_string())
 
 
 def test_lookup_adds_columns(plans):

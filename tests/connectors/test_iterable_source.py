@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -154,6 +155,43 @@ def test_a_schema_makes_integers_of_the_floats_of_pandas(read_source: Read) -> N
     assert read_source(hg.sources.iterable(frames, schema=SCHEMA))[0]["a"].to_pylist() == [1, 2, 3, None]
     with pytest.raises(hg.SourceError, match="item 1, a DataFrame, does not fit the schema: .*Float value 0.5"):
         hg.sources.iterable([frames[0], pd.DataFrame({"a": [0.5]})])
+
+
+HALF = datetime(2020, 1, 1, 12)
+LOSSES: list[tuple[Any, pa.DataType]] = [
+    (1.5, pa.int64()),
+    (1e300, pa.float32()),
+    (5, pa.bool_()),
+    (HALF, pa.date32()),
+    (HALF.replace(microsecond=1), pa.timestamp("s")),
+    (1.55, pa.decimal128(5, 1)),
+    (Decimal("1.25"), pa.int64()),
+    ([1e300], pa.list_(pa.float32())),
+]
+
+
+@pytest.mark.parametrize(("value", "data_type"), LOSSES, ids=str)
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_a_frame_does_not_lose_what_the_schema_cannot_hold(kind: type[Any], value: Any, data_type: pa.DataType) -> None:
+    with pytest.raises(hg.SourceError, match=rf"does not fit the schema: column 'v' of {re.escape(str(data_type))}: "):
+        hg.sources.iterable(kind({"v": [value]}), schema=pa.schema({"v": data_type}))
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_a_frame_is_cast_to_the_schema(read_source: Read, kind: type[Any]) -> None:
+    schema = pa.schema({"n": pa.int8(), "x": pa.float32(), "d": pa.date32(), "b": pa.bool_(), "p": pa.decimal128(5, 1)})
+    frame = kind({"n": [1.0, None], "x": [0.1, 2], "d": [datetime(2020, 1, 1), None], "b": [1, 0], "p": [1.5, 2.0]})
+    [first, second] = read_source(hg.sources.iterable(frame, schema=schema))[0].to_pylist()
+    assert first == {"n": 1, "x": pytest.approx(0.1), "d": date(2020, 1, 1), "b": True, "p": Decimal("1.5")}
+    assert second == {"n": None, "x": 2.0, "d": None, "b": False, "p": Decimal("2.0")}
+
+
+def test_a_frame_of_pandas_has_each_column_once() -> None:
+    with pytest.raises(hg.SourceError, match=r"column 'v' is there 0 times, among \['a'\]"):
+        hg.sources.iterable(pd.DataFrame({"a": [1]}), schema=pa.schema({"v": pa.int64()}))
+    with pytest.raises(hg.SourceError, match="column 'a' of int64: it has nulls, and the schema says that it has none"):
+        never_null = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+        hg.sources.iterable(pd.DataFrame({"a": [1, None]}), schema=never_null)
 
 
 def test_a_dataframe_of_spark_does_not_pass_through_the_program() -> None:

@@ -251,7 +251,7 @@ def test_repeated_nulls_are_no_duplicates() -> None:
         ({"table": pa.table({"id": [1.0]}), "on": "id"}, "column 'id' is int64 in the stream and double in the table"),
         ({"table": pa.table({"id": pa.array([1], pa.uint64())}), "on": "id"}, "uint64 in the table; convert one"),
         ({"table": pa.table([["a"], [1], [2]], ["tail", "v", "v"])}, "has more than one column of that name"),
-        ({"table": {"tail": ["a"]}}, "lookup takes a pyarrow Table, a path that ends in .parquet or .csv"),
+        ({"table": {"tail": ["a"]}}, "lookup takes a pyarrow Table, a frame, a path that ends in .parquet or .csv"),
         ({"table": "planes.xlsx"}, "planes.xlsx: the name must end in .parquet or .csv"),
     ],
 )

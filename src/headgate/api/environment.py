@@ -20,7 +20,7 @@ from headgate.config import Config
 from headgate.connectors.base import Sink, Source
 from headgate.connectors.collect_sink import CollectSink
 from headgate.connectors.file_sink import FileSink
-from headgate.connectors.frames import is_frame
+from headgate.connectors.frames import as_table, is_frame
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.connectors.sinks import parquet
 from headgate.errors import ConfigError, PlanError
@@ -184,7 +184,10 @@ class StreamEnvironment(OtherNames):
         self.execute(name)
 
     def _spilled(self, table: Any) -> Any:
-        """A Spark DataFrame as files that every subtask can read; anything else as it is."""
+        """A Spark DataFrame as files that every subtask can read, a frame of pandas and the like as Arrow's; anything
+        else as it is."""
+        if is_frame(table):
+            return as_table(table, "lookup: the frame")
         if not type(table).__module__.startswith("pyspark."):
             return table
         from headgate.spark.dataframe import spill

@@ -237,10 +237,11 @@ class DataStream(_LastOperator):
     ) -> DataStream:
         """Add the columns of a dimension table's row with the same `on`.
 
-        `table` is a pyarrow Table, the path of a parquet or CSV file, or a Spark DataFrame, which is written to files
-        by a Spark job now; each subtask loads the table whole. `how="inner"` drops rows without a match, which
-        otherwise get nulls; null matches nothing. `columns` are those to add (default: all but `on`); `suffix` is
-        added to names that the stream has already. A key that is in the table twice fails the job.
+        `table` is a pyarrow Table, a frame of pandas or polars, the path of a parquet or CSV file, or a Spark
+        DataFrame, which is written to files by a Spark job now; each subtask loads the table whole. `how="inner"` drops
+        rows without a match, which otherwise get nulls; null matches nothing. `columns` are those to add (default: all
+        but `on`); `suffix` is added to names that the stream has already. A key that is in the table twice fails the
+        job.
         """
         on = check_columns("lookup", as_columns("lookup: on", on), self.schema)
         columns = None if columns is None else as_columns("lookup: columns", columns)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 
 from headgate.errors import SourceError
+from headgate.operators.conversion import CONVERSION_ERRORS, cast, converted
 
 #: Rows of a frame that one batch takes.
 _BATCH_ROWS = 8192
@@ -43,16 +46,59 @@ def one_batch(frame: object, schema: pa.Schema | None, where: str) -> pa.RecordB
     return found[0] if found else _no_rows(table.schema)
 
 
+def as_table(frame: object, where: str) -> pa.Table:
+    """A frame whole. Raises SourceError that begins with `where`."""
+    return _table(frame, None, where)
+
+
 def _table(frame: Any, schema: pa.Schema | None, where: str) -> pa.Table:
     """With a schema its columns are cast, so pandas' floats with NaN can be integers."""
     try:
         if _is_of_pandas(frame):
-            return pa.Table.from_pandas(_with_index(frame, schema, where), schema=schema, preserve_index=False)
+            frame = _with_index(frame, schema, where)
+            if schema is not None:
+                return pa.table([_cast_pandas(series, column) for series, column in _series(frame, schema)], schema)
+            return pa.Table.from_pandas(frame, preserve_index=False)
         table = pa.table(frame)
-        return table if schema is None or table.column_names != schema.names else table.cast(schema)
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        if schema is None or table.column_names != schema.names:
+            return table
+        return pa.table([_cast(table[column.name], column) for column in schema], schema)
+    except CONVERSION_ERRORS as error:
         fit = "cannot become Arrow's" if schema is None else "does not fit the schema"
         raise SourceError(f"{where}, a {type(frame).__name__}, {fit}: {error}") from error
+
+
+def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
+    with _naming(column):
+        if values.null_count and not column.nullable:
+            raise ValueError("it has nulls, and the schema says that it has none")
+        return cast(values, column.type)
+
+
+def _series(frame: Any, schema: pa.Schema) -> list[tuple[Any, pa.Field]]:
+    """The columns of a frame of pandas that the schema names; others are left out."""
+    names = [str(label) for label in frame.columns]
+    for column in schema:
+        if names.count(column.name) != 1:
+            raise ValueError(f"column {column.name!r} is there {names.count(column.name)} times, among {names}")
+    return [(frame.iloc[:, names.index(column.name)], column) for column in schema]
+
+
+def _cast_pandas(series: Any, column: pa.Field) -> pa.ChunkedArray:
+    """Of a Series; of one that holds Python's objects each is converted by itself."""
+    if series.dtype != object:
+        return _cast(pa.chunked_array([pa.Array.from_pandas(series)]), column)
+    with _naming(column):
+        values = converted(series.where(series.notna(), None).tolist(), column.type)
+    return _cast(pa.chunked_array([values]), column)
+
+
+@contextmanager
+def _naming(column: pa.Field) -> Iterator[None]:
+    try:
+        yield
+    except CONVERSION_ERRORS as error:
+        raise ValueError(f"column {column.name!r} of {column.type}: {error}") from error
 
 
 def _is_of_pandas(given: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import DataError
 
@@ -46,6 +47,32 @@ def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
             if not is_kept(given, kept):
                 raise ValueError(f"it would become {shown(kept)}")
     return array
+
+
+def cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """The column as this type. Floats may be rounded to shorter ones. Raises one of CONVERSION_ERRORS for a value that
+    the type cannot hold; Arrow's own casts make 1e300 infinite, drop a date's time and round decimals."""
+    made = column.cast(data_type)
+    if pa.types.is_floating(data_type) and pa.types.is_floating(column.type):
+        is_lost = pc.not_equal(pc.is_inf(made), pc.is_inf(column))
+    elif pa.types.is_nested(data_type):
+        is_lost = pa.array([not is_kept(*pair) for pair in zip(column.to_pylist(), made.to_pylist(), strict=True)])
+    elif _may_lose(column.type, data_type):
+        is_lost = pc.not_equal(made.cast(column.type), column)
+    else:
+        return made
+    at = pc.index(is_lost, True).as_py()
+    if at >= 0:
+        raise ValueError(f"{shown(column[at].as_py())} would become {shown(made[at].as_py())}")
+    return made
+
+
+def _may_lose(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_boolean(wanted):
+        return not pa.types.is_boolean(given)
+    if pa.types.is_decimal(wanted):
+        return bool(pa.types.is_floating(given))
+    return bool(pa.types.is_date(wanted) and pa.types.is_timestamp(given))
 
 
 def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

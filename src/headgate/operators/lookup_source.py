@@ -73,7 +73,7 @@ def lookup_source(table: object) -> TableSource:
     if isinstance(table, TableSource) and isinstance(table.schema, pa.Schema):
         return table
     raise PlanError(
-        f"lookup takes a pyarrow Table, a path that ends in .parquet or .csv, or a Spark DataFrame, "
+        f"lookup takes a pyarrow Table, a frame, a path that ends in .parquet or .csv, or a Spark DataFrame, "
         f"not {type(table).__name__}"
     )
 
