@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 import headgate as hg
-from headgate.connectors import file_writer
+from headgate.connectors import file_sink, file_writer
 from headgate.connectors.file_sink import FileSink
 from tests.connectors.conftest import start
 
@@ -107,6 +108,29 @@ def test_a_job_without_rows_leaves_the_schema(tmp_path: Path, write_sink: Write)
     (name,) = files(tmp_path)
     assert not name.startswith("_")
     assert pq.read_table(tmp_path / name).schema == SCHEMA
+
+
+class _Removing(fs.LocalFileSystem):  # type: ignore[misc]
+    """Another job removes the empty folder before each of the first files is opened."""
+
+    removals = 3
+
+    def open_output_stream(self, path: str, **options: Any) -> pa.NativeFile:
+        if self.removals:
+            self.removals -= 1
+            os.rmdir(os.path.dirname(path))
+        return super().open_output_stream(path, **options)
+
+
+def test_a_folder_that_another_job_removes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_sink: Write
+) -> None:
+    monkeypatch.setattr(file_sink, "locate", lambda path: (_Removing(), str(path)))
+    sink = hg.sinks.csv(tmp_path / "out", partition_by="k")
+    start(sink, SCHEMA)
+    sink.commit(write_sink(sink, [[batch(("a", 1))]], SCHEMA))
+    [name] = visible(tmp_path / "out")
+    assert name.startswith("k=a/")
 
 
 def test_mode_error_wants_an_empty_folder(tmp_path: Path) -> None:

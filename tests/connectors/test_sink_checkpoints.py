@@ -207,6 +207,18 @@ def test_a_kill_between_any_two_operations_of_the_last_commit(
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
+def test_a_run_that_gets_rows_when_it_is_resumed_leaves_no_empty_file(tmp_path: Path, partition_by: Any) -> None:
+    first = prepared(hg.sinks.parquet(tmp_path / "out", partition_by=partition_by))
+    first.commit(stored(write_sink(first, [[], []], SCHEMA)))
+    first.finish()
+    [empty] = files(tmp_path / "out")
+    second = in_another_program(first, tmp_path / "out", partition_by=partition_by)
+    second.commit(stored(write_sink(second, [[batch(1, 2)]], SCHEMA)), 2)
+    second.finish()
+    assert rows(tmp_path / "out") == [1, 2] and empty not in files(tmp_path / "out")
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
 def test_a_kill_between_any_two_operations_of_a_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: Any
 ) -> None:

@@ -190,21 +190,29 @@ class FileSink(Sink):
             )
 
     def finish(self) -> None:
-        """Remove what an attempt that was given up has left. A job without rows gets a file, which has the schema."""
+        """Remove what an attempt that was given up has left."""
         target, ledger = self._prepared(), self._ledger
         if ledger is None:
             return
         ledger.check()
         self._remove_hidden(target)
-        if not any(target.owns(entry.base_name) for entry in self._entries(target)):
-            file = HiddenFile(target, target.empty_name, target.schema)
-            file.close()
-            _show(target, file.name)
+        self._leave_schema(target)
         if ledger.has_shown:
             ledger.forget_older()
         else:
             ledger.remove()
         self._ledger = None
+
+    def _leave_schema(self, target: Target) -> None:
+        """A run without rows leaves a file, which has the schema; one that was resumed and got some removes it."""
+        empty = target.empty_name.removeprefix("_")
+        own = [entry.base_name for entry in self._entries(target) if target.owns(entry.base_name)]
+        if not own:
+            HiddenFile(target, target.empty_name, target.schema).close()
+            _show(target, target.empty_name)
+        elif empty in own and len(own) > 1:
+            with writing(self.path), suppress(FileNotFoundError):
+                target.filesystem.delete_file(posixpath.join(target.root, empty))
 
     def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
         """Show the files of the checkpoint, and remove those that are hidden then."""

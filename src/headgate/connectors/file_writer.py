@@ -28,6 +28,8 @@ _BYTES_PER_BATCH = 1 << 10
 _FILE_BYTES = 128 << 20
 #: Files open at once; with more folders than that, a folder's next rows go to a new file.
 _FILES_OPEN = 64
+#: How often a folder is made that another job removes.
+_TRIES: Final = 10
 #: What is part of files' names.
 _RUN: Final = re.compile("[A-Za-z0-9-]+")
 _OWNER: Final = re.compile("o([0-9]+)-")
@@ -114,8 +116,7 @@ class HiddenFile:
         self.name = name
         self._path = posixpath.join(target.root, name)
         with writing(self._path):
-            target.filesystem.create_dir(posixpath.dirname(self._path), recursive=True)
-            self._stream = target.filesystem.open_output_stream(self._path)
+            self._stream = _create(target.filesystem, self._path)
             self._writer = target.format.open(self._stream, schema)
 
     def write(self, table: pa.Table) -> None:
@@ -137,6 +138,15 @@ class HiddenFile:
         for part in (self._writer, self._stream):
             with suppress(OSError, pa.ArrowException):
                 part.close()
+
+
+def _create(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
+    """A new file. Its folder is made, again if another job removes the empty one meanwhile."""
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            filesystem.create_dir(posixpath.dirname(path), recursive=True)
+            return filesystem.open_output_stream(path)
+    raise FileNotFoundError(f"{posixpath.dirname(path)} was made {_TRIES} times, and each time it was removed")
 
 
 @dataclass(slots=True)
