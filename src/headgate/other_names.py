@@ -14,9 +14,10 @@ _INSTEAD: Final = {
     # Streams
     **dict.fromkeys(("keyBy", "partitionBy", "groupByKey", "group_by_key"), 'key_by("column")'),
     **dict.fromkeys(
-        ("groupBy", "group_by", "groupby", "agg", "sum", "min", "max", "mean", "avg", "count"),
+        ("groupBy", "group_by", "groupby", "agg", "sum", "min", "max", "mean", "avg"),
         'key_by("column").aggregate(total=hg.sum("value"))',
     ),
+    "count": 'key_by("column").aggregate(rows=hg.count()), or key_by() for all rows',
     **dict.fromkeys(
         ("reduce", "fold", "reduceByKey", "updateStateByKey", "mapGroupsWithState", "transformWithState"),
         'key_by("column").aggregate(total=hg.sum("value")), or key_by("column").process(function, schema=...) with a '
@@ -63,8 +64,12 @@ _INSTEAD: Final = {
         'sink_to(hg.sinks.parquet("out/")), then env.execute()',
     ),
     **dict.fromkeys(
-        ("foreach", "forEach", "for_each", "foreachBatch", "foreach_batch", "for_each_batch"),
-        "sink_to(hg.sinks.for_each_batch(fn)), then env.execute()",
+        ("foreach", "forEach", "for_each", "for_each_batch"), "sink_to(hg.sinks.for_each_batch(fn)), then env.execute()"
+    ),
+    **dict.fromkeys(
+        ("foreachBatch", "foreach_batch"),
+        "sink_to(hg.sinks.foreach_dataframe(fn)), whose function gets a DataFrame of Spark, or "
+        "hg.sinks.for_each_batch(fn), whose gets Arrow's batches; then env.execute()",
     ),
     "setParallelism": "set_parallelism(2)",
     **dict.fromkeys(("repartition", "coalesce"), "rebalance(), and set_parallelism(2) after the next operator"),
@@ -114,6 +119,11 @@ _INSTEAD: Final = {
         "not there yet",
     ),
     **dict.fromkeys(("average", "avg", "AVG"), 'hg.mean("column")'),
+    **dict.fromkeys(
+        ("stddev", "std", "variance", "var", "stddev_samp", "var_samp"),
+        'with_columns(square="v * v"), then aggregate(mean=hg.mean("v"), squares=hg.mean("square")): there is no '
+        "function for it yet",
+    ),
     **dict.fromkeys(("col", "expr", "lit"), 'filter("a > 1"), select(b="a + 1") and the like: SQL as strings'),
     "OutputTag": 'hg.SideOutput("tag", rows), with side_outputs={"tag": schema} in the call that takes the function',
     **dict.fromkeys(("ValueStateDescriptor", "ReducingState", "AggregatingState"), "hg.ValueState(pa.int64())"),
@@ -144,6 +154,10 @@ _INSTEAD_AT: Final = {
         **dict.fromkeys(("json", "jsonl", "json_lines", "text"), 'csv("out/") or parquet("out/")'),
         **dict.fromkeys(("files", "folder", "directory"), 'parquet("out/") or csv("out/")'),
         **dict.fromkeys(("list", "memory", "pandas", "table"), "collect()"),
+        **dict.fromkeys(
+            ("delta", "iceberg", "jdbc", "database", "sql", "postgres", "dataframe", "table_sink"),
+            "foreach_dataframe(fn), whose function writes a DataFrame of Spark wherever Spark can",
+        ),
     },
 }
 

@@ -20,7 +20,8 @@ def check_columns(where: str, columns: Iterable[object], schema: pa.Schema) -> t
     names = []
     for column in columns:
         if not isinstance(column, str):
-            raise PlanError(f"{where}: columns are named by strings, not by {column!r}")
+            how = "; name them one by one: ('a', 'b')" if isinstance(column, list | tuple) else ""
+            raise PlanError(f"{where}: columns are named by strings, not by {column!r}{how}")
         if column not in schema.names:
             raise PlanError(f"{where}: there is no column {column!r}; the columns are {listed(schema.names)}")
         if column in names:

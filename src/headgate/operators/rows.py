@@ -72,6 +72,8 @@ def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Col
         if name in chosen:
             raise PlanError(f"select: column {name!r} is there twice")
         if name not in schema.names:
+            if name == "*":
+                raise PlanError('select: "*" is no column; with_columns(total="a + b") keeps all of them')
             shown = unknown_column(name, [column for column in schema.names if column != HIDDEN_COLUMN])
             raise PlanError(f'select: {shown}; an expression needs a name: select(total="a + b")')
         chosen[name] = column_expression(name, schema)
