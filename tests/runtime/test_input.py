@@ -7,6 +7,7 @@ from collections import deque
 
 import pyarrow as pa
 import pytest
+from headgate.runtime.control_messages import Part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from headgate.records.events import (
     Event,
 )
 from headgate.records.spanning import Element, SpanningDeserializer, serialize
-from headgate.runtime.barrier_message import Part
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.in_flight import InFlight
 from headgate.runtime.task.input import TaskInput

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 import headgate as hg
 from headgate.bench.options import Options
@@ -21,6 +20,7 @@ from headgate.lab.probe import Probe, Stall
 from headgate.lab.report import Experiment, Plot, Series
 from headgate.lab.waiting import PATIENCE, held_back_s, queued_bytes, wait_for
 from headgate.records.events import Alignment
+from headgate.runtime.control_messages import Part
 
 #: Seconds that a barrier may take with credit, on the healthy sibling and when it overtakes.
 PROMPT = 0.1
@@ -104,7 +104,7 @@ def _is_held_back(job: hg.JobHandle) -> bool:
     return held_back_s(job, f"A[{A2}]") >= _HELD_BACK
 
 
-def _part(job: hg.JobHandle, checkpoint: int, subtask: int) -> dict[str, Any]:
+def _part(job: hg.JobHandle, checkpoint: int, subtask: int) -> Part:
     """What B's subtask tells of a checkpoint, as soon as it does."""
     wait_for(job, lambda: f"B[{subtask}]" in job._master.checkpoint_parts(checkpoint), "barrier")
     return job._master.checkpoint_parts(checkpoint)[f"B[{subtask}]"]

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from headgate.errors import printable
+from headgate.runtime.control_messages import Printed
 
 #: What is shown of one line, characters.
 LINE_LENGTH: Final = 8192
 
 
-def show(message: Mapping[str, Any]) -> None:
-    """On the driver: print the lines of a message. A driver whose own output is closed goes on without."""
-    stream: TextIO | None = sys.stderr if message["stream"] == "stderr" else sys.stdout
+def show(printed: Printed) -> None:
+    """On the driver: print the lines. A driver whose own output is closed goes on without."""
+    stream: TextIO | None = sys.stderr if printed.stream == "stderr" else sys.stdout
     if stream is None:
         return
-    task = _shown(message["task"])
-    text = "".join(f"{task} | {_shown(line)}\n" for line in message["lines"])
+    task = _shown(printed.task)
+    text = "".join(f"{task} | {_shown(line)}\n" for line in printed.lines)
     try:
         try:
             stream.write(text)
@@ -29,6 +29,6 @@ def show(message: Mapping[str, Any]) -> None:
         pass
 
 
-def _shown(line: object) -> str:
+def _shown(line: str) -> str:
     """On one line, whatever a peer may have put there."""
-    return printable(str(line)[: 2 * LINE_LENGTH]).replace("\n", "\\n")
+    return printable(line[: 2 * LINE_LENGTH]).replace("\n", "\\n")

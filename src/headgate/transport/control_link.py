@@ -1,16 +1,17 @@
-"""The control link between the driver and one TaskManager: JSON messages, some with a binary payload, and a heartbeat.
+"""The control link between the driver and one TaskManager: messages, some with a binary payload, and a heartbeat.
 
-Frame: `length u32 | json length u32 | json | payload`. What is read is parsed as JSON and never unpickled.
+Frame: `length u32 | text length u32 | text | payload`. The text is a message, or empty: a heartbeat.
+What is read is never unpickled.
 """
 
 from __future__ import annotations
 
-import json
 import selectors
 import struct
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.transport.network_thread import NetworkThread
@@ -18,14 +19,19 @@ from headgate.transport.tls import LinkSocket
 
 _FRAME: Final = struct.Struct(">II")
 MAX_FRAME: Final = 256 << 20
-#: Of the JSON in a frame: bytes, and lists and objects within each other.
+#: Of the text in a frame.
 MAX_TEXT: Final = 32 << 20
-MAX_NESTING: Final = 100
 _READ: Final = 256 << 10
 #: The reason for a loss that says nothing of the cause.
 CLOSED: Final = "its connection was closed"
 
-Message = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """Messages of one end as bytes. `decode` raises ValueError for what is none."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
 
 
 class TooLong(ValueError):
@@ -40,12 +46,14 @@ class ControlLink:
         network: NetworkThread,
         sock: LinkSocket,
         heartbeat_timeout: float,
-        on_message: Callable[[Message, bytes], None],
+        codec: Codec,
+        on_message: Callable[[Any, bytes], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._network = network
         self._socket = sock
         self._timeout = heartbeat_timeout
+        self._codec = codec
         self._on_message = on_message
         self._on_lost = on_lost
         self._outgoing: deque[bytes | memoryview] = deque()
@@ -59,12 +67,14 @@ class ControlLink:
         self._network.register(self._socket, selectors.EVENT_READ, self)
         self._beat()
 
-    def send(self, message: Message, payload: bytes | memoryview = b"") -> None:
+    def send(self, message: Any, payload: bytes | memoryview = b"") -> None:
         """Queue a message. After the link was lost it goes nowhere. Raises TooLong."""
-        text = json.dumps(message).encode()
+        self._send(self._codec.encode(message), payload)
+
+    def _send(self, text: bytes, payload: bytes | memoryview = b"") -> None:
         length = _FRAME.size + len(text) + len(payload)
         if length > MAX_FRAME or len(text) > MAX_TEXT:
-            raise TooLong(f"{length} bytes, {len(text)} of them JSON; the most is {MAX_FRAME}, {MAX_TEXT} of them JSON")
+            raise TooLong(f"{length} bytes, {len(text)} of them text; the most is {MAX_FRAME}, {MAX_TEXT} of them text")
         head = _FRAME.pack(length, len(text)) + text
         self._outgoing.extend((head, payload) if len(payload) else (head,))  # in one step: other threads send too
         self._network.mark(self)
@@ -75,7 +85,7 @@ class ControlLink:
         if time.monotonic() - self._heard_at > self._timeout:
             self._lose(f"no heartbeat for {self._timeout:g} s")
             return
-        self.send({"type": "heartbeat"})
+        self._send(b"")
         self._network.call_later(self._timeout / 4, self._beat)
 
     def on_marked(self) -> None:
@@ -111,15 +121,16 @@ class ControlLink:
         while len(buffer) >= _FRAME.size:
             length, text_length = _FRAME.unpack_from(buffer)
             if not _FRAME.size + text_length <= length <= MAX_FRAME or text_length > MAX_TEXT:
-                raise ValueError(f"a frame of {length} bytes, {text_length} of JSON")
+                raise ValueError(f"a frame of {length} bytes, {text_length} of text")
             if len(buffer) < length:
                 return
             text_end = _FRAME.size + text_length
-            message = _parsed(bytes(buffer[_FRAME.size : text_end]))
-            payload = bytes(buffer[text_end:length])
+            text, payload = bytes(buffer[_FRAME.size : text_end]), bytes(buffer[text_end:length])
             del buffer[:length]
-            if message.get("type") != "heartbeat":
-                self._on_message(message, payload)
+            if text:
+                self._on_message(self._codec.decode(text), payload)
+            elif payload:
+                raise ValueError(f"{len(payload)} bytes that belong to no message")
 
     def _write(self) -> None:
         while self._outgoing:
@@ -157,20 +168,3 @@ class ControlLink:
                     break
             self._network.unregister(self._socket)
             self._socket.close()
-
-
-def _parsed(text: bytes) -> Message:
-    """Raises ValueError for what is no object, or is nested so deep that who walks it may have no stack left."""
-    try:
-        message = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    if not isinstance(message, dict):
-        raise ValueError("not an object")
-    level: list[Any] = [message]
-    for _ in range(MAX_NESTING):
-        level = [within for each in level for within in (each.values() if isinstance(each, dict) else each)]
-        level = [each for each in level if isinstance(each, dict | list)]
-        if not level:
-            return message
-    raise ValueError("nested too deep")

@@ -28,7 +28,6 @@ from headgate.filesystems import absolute
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.records.events import Alignment
-from headgate.runtime.barrier_message import alignment, barrier_message
 from headgate.runtime.checkpointing.checkpoint_contents import exchanges_of, nodes_of, vertices_of
 from headgate.runtime.checkpointing.checkpoint_coordinator import (
     Abort,
@@ -47,13 +46,21 @@ from headgate.runtime.checkpointing.checkpoint_coordinator import (
 )
 from headgate.runtime.checkpointing.ends import LEFT, Ends, Pending
 from headgate.runtime.checkpointing.guarantee import warn_of_sources
+from headgate.runtime.checkpointing.injection import alignment, injection
 from headgate.runtime.checkpointing.requests import Requests
 from headgate.runtime.checkpointing.resume import Found
 from headgate.runtime.checkpointing.resumption import Resumption, require_numbers
+from headgate.runtime.control_messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    Drain,
+    FromDriver,
+    GoOn,
+    TaskFinished,
+)
 from headgate.runtime.errands import Errand, Errands, pass_over, raise_it
-from headgate.state.checkpoint_metadata import CheckpointMetadata, Kind, StateFile
+from headgate.state.checkpoint_metadata import CheckpointMetadata, Kind
 from headgate.state.checkpoint_storage import CheckpointStorage, discard, savepoint_folder, store
-from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +85,7 @@ class Checkpoints:
         plan: ExecutionPlan,
         config: Config,
         ends: Ends,
-        tell: Callable[[Message], None],
+        tell: Callable[[FromDriver], None],
         stopped: Callable[[], None],
         finished: Callable[[], None],
         done: Callable[[], None],
@@ -228,7 +235,7 @@ class Checkpoints:
     def look(self) -> None:
         """Something may have been asked for."""
         if self._requests.drains:
-            self._tell({"type": "drain"})
+            self._tell(Drain())
         for request in self._requests.take():
             self._do(self._coordinator.request(request, time.monotonic()))
 
@@ -304,25 +311,22 @@ class Checkpoints:
 
     # --- what tasks tell
 
-    def acknowledged(self, message: Message, part: Any) -> None:
+    def acknowledged(self, said: AcknowledgeCheckpoint, part: Any) -> None:
         """A task's part is stored; `part` is what it told of its alignment."""
-        file, pending = StateFile.of(message["file"]), message["pending"]
-        self._kept.update(message["nodes"])
-        task, checkpoint = _task(message), int(message["checkpoint"])
-        now = time.monotonic()
-        self._do(self._coordinator.acknowledged(task, self._attempt, checkpoint, file, pending, part, now))
+        self._kept.update(said.nodes)
+        task, attempt, now = Task(said.vertex, said.subtask), self._attempt, time.monotonic()
+        self._do(self._coordinator.acknowledged(task, attempt, said.checkpoint, said.file, said.pending, part, now))
 
-    def declined(self, message: Message) -> None:
+    def declined(self, said: DeclineCheckpoint) -> None:
         """A task's part could not be stored."""
-        reason, pending = printable(str(message["reason"])), message["pending"]
-        task, checkpoint = _task(message), int(message["checkpoint"])
-        self._do(self._coordinator.declined(task, self._attempt, checkpoint, reason, pending, time.monotonic()))
+        task, attempt, reason = Task(said.vertex, said.subtask), self._attempt, printable(said.reason)
+        now = time.monotonic()
+        self._do(self._coordinator.declined(task, attempt, said.checkpoint, reason, said.pending, now))
 
-    def task_finished(self, message: Message) -> None:
+    def task_finished(self, said: TaskFinished) -> None:
         """A task has ended, and all that it sent has been worked on."""
-        task, took_part, final = _task(message), int(message["took_part"]), message["final"]
-        pending = message["pending"]
-        self._do(self._coordinator.finished(task, self._attempt, took_part, final, pending, time.monotonic()))
+        task, attempt, now = Task(said.vertex, said.subtask), self._attempt, time.monotonic()
+        self._do(self._coordinator.finished(task, attempt, said.took_part, said.final, said.pending, now))
 
     # --- by the clock
 
@@ -351,11 +355,10 @@ class Checkpoints:
         for action in actions:
             match action:
                 case Trigger(checkpoint, tasks, request):
-                    roots = [[task.vertex, task.subtask] for task in tasks]
                     folder = self._savepoint(checkpoint, request) or self._own_folder(checkpoint)
                     how = alignment(self._config) if request is None else (Alignment.ALIGNED, 0.0)
-                    about = {"folder": folder, "stops": request is not None and request.stops}
-                    self._tell({**barrier_message(checkpoint, *how), "roots": roots, **about})
+                    stops = request is not None and request.stops
+                    self._tell(injection(checkpoint, *how, roots=tasks, folder=folder, stops=stops))
                 case Complete():
                     self._complete(action)
                 case Commit(complete):
@@ -477,7 +480,7 @@ class Checkpoints:
         what = "the stop" if abort.request.stops else "savepoint"
         self._requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
         if abort.request.stops:
-            self._tell({"type": "go on"})
+            self._tell(GoOn())
 
     def _metadata(self, complete: Complete, kind: Kind) -> CheckpointMetadata:
         job, prepared = self._plan.job, self._ends.prepared()
@@ -488,7 +491,3 @@ class Checkpoints:
             complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
             complete.pending, prepared, kind, exchanges=exchanges_of(complete, job), run=self._run_id,
         )  # fmt: skip
-
-
-def _task(message: Message) -> Task:
-    return Task(int(message["vertex"]), int(message["subtask"]))

@@ -18,10 +18,26 @@ from headgate.config import Config
 from headgate.errors import HeadgateError, TaskManagerLost, from_wire, printable
 from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import CONTROL_LINK, Credentials
+from headgate.runtime.control_messages import (
+    OF_DRIVER,
+    Cancel,
+    Close,
+    Failed,
+    Finished,
+    FromDriver,
+    FromTaskManager,
+    Printed,
+    Ready,
+    Registered,
+    ReportCheckpointMetrics,
+    ReportMetrics,
+    StartTasks,
+    Stuck,
+)
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.state.checkpoint_metadata import CheckpointMetadata
-from headgate.transport.control_link import CLOSED, ControlLink, Message
+from headgate.transport.control_link import CLOSED, ControlLink
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Server, is_on_loopback, listen, reached_at
 
@@ -88,7 +104,7 @@ class Job(Protocol):
     def start_tasks(self) -> float:
         """All tasks run from now on. Returns `time.time()` at which those of the first attempt began."""
 
-    def on_message(self, member: Member, message: Message, payload: bytes) -> None:
+    def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
         """A TaskManager has told something of its tasks."""
 
     def on_end_of_tasks(self) -> None:
@@ -135,7 +151,7 @@ class Attempt:
         self._stuck: list[str] = []
         self._decided = False
         #: What every TaskManager is told, also one that registers only now, once it is decided what became of it.
-        self._last_word: Message | None = None
+        self._last_word: FromDriver | None = None
         self.error: HeadgateError | None = None
 
     # --- from any thread
@@ -219,6 +235,7 @@ class Attempt:
             self._network,
             sock,
             self._config.heartbeat_timeout,
+            OF_DRIVER,
             lambda message, payload: self._events.put(lambda: self._on_message(member, message, payload)),
             lambda reason: self._events.put(lambda: self._on_lost(member, reason)),
         )
@@ -277,33 +294,33 @@ class Attempt:
             )
             self._decide(TaskManagerLost(f"{what}: {why}"))
 
-    def _on_message(self, member: Member, message: Message, payload: bytes) -> None:
-        match message["type"]:
-            case "registered":
-                member.address = printable(str(message["host"])[:_LONGEST_HOST]), int(message["port"])
-                member.pid = int(message["pid"])
+    def _on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
+        match message:
+            case Registered():
+                member.address = printable(message.host[:_LONGEST_HOST]), message.port
+                member.pid = message.pid
                 if self.has_registered:
                     self._start_by = None  # opening operators may take long: a lookup loads its table
-            case "ready":
+            case Ready():
                 member.ready = True
                 if all(other.ready for other in self.members):
                     self._start_tasks()
-            case "metrics":
-                member.metrics = message["metrics"]
+            case ReportMetrics():
+                member.metrics = message.metrics
                 member.has_reported = member.ready
-            case "failed":
-                self._on_failed(from_wire(message["error"]))
-            case "stuck":
-                self._stuck += [printable(str(operator)) for operator in message["operators"]]
-            case "finished":
+            case Failed():
+                self._on_failed(from_wire(message.error))
+            case Stuck():
+                self._stuck += map(printable, message.operators)
+            case Finished():
                 self._on_finished(member, message)
-        if not self._decided or message["type"] in ("print", "metrics", "checkpoint"):
+        if not self._decided or isinstance(message, Printed | ReportMetrics | ReportCheckpointMetrics):
             self._job.on_message(member, message, payload)
 
     def _start_tasks(self) -> None:
         at = self._job.start_tasks()
-        addresses = [member.address for member in self.members]
-        self.tell({"type": "start", "addresses": addresses, "started_at": at})
+        addresses = [member.address for member in self.members if member.address is not None]
+        self.tell(StartTasks(addresses=addresses, started_at=at))
 
     def _on_failed(self, error: HeadgateError) -> None:
         """A TaskManager failed. That it lost a peer may be the consequence of what the peer is about to say itself."""
@@ -350,9 +367,9 @@ class Attempt:
         if member.gone and member.exited and self._decide_by is not None:
             self._decide_by = time.monotonic()
 
-    def _on_finished(self, member: Member, message: Message) -> None:
+    def _on_finished(self, member: Member, message: Finished) -> None:
         member.finished = member.has_reported = True
-        member.metrics = message["metrics"]
+        member.metrics = message.metrics
         if not self._decided and all(other.finished for other in self.members):
             self._job.on_end_of_tasks()
 
@@ -368,7 +385,7 @@ class Attempt:
             self._decided = True
             self.error = error.at(job=self._name) if error is not None else None
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: FromDriver) -> None:
         for member in self.members:
             if member.link is not None and not member.gone:
                 member.link.send(message)
@@ -379,7 +396,7 @@ class Attempt:
 
     def _end(self) -> None:
         """Tell all TaskManagers, wait for them, use force where that does not help, and let go of everything."""
-        self._last_word = {"type": "close" if self.error is None else "cancel"}
+        self._last_word = Close() if self.error is None else Cancel()
         self.tell(self._last_word)
         began = time.monotonic()
         over = began + OVER_TIMEOUT

@@ -38,11 +38,25 @@ from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
 from headgate.runtime import printed_lines
-from headgate.runtime.barrier_message import Part, barrier_message
 from headgate.runtime.checkpointing.checkpoint_coordinator import HISTORY, CheckpointRecord
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.ends import LEFT, Ends
 from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
+from headgate.runtime.checkpointing.injection import injection
+from headgate.runtime.control_messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    Delivered,
+    DeliverRows,
+    FromDriver,
+    FromTaskManager,
+    Part,
+    Printed,
+    ReportCheckpointMetrics,
+    ReportMetrics,
+    RunStage,
+    TaskFinished,
+)
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.errands import Errands, raise_it
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
@@ -50,7 +64,6 @@ from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.late_rows import LateRowWarnings
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.standing_watermarks import StandingWatermarks
-from headgate.transport.control_link import Message
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +216,7 @@ class JobMaster:
         if self._config.checkpoint_dir is not None:
             raise ConfigError("the job takes checkpoints of its own; barriers from outside would be taken for theirs")
         checkpoint = next(self._injected)
-        self._attempt.post(lambda: self._tell(barrier_message(checkpoint, alignment, timeout)))
+        self._attempt.post(lambda: self._tell(injection(checkpoint, alignment, timeout)))
         return checkpoint
 
     def checkpoint_parts(self, checkpoint: int) -> dict[str, Part]:
@@ -233,33 +246,33 @@ class JobMaster:
         self._checkpoints.start(self._attempt.credentials.attempt)
         return self._started_at
 
-    def on_message(self, member: Member, message: Message, payload: bytes) -> None:
-        match message["type"]:
-            case "metrics":
+    def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
+        match message:
+            case ReportMetrics():
                 self._late_rows.look(self.metrics, ended=False)
                 if self._attempt.has_reported:
                     self._standing_watermarks.look(self._attempt.operators)
-            case "checkpoint":
-                self._note(message["part"])
-            case "acknowledge":
-                part = self._parts.get(int(message["checkpoint"]), {}).get(str(message["task"]), {})
-                self._checkpoints.acknowledged(message, {**part, "async_s": message["async_s"]})
-            case "decline":
+            case ReportCheckpointMetrics():
+                self._note(message.part)
+            case AcknowledgeCheckpoint():
+                part = self._parts.get(message.checkpoint, {}).get(message.task)
+                self._checkpoints.acknowledged(message, {**(part or {}), "async_s": message.async_s})
+            case DeclineCheckpoint():
                 self._checkpoints.declined(message)
-            case "deliver":
-                self._ends.deliver(int(message["node"]), payload, int(message["checkpoint"]))
+            case DeliverRows():
+                self._ends.deliver(message.node, payload, message.checkpoint)
                 if member.link is not None:
-                    member.link.send({"type": "delivered", "bytes": message["bytes"]})
-            case "print":
+                    member.link.send(Delivered(size=message.size))
+            case Printed():
                 printed_lines.show(message)
-            case "task finished":
+            case TaskFinished():
                 self._checkpoints.task_finished(message)
-                vertices = self._stages.finished(int(message["vertex"]))
+                vertices = self._stages.finished(message.vertex)
                 if vertices:
-                    self._tell({"type": "run", "vertices": vertices})
+                    self._tell(RunStage(vertices=vertices))
 
     def _note(self, part: Part) -> None:
-        self._parts.setdefault(int(part["checkpoint"]), {})[str(part["task"])] = part
+        self._parts.setdefault(part["checkpoint"], {})[part["task"]] = part
         oldest = max(self._parts) - HISTORY
         self._parts = {checkpoint: parts for checkpoint, parts in self._parts.items() if checkpoint > oldest}
 
@@ -287,7 +300,7 @@ class JobMaster:
     def on_time(self, now: float) -> None:
         self._checkpoints.on_time(now)
 
-    def _tell(self, message: Message) -> None:
+    def _tell(self, message: FromDriver) -> None:
         self._attempt.tell(message)
 
     # --- its life, on its own thread

@@ -23,7 +23,7 @@ from headgate.exchange.barrier_handler import (
 from headgate.exchange.gate import InputGate
 from headgate.exchange.writer import RecordWriter
 from headgate.records.events import Announcement, CancelMarker, CheckpointBarrier, EndOfData, EndOfPartition, Event
-from headgate.runtime.barrier_message import Part
+from headgate.runtime.control_messages import Part
 from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 
 
@@ -70,7 +70,7 @@ class TaskBarriers:
             gate.on_priority = self._on_priority
         self._in_order: deque[Action | int] = deque()
         self._barrier = CheckpointBarrier(0, 0)
-        self._part: Part = {}
+        self._part: Part = {"checkpoint": 0, "task": task}
         self._polled = 0
         self._input_timeout: float | None = None
         self._output_timeout: tuple[float, int] | None = None
@@ -187,7 +187,7 @@ class TaskBarriers:
             self._in_flight.outputs = [[each or [] for each in channels] for channels in overtaken]
             self._part["unaligned"] = True
             self._part["overtaken_out_bytes"] = self._in_flight.output_bytes
-            self._tell(dict(self._part))
+            self._tell(self._part.copy())
         self._store_if_known()
 
     def _waits_in_output(self, checkpoint: int) -> bool:
@@ -215,7 +215,7 @@ class TaskBarriers:
             case Abort(checkpoint):
                 for writer in self._writers:
                     writer.write_event(CancelMarker(checkpoint))
-                if self._part.get("checkpoint") == checkpoint:
+                if self._part["checkpoint"] == checkpoint:
                     self._finish(aborted=True)
 
     def _begin(self, barrier: CheckpointBarrier) -> None:
@@ -265,7 +265,7 @@ class TaskBarriers:
         self._part["aborted"] = aborted
         self._part["completed_s"] = self._since_injection()
         self._part["alignment_s"] = self._part["completed_s"] - self._part["start_delay_s"]
-        self._tell(dict(self._part))
+        self._tell(self._part.copy())
         if aborted:
             self._drop("it was aborted on its way")
         self._store_if_known()

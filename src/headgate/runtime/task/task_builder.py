@@ -39,7 +39,7 @@ from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
-from headgate.runtime.barrier_message import Part
+from headgate.runtime.control_messages import Part
 from headgate.runtime.latency import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.chain import Chained, Directed, ToOperator, ToWriter, joined

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
+from headgate.runtime.control_messages import Printed, Stream
 from headgate.runtime.printed_lines import LINE_LENGTH
 from headgate.runtime.where import current_operator
 
 #: Lines a second that one subtask may print, and how many at once; more are counted and dropped.
 LINES_PER_SECOND: Final = 200
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[[Printed], None]
 
 
 class Console:
@@ -32,8 +33,8 @@ class Console:
         self._clock = clock
         self._send: Send | None = None
         self._lock = threading.RLock()  # a destructor may print while we hold it
-        self._partial: dict[tuple[str, str], str] = {}
-        self._limits: dict[tuple[str, str], RateLimit] = {}
+        self._partial: dict[tuple[str, Stream], str] = {}
+        self._limits: dict[tuple[str, Stream], RateLimit] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -55,7 +56,7 @@ class Console:
         self.flush()
         self._send = None
 
-    def write(self, stream: str, text: str) -> bool:
+    def write(self, stream: Stream, text: str) -> bool:
         """Take text as it was printed; returns False when there is no way to the driver."""
         with self._lock:
             if self._send is None:
@@ -77,15 +78,15 @@ class Console:
             for source, limit in self._limits.items():
                 self._send_lines(source, limit.dropped())
 
-    def _deliver(self, source: tuple[str, str], lines: list[str]) -> None:
+    def _deliver(self, source: tuple[str, Stream], lines: list[str]) -> None:
         limit = self._limits.setdefault(source, RateLimit(LINES_PER_SECOND))
         allowed = limit.take(len(lines), self._clock())
         self._send_lines(source, [*(limit.dropped() if allowed else []), *map(_shortened, lines[:allowed])])
         limit.count_dropped(len(lines) - allowed)
 
-    def _send_lines(self, source: tuple[str, str], lines: Sequence[str]) -> None:
+    def _send_lines(self, source: tuple[str, Stream], lines: Sequence[str]) -> None:
         if lines and self._send is not None:
-            self._send({"type": "print", "task": source[0], "stream": source[1], "lines": list(lines)})
+            self._send(Printed(task=source[0], stream=source[1], lines=list(lines)))
 
 
 class RateLimit:
@@ -119,7 +120,7 @@ class ConsoleStream(io.TextIOBase):
     """Stands for `sys.stdout` or `sys.stderr`. Once the job is over it passes everything on to what stands there then:
     a logging handler that was made with it may outlive the job in a reused worker."""
 
-    def __init__(self, name: str, before: TextIO, console: Console) -> None:
+    def __init__(self, name: Stream, before: TextIO, console: Console) -> None:
         self._name = name
         self._before = before
         self._console = console

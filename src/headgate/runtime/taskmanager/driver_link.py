@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from headgate.errors import DataError, HeadgateError, TaskManagerLost
 from headgate.protocol.handshake import CONTROL_LINK
+from headgate.runtime.control_messages import OF_TASKMANAGER, DeliverRows, Failed, FromDriver, FromTaskManager
 from headgate.runtime.deployment import TaskManagerSpec
 from headgate.runtime.task.task import Task
-from headgate.transport.control_link import ControlLink, Message, TooLong
+from headgate.transport.control_link import ControlLink, TooLong
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial
 
@@ -33,7 +34,7 @@ class DriverLink:
         network: NetworkThread,
         spec: TaskManagerSpec,
         index: int,
-        on_message: Callable[[Message], None],
+        on_message: Callable[[FromDriver], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._network = network
@@ -55,9 +56,13 @@ class DriverLink:
         connected: queue.SimpleQueue[ControlLink | str] = queue.SimpleQueue()
 
         def established(sock: Any) -> None:
-            heartbeat = self._spec.config.heartbeat_timeout
             link = ControlLink(
-                self._network, sock, heartbeat, lambda message, payload: self._on_message(message), self._on_lost
+                self._network,
+                sock,
+                self._spec.config.heartbeat_timeout,
+                OF_TASKMANAGER,
+                lambda message, payload: self._on_message(message),
+                self._on_lost,
             )
             link.start()
             connected.put(link)
@@ -71,7 +76,7 @@ class DriverLink:
             raise TaskManagerLost(f"TaskManager {self._index} cannot reach the driver at {link}")
         self._control = link
 
-    def send(self, message: Message, payload: bytes | memoryview = b"") -> None:
+    def send(self, message: FromTaskManager, payload: bytes | memoryview = b"") -> None:
         """From any thread. In place of a message that is too long the driver hears that the job has failed."""
         if self._control is None:
             return
@@ -79,11 +84,11 @@ class DriverLink:
             self._control.send(message, payload)
         except TooLong as error:
             failed = HeadgateError(
-                f"TaskManager {self._index} has a message ({message['type']}) that is too long for the driver: {error}"
-                ". Raise the parallelism, or have sinks finish fewer files at a time (shorter intervals between "
-                "checkpoints, fewer folders of partition_by)"
+                f"TaskManager {self._index} has a message ({type(message).__name__}) that is too long for the "
+                f"driver: {error}. Raise the parallelism, or have sinks finish fewer files at a time (shorter intervals "
+                "between checkpoints, fewer folders of partition_by)"
             )
-            self._control.send({"type": "failed", "error": failed.to_wire()})
+            self._control.send(Failed(error=failed.to_wire()))
 
     def deliver(self, node: int, batch: pa.RecordBatch, checkpoint: int, task: Task) -> None:
         """On a task's thread: a sink's batch, and the checkpoint that it belongs to, as soon as there is room for it in
@@ -92,7 +97,7 @@ class DriverLink:
             task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
             with self._lock:
                 self._undelivered += len(payload)
-            self.send({"type": "deliver", "node": node, "bytes": len(payload), "checkpoint": checkpoint}, payload)
+            self.send(DeliverRows(node=node, size=len(payload), checkpoint=checkpoint), payload)
 
     def delivered(self, size: int) -> None:
         """The driver has taken so many bytes; tasks that wait for room are woken by the caller."""

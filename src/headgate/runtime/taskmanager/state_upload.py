@@ -14,10 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.errors import CheckpointError
+from headgate.runtime.control_messages import AcknowledgeCheckpoint, DeclineCheckpoint
 from headgate.runtime.task.task_state import Captured
 from headgate.state.checkpoint_metadata import InFlightFile, StateFile
 from headgate.state.checkpoint_storage import write_part
@@ -49,7 +50,7 @@ class StateUpload:
     """The uploads of one TaskManager in one attempt. `tell` sends the driver what became of each task's part, in the
     order in which they were captured. The thread is there once there is something to write."""
 
-    def __init__(self, attempt: int, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, attempt: int, tell: Callable[[AcknowledgeCheckpoint | DeclineCheckpoint], None]) -> None:
         self._attempt = attempt
         self._tell = tell
         self._runner: threading.Thread | None = None
@@ -104,23 +105,23 @@ class StateUpload:
     def _run(self) -> None:
         while (part := self._next()) is not None:
             captured = part.captured
-            about = {
+            about: dict[str, Any] = {
                 "task": part.task,
                 "vertex": part.vertex,
                 "subtask": part.subtask,
                 "checkpoint": captured.checkpoint,
                 "pending": dict(captured.pending),
-                "nodes": list(captured.snapshots),
             }
             try:
                 file = self._write(part.task, captured)
             except Exception as error:
                 reason = error.message if isinstance(error, CheckpointError) else f"{type(error).__name__}: {error}"
                 log.warning("checkpoint %d of %s: %s", captured.checkpoint, part.task, reason)
-                self._tell({"type": "decline", **about, "reason": reason})
+                self._tell(DeclineCheckpoint(**about, reason=reason))
             else:
                 async_s = time.monotonic() - captured.taken_at
-                self._tell({"type": "acknowledge", **about, "file": asdict(file), "async_s": async_s})
+                nodes = list(captured.snapshots)
+                self._tell(AcknowledgeCheckpoint(**about, nodes=nodes, file=file, async_s=async_s))
             self._told += 1
 
     def _next(self) -> _Part | None:

@@ -23,7 +23,26 @@ from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.stages import Stages
-from headgate.records.events import Alignment, CheckpointBarrier
+from headgate.records.events import CheckpointBarrier
+from headgate.runtime.control_messages import (
+    Cancel,
+    Close,
+    Delivered,
+    Drain,
+    Failed,
+    Finished,
+    FromDriver,
+    GoOn,
+    InjectBarrier,
+    Ready,
+    Registered,
+    ReportCheckpointMetrics,
+    ReportMetrics,
+    RunStage,
+    StartTasks,
+    Stuck,
+    TaskFinished,
+)
 from headgate.runtime.deployment import TaskManagerSpec, cut_off
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import SourceHead, Task
@@ -34,7 +53,6 @@ from headgate.runtime.taskmanager.data_links import DataLinks
 from headgate.runtime.taskmanager.driver_link import DriverLink
 from headgate.runtime.taskmanager.state_upload import StateUpload
 from headgate.runtime.taskmanager.task_threads import StuckTasks, TaskThreads
-from headgate.transport.control_link import Message
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import reached_at
 
@@ -142,7 +160,7 @@ class TaskManager:
                 lambda: self._events.put(self._task_opened),
                 lambda task, error: self._events.put(lambda: self._task_done(task, error)),
                 lambda: self._started_at,
-                lambda part: self._driver.send({"type": "checkpoint", "part": part}),
+                lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
                 self._spec.credentials.attempt,
                 self._spec.checkpoint,
                 self._spec.restore,
@@ -152,7 +170,7 @@ class TaskManager:
         self._running = len(list(plan.subtasks(self._index)))
         self._built = self._builder.build(Stages(plan, batch=config.is_batch).first)
         links.serve()
-        self._driver.send({"type": "registered", "host": self._host, "port": links.port, "pid": os.getpid()})
+        self._driver.send(Registered(host=self._host, port=links.port, pid=os.getpid()))
         self._open_first_stage()
 
     def _open_first_stage(self) -> None:
@@ -161,7 +179,7 @@ class TaskManager:
         self._unopened = len(self._built)
         self._threads.start(built.task for built in self._built)
         if not self._built:
-            self._driver.send({"type": "ready"})
+            self._driver.send(Ready())
 
     def _find(self, edge: int, producer: int) -> ResultPartition | None:
         return self._builder.partitions.get((edge, producer)) if self._builder is not None else None
@@ -180,7 +198,7 @@ class TaskManager:
             if now >= report_at:
                 report_at = now + _METRICS_INTERVAL
                 if self._pool is not None:
-                    self._driver.send({"type": "metrics", "metrics": self._metrics(self._pool)})
+                    self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
             try:
                 event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
             except queue.Empty:
@@ -190,42 +208,42 @@ class TaskManager:
             if self._is_done and not self._reported:
                 self._report()
 
-    def _on_message(self, message: Message) -> None:
-        match message["type"]:
-            case "start":
+    def _on_message(self, message: FromDriver) -> None:
+        match message:
+            case StartTasks():
                 self._start_tasks(message)
-            case "run":
-                self._run_stage(message["vertices"])
-            case "delivered":
-                self._driver.delivered(int(message["bytes"]))
+            case RunStage():
+                self._run_stage(message.vertices)
+            case Delivered():
+                self._driver.delivered(message.size)
                 for built in self._built:
                     built.task.wake()
-            case "barrier":
+            case InjectBarrier():
                 self._inject(message)
-            case "go on":
+            case GoOn():
                 self._hold(False)
-            case "drain":
+            case Drain():
                 self._drains = True
                 self._drain(self._built)
-            case "close":
+            case Close():
                 if self._pool is not None and not self._reported:  # its tasks have not ended
-                    self._driver.send({"type": "metrics", "metrics": self._metrics(self._pool)})
+                    self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
                 self._over = True
-            case "cancel":
+            case Cancel():
                 self._over = True
 
-    def _inject(self, message: Message) -> None:
+    def _inject(self, message: InjectBarrier) -> None:
         """A checkpoint begins at the tasks that its coordinator names, a probe at all sources here."""
-        alignment, timeout = Alignment(message["alignment"]), int(message["timeout"])
-        roots = message.get("roots")
-        if message.get("stops"):
+        checkpoint, roots = message.checkpoint, message.roots
+        if message.stops:
             self._hold(True)
-        checkpoint, injected_at = int(message["id"]), int(message["timestamp"])
-        barrier = CheckpointBarrier(checkpoint, injected_at, alignment, timeout, is_probe=roots is None)
-        if roots is not None and self._upload is not None:
-            self._upload.announce(checkpoint, message["folder"])
+        barrier = CheckpointBarrier(
+            checkpoint, message.timestamp, message.alignment, message.timeout, is_probe=roots is None
+        )
+        if message.folder is not None and self._upload is not None:
+            self._upload.announce(checkpoint, message.folder)
         for built in self._built:
-            if built.input is None if roots is None else [built.vertex.id, built.subtask] in roots:
+            if built.input is None if roots is None else (built.vertex.id, built.subtask) in roots:
                 built.barriers.inject(barrier)
                 built.task.wake()
 
@@ -244,10 +262,10 @@ class TaskManager:
                 each.task.head.ends_now = True
                 each.task.wake()
 
-    def _start_tasks(self, message: Message) -> None:
-        self._started_at = float(message["started_at"])
+    def _start_tasks(self, message: StartTasks) -> None:
+        self._started_at = message.started_at
         assert self._links is not None  # it has registered
-        self._links.dial(message["addresses"])
+        self._links.dial(message.addresses)
         self._begin(self._built)
 
     def _run_stage(self, vertices: Sequence[int]) -> None:
@@ -273,7 +291,7 @@ class TaskManager:
     def _task_opened(self) -> None:
         self._unopened -= 1
         if not self._unopened:
-            self._driver.send({"type": "ready"})
+            self._driver.send(Ready())
 
     def _task_done(self, task: Task, error: HeadgateError | None) -> None:
         self._running -= 1
@@ -285,9 +303,15 @@ class TaskManager:
             gate.release()  # tells the producers that all was consumed
         if self._spec.config.is_batch:
             built.return_buffers()
-        about = {"vertex": built.vertex.id, "subtask": built.subtask, "took_part": built.state.took_part}
-        state = {"pending": built.state.pending, "final": built.state.final}
-        self._driver.send({"type": "task finished", **about, **state})
+        self._driver.send(
+            TaskFinished(
+                vertex=built.vertex.id,
+                subtask=built.subtask,
+                took_part=built.state.took_part,
+                pending=built.state.pending,
+                final=built.state.final,
+            )
+        )
 
     @property
     def _is_done(self) -> bool:
@@ -317,7 +341,7 @@ class TaskManager:
             return
         self._reported = True
         self._flush_console()
-        self._driver.send({"type": "finished", "metrics": self._metrics(self._pool)})
+        self._driver.send(Finished(metrics=self._metrics(self._pool)))
 
     def _fail(self, error: HeadgateError) -> None:
         """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
@@ -325,7 +349,7 @@ class TaskManager:
             return
         self._failed = True
         self._flush_console()
-        self._driver.send({"type": "failed", "error": error.at(job=self._spec.job).to_wire()})
+        self._driver.send(Failed(error=error.at(job=self._spec.job).to_wire()))
         if not self._driver.is_connected:
             self._over = True
             self._unheard = error
@@ -374,7 +398,7 @@ class TaskManager:
             self._builder.discard()
         functions = [*stuck.values(), *self._stuck_readers()]
         if functions:
-            self._driver.send({"type": "stuck", "operators": functions})
+            self._driver.send(Stuck(operators=functions))
         if self._console is not None:
             self._console.disconnect()
         self._driver.close()

@@ -1,0 +1,39 @@
+"""How a job's checkpoints begin: what TaskManagers are told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from headgate.config import Config
+from headgate.records.events import Alignment
+from headgate.runtime.checkpointing.checkpoint_coordinator import Task
+from headgate.runtime.control_messages import InjectBarrier
+
+
+def alignment(config: Config) -> tuple[Alignment, float]:
+    """How the barriers of a job's checkpoints go, and their timeout in seconds."""
+    if not config.unaligned:
+        return (Alignment.COUNTED if config.checkpoint_mode == "at-least-once" else Alignment.ALIGNED), 0.0
+    return (Alignment.TIMEOUT if config.aligned_timeout else Alignment.UNALIGNED), config.aligned_timeout
+
+
+def injection(
+    checkpoint: int,
+    alignment: Alignment,
+    timeout: float,
+    *,
+    roots: Iterable[Task] | None = None,
+    folder: str | None = None,
+    stops: bool = False,
+) -> InjectBarrier:
+    """A barrier that begins now at `roots`, or as a probe at all sources; `timeout` in seconds."""
+    return InjectBarrier(
+        checkpoint=checkpoint,
+        alignment=alignment,
+        timestamp=round(time.time() * 1e6),
+        timeout=round(timeout * 1e6),
+        roots=None if roots is None else [(task.vertex, task.subtask) for task in roots],
+        folder=folder,
+        stops=stops,
+    )
