@@ -20,7 +20,6 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
-from headgate.runtime.control_messages import Part
 
 from headgate.config import FlowControl
 from headgate.exchange.blocking import Subpartition
@@ -45,6 +44,7 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, MIN_TIME, LatencyMarker, Tag, Watermark, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition, Event
 from headgate.records.spanning import SpanningDeserializer
+from headgate.runtime.control_messages import Part
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.in_flight import InFlight, Pieces
 from headgate.runtime.task.input import TaskInput

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.errors import Flaky
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from headgate.errors import HeadgateError
@@ -84,5 +85,6 @@ def assert_caught(
 ) -> None:
     """Fails unless the machine fails with the bug in place: on a law of its own or of the code's, or for want of what
     the bug has lost."""
-    with bug.planted(), pytest.raises((AssertionError, HeadgateError, LookupError, ValueError, struct.error)):
+    # Flaky: it failed once, and not when Hypothesis tried the same again. Threads and files are in some machines.
+    with bug.planted(), pytest.raises((AssertionError, HeadgateError, LookupError, ValueError, struct.error, Flaky)):
         run_machine(machine, hunt, alike=alike)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from headgate.runtime.control_messages import Part
 
 import headgate as hg
 from headgate.config import FlowControl
 from headgate.records.events import Alignment, CheckpointBarrier
+from headgate.runtime.control_messages import Part
 from headgate.runtime.task.barriers import TaskBarriers
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually, keyed, wait_until_running
 

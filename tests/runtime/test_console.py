@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.runtime.control_messages import Printed
 from headgate.runtime.printed_lines import LINE_LENGTH, show
 from headgate.runtime.taskmanager.console import LINES_PER_SECOND, Console
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of
@@ -101,13 +102,13 @@ class Wire:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[Printed] = []
         self.console = Console("TaskManager 3", lambda: self.now)
         self.console.connect(self.messages.append)
 
     @property
     def lines(self) -> list[str]:
-        return [line for message in self.messages for line in message["lines"]]
+        return [line for message in self.messages for line in message.lines]
 
 
 def test_more_lines_than_allowed_are_counted() -> None:
@@ -131,7 +132,7 @@ def test_streams_have_limits_of_their_own_and_long_lines_are_cut() -> None:
     wire = Wire()
     wire.console.write("stdout", "x\n" * 1000)
     wire.console.write("stderr", "y" * (LINE_LENGTH + 5) + "\n")
-    assert wire.messages[-1]["stream"] == "stderr" and wire.messages[-1]["task"] == "TaskManager 3"
+    assert wire.messages[-1].stream == "stderr" and wire.messages[-1].task == "TaskManager 3"
     assert wire.lines[-1] == "y" * LINE_LENGTH + " ... (5 more characters)"
 
 
@@ -171,7 +172,7 @@ def test_what_is_printed_before_the_driver_is_reached_is_not_lost(monkeypatch: p
 def test_the_driver_shows_what_its_terminal_can(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     terminal = io.TextIOWrapper(io.BytesIO(), encoding)
     monkeypatch.setattr(sys, "stdout", terminal)
-    show({"stream": "stdout", "task": "map[0]", "lines": ["caf\u00e9 \ud800"]})
+    show(Printed(stream="stdout", task="map[0]", lines=["caf\u00e9 \ud800"]))
     shown = terminal.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
     assert shown == ("map[0] | caf\\xe9 \\ud800\n" if encoding == "ascii" else "map[0] | caf\u00e9 \\ud800\n")
 
@@ -180,6 +181,6 @@ def test_a_driver_without_a_terminal_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
-    show({"stream": "stdout", "task": "map[0]", "lines": ["unheard"]})
+    show(Printed(stream="stdout", task="map[0]", lines=["unheard"]))
     monkeypatch.setattr(sys, "stdout", None)
-    show({"stream": "stdout", "task": "map[0]", "lines": ["unheard"]})
+    show(Printed(stream="stdout", task="map[0]", lines=["unheard"]))

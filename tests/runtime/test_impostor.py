@@ -3,6 +3,7 @@ Terminals, logs and the user's program take no harm."""
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import struct
@@ -13,8 +14,9 @@ import pytest
 
 import headgate as hg
 from headgate.protocol.handshake import CONTROL_LINK
+from headgate.runtime.control_messages import MAX_NESTING
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
-from headgate.transport.control_link import MAX_NESTING, ControlLink
+from headgate.transport.control_link import Codec, ControlLink
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial
 from tests.runtime.jobs import counted, error_of, keyed
@@ -23,6 +25,8 @@ from tests.runtime.jobs import counted, error_of, keyed
 EVIL = "\x1b[2J\x1b]0;title\x07\x9b8m\r\u202e\u2028\ud800\x00"
 ESCAPED = r"\x1b[2J\x1b]0;title\x07\x9b8m\r\u202e\u2028\ud800\x00"
 
+#: It may say anything.
+JSON = Codec(lambda message: json.dumps(message).encode(), json.loads)
 #: What it does with its link, on the network thread.
 Speech = Callable[[ControlLink], None]
 
@@ -44,7 +48,9 @@ class TakenOver(hg.LocalDeployment):
         return super().launch(spec, 1, on_exit)
 
     def _established(self, sock: Any) -> None:
-        link = ControlLink(self._network, sock, 60, lambda message, payload: link._lose("it was told"), self.gone.put)
+        link = ControlLink(
+            self._network, sock, 60, JSON, lambda message, payload: link._lose("it was told"), self.gone.put
+        )
         link.start()
         self._speech(link)
 
@@ -72,7 +78,7 @@ def is_harmless(text: str) -> bool:
     return all(character in "\n\t" or character.isprintable() for character in text) and bool(text.encode())
 
 
-REGISTERED = {"type": "registered", "host": "127.0.0.1", "port": 1, "pid": 1}
+REGISTERED = {"type": "Registered", "host": "127.0.0.1", "port": 1, "pid": 1}
 
 
 @pytest.mark.parametrize("tls", ["auto", "on"])
@@ -81,8 +87,8 @@ def test_an_error_of_its_making(network: NetworkThread, caplog: pytest.LogCaptur
 
     def speech(link: ControlLink) -> None:
         link.send({**REGISTERED, "host": EVIL})
-        link.send({"type": "stuck", "operators": [EVIL]})
-        link.send({"type": "failed", "error": fields})
+        link.send({"type": "Stuck", "operators": [EVIL]})
+        link.send({"type": "Failed", "error": fields})
 
     with caplog.at_level(logging.WARNING):
         error = error_after(speech, network, tls=tls)
@@ -102,7 +108,7 @@ def test_a_name_that_is_shown_when_it_is_lost(network: NetworkThread) -> None:
 
 def test_an_endless_message_of_an_error_is_cut(network: NetworkThread) -> None:
     fields = {"kind": "no such kind", "message": "x" * 10_000_000, "operator": "y" * 10_000_000, "job": 5}
-    error = error_after(lambda link: link.send({"type": "failed", "error": fields}), network)
+    error = error_after(lambda link: link.send({"type": "Failed", "error": fields}), network)
     assert type(error) is hg.HeadgateError and len(str(error)) < 200_000
 
 
@@ -111,8 +117,8 @@ def test_what_it_prints(network: NetworkThread, capsys: pytest.CaptureFixture[st
 
     def speech(link: ControlLink) -> None:
         for stream in ("stdout", "stderr"):
-            link.send({"type": "print", "task": f"{EVIL}\nmap[0]", "stream": stream, "lines": lines})
-        link.send({"type": "failed", "error": {"message": "done"}})
+            link.send({"type": "Printed", "task": f"{EVIL}\nmap[0]", "stream": stream, "lines": lines})
+        link.send({"type": "Failed", "error": {"message": "done"}})
 
     error_after(speech, network)
     for text in capsys.readouterr():
@@ -145,11 +151,11 @@ def test_a_message_that_is_none_ends_its_link(network: NetworkThread, text: byte
 WRONG: dict[str, dict[str, Any]] = {
     "no type": {"a": 1},
     "a type that is none": {"type": [1]},
-    "fields that are missing": {"type": "registered"},
+    "fields that are missing": {"type": "Registered"},
     "a number that is a text": {**REGISTERED, "port": EVIL},
     "a number without end": {**REGISTERED, "port": float("inf")},
-    "an error that is none": {"type": "failed", "error": EVIL},
-    "lines that are none": {"type": "print", "task": 1, "stream": "stdout", "lines": 7},
+    "an error that is none": {"type": "Failed", "error": EVIL},
+    "lines that are none": {"type": "Printed", "task": 1, "stream": "stdout", "lines": 7},
 }
 
 

@@ -7,7 +7,6 @@ from collections import deque
 
 import pyarrow as pa
 import pytest
-from headgate.runtime.control_messages import Part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from headgate.records.events import (
     Event,
 )
 from headgate.records.spanning import Element, SpanningDeserializer, serialize
+from headgate.runtime.control_messages import Part
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.in_flight import InFlight
 from headgate.runtime.task.input import TaskInput

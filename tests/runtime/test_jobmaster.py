@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import headgate as hg
+from headgate.runtime.control_messages import ReportCheckpointMetrics
 from headgate.runtime.master.attempt import Member
 from headgate.runtime.master.jobmaster import JobMaster
 from tests.runtime.checkpointed_plan import three_vertices
@@ -12,7 +13,7 @@ def test_what_tasks_told_is_kept_of_the_last_ten_checkpoints() -> None:
     master = JobMaster("job", "run-0", three_vertices(), hg.Config(), hg.LocalDeployment(1, processes=False))
     for checkpoint in range(1, 101):
         for task in ("read[0]", "write[0]"):
-            part = {"checkpoint": checkpoint, "task": task}
-            master.on_message(Member(0), {"type": "checkpoint", "part": part}, b"")
+            told = ReportCheckpointMetrics(part={"checkpoint": checkpoint, "task": task})
+            master.on_message(Member(0), told, b"")
     assert len(master._parts) == 10
     assert master.checkpoint_parts(90) == {} and set(master.checkpoint_parts(100)) == {"read[0]", "write[0]"}

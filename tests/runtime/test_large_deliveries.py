@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.runtime.control_messages import DeliverRows
 from headgate.runtime.taskmanager import driver_link
 from headgate.transport import control_link
 
@@ -39,8 +40,8 @@ def test_they_come_in_pieces(lengths: list[int], monkeypatch: pytest.MonkeyPatch
     sizes: list[int] = []
     send = control_link.ControlLink.send
 
-    def note(link: control_link.ControlLink, message: control_link.Message, payload: bytes = b"") -> None:
-        if message["type"] == "deliver":
+    def note(link: control_link.ControlLink, message: object, payload: bytes = b"") -> None:
+        if isinstance(message, DeliverRows):
             sizes.append(len(payload))
         send(link, message, payload)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headgate.runtime.control_messages import AcknowledgeCheckpoint, DeclineCheckpoint
 from headgate.runtime.task.task_state import Captured
 from headgate.runtime.taskmanager import state_upload
 from headgate.runtime.taskmanager.state_upload import StateUpload
@@ -41,7 +42,7 @@ def test_parts_of_checkpoints_that_were_given_up_are_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor are they kept; what sinks have pending is told of all of them, in order."""
-    storage, told = Slow(monkeypatch), list[dict[str, Any]]()
+    storage, told = Slow(monkeypatch), list[AcknowledgeCheckpoint | DeclineCheckpoint]()
     upload = StateUpload(0, told.append)
     upload.announce(1, str(tmp_path / "1"))
     upload.store("task[0]", 0, 0, captured(1))
@@ -55,14 +56,14 @@ def test_parts_of_checkpoints_that_were_given_up_are_not_written(
     eventually(lambda: upload.is_idle)
     upload.close()
     assert storage.written == ["1", "5"]
-    answers = [(message["checkpoint"], message["type"]) for message in told]
-    given_up = [(checkpoint, "decline") for checkpoint in (2, 3, 4)]
-    assert answers == [(1, "acknowledge"), *given_up, (5, "acknowledge"), (4, "decline")]
-    assert all(message["pending"] == {"out": [message["checkpoint"]]} for message in told)
+    answers = [(message.checkpoint, type(message)) for message in told]
+    given_up = [(checkpoint, DeclineCheckpoint) for checkpoint in (2, 3, 4)]
+    assert answers == [(1, AcknowledgeCheckpoint), *given_up, (5, AcknowledgeCheckpoint), (4, DeclineCheckpoint)]
+    assert all(message.pending == {"out": [message.checkpoint]} for message in told)
 
 
 def test_nothing_is_written_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    storage, told = Slow(monkeypatch), list[dict[str, Any]]()
+    storage, told = Slow(monkeypatch), list[AcknowledgeCheckpoint | DeclineCheckpoint]()
     storage.goes_on.set()
     upload = StateUpload(0, told.append)
     upload.store("task[0]", 0, 0, captured(1))  # and the driver's word never comes

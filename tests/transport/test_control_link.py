@@ -1,4 +1,4 @@
-"""The control link: JSON messages with payloads both ways, heartbeats, and one clear word when it is lost."""
+"""The control link: messages with payloads both ways, heartbeats, and one clear word when it is lost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from headgate.transport.control_link import MAX_FRAME, MAX_NESTING, MAX_TEXT, ControlLink, TooLong
+from headgate.transport.control_link import MAX_FRAME, MAX_TEXT, Codec, ControlLink, TooLong
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
 pytestmark = pytest.mark.alone
 
 LONG = 1000.0
+#: Any JSON is a message.
+JSON = Codec(lambda message: json.dumps(message).encode(), json.loads)
 
 
 class End:
@@ -34,6 +36,7 @@ class End:
             network,
             sock,
             heartbeat_timeout,
+            JSON,
             lambda message, payload: self.heard.put((message, payload)),
             self.lost.put,
         )
@@ -163,7 +166,7 @@ class Narrow:
 
 def test_what_does_not_fit_before_the_close_is_cut_off_and_nothing_follows_the_gap() -> None:
     narrow = Narrow()
-    link = ControlLink(narrow, narrow, LONG, lambda message, payload: None, lambda reason: None)  # type: ignore[arg-type]
+    link = ControlLink(narrow, narrow, LONG, JSON, lambda message, payload: None, lambda reason: None)  # type: ignore[arg-type]
     link.send({"type": "long"}, b"a payload of some length")
     link.send({"type": "next"})
     link.close()
@@ -178,7 +181,7 @@ def test_what_the_other_end_would_refuse_is_not_sent(
 ) -> None:
     """It ended the link, and the sender did not know why."""
     one, other = ends
-    with pytest.raises(TooLong, match=f"the most is {MAX_FRAME}, {MAX_TEXT} of them JSON"):
+    with pytest.raises(TooLong, match=f"the most is {MAX_FRAME}, {MAX_TEXT} of them text"):
         one.link.send(message, payload)
     one.link.send({"type": "next"})
     assert other.heard.get(timeout=PATIENCE) == ({"type": "next"}, b"")
@@ -190,16 +193,9 @@ def test_what_the_other_end_would_refuse_is_not_sent(
         (struct.pack(">II", 7, 0), "a frame of 7 bytes"),
         (struct.pack(">II", 20, 13), "a frame of 20 bytes"),
         (struct.pack(">II", MAX_FRAME + 1, 2), f"a frame of {MAX_FRAME + 1} bytes"),
-        (struct.pack(">II", MAX_FRAME, MAX_TEXT + 1), f"a frame of {MAX_FRAME} bytes, {MAX_TEXT + 1} of JSON"),
-        (frame(b'{"a":' * 1_000_000 + b"1" + b"}" * 1_000_000), "nested too deep"),
-        (frame(b'{"a":' + b"[" * MAX_NESTING + b"]" * MAX_NESTING + b"}"), "nested too deep"),
-        (frame(b'{"a":[' + b"[]," * 100 + b'{"b":' * 200 + b"1" + b"}" * 200 + b"]}"), "nested too deep"),
-        (frame(b'{"a":' + b"9" * 5000 + b"}"), ""),
-        (frame(b'{"a":"\xff"}'), ""),
-        (frame(b"[1]"), "not an object"),
-        (frame(b"\x80\x04pickle"), ""),
-        (frame(b"{"), ""),
-        (frame(b"[" * 100_000), ""),
+        (struct.pack(">II", MAX_FRAME, MAX_TEXT + 1), f"a frame of {MAX_FRAME} bytes, {MAX_TEXT + 1} of text"),
+        (frame(b"", b"pay"), "3 bytes that belong to no message"),
+        (frame(b"{"), "Expecting property name"),
     ],
 )
 def test_what_is_no_message_ends_the_link(
@@ -209,13 +205,6 @@ def test_what_is_no_message_ends_the_link(
     sock.sendall(data)
     assert end.lost.get(timeout=PATIENCE).startswith(f"it sent something that is no message: {reason}")
     assert end.heard.empty()
-
-
-def test_what_is_nested_no_deeper_than_may_be_is_a_message(raw: Callable[..., tuple[End, socket.socket]]) -> None:
-    end, sock = raw()
-    deepest = b'{"a":' + b"[" * (MAX_NESTING - 1) + b"]" * (MAX_NESTING - 1) + b"}"
-    sock.sendall(frame(deepest))
-    assert end.heard.get(timeout=PATIENCE)[0] == json.loads(deepest)
 
 
 def test_a_silent_peer_is_lost_after_the_heartbeat_timeout(raw: Callable[..., tuple[End, socket.socket]]) -> None:
@@ -232,7 +221,7 @@ def test_heartbeats_are_sent_four_times_as_often_and_are_no_messages(
     end, sock = raw(heartbeat_timeout=8.0)
     on(network, lambda: later[0][1]())
     on(network, lambda: None)
-    beat = frame(json.dumps({"type": "heartbeat"}).encode())
+    beat = frame(b"")
     assert [delay for delay, _ in later] == [2.0, 2.0]
     assert sock.recv(2 * len(beat), socket.MSG_WAITALL) == beat * 2
     sock.sendall(beat + frame(b'{"type": "x"}'))

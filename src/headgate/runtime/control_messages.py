@@ -269,14 +269,11 @@ def _parsed(text: bytes) -> Any:
         raise ValueError("nested too deep") from None
     level = [value]
     for _ in range(MAX_NESTING + 1):
-        level = [part for each in level if isinstance(each, dict | list) for part in _parts(each)]
+        level = [each for each in level if isinstance(each, dict | list)]
         if not level:
             return value
+        level = [within for each in level for within in (each.values() if isinstance(each, dict) else each)]
     raise ValueError("nested too deep")
-
-
-def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value
 
 
 def _codec(union: Any) -> Codec:

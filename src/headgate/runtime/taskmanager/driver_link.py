@@ -85,8 +85,8 @@ class DriverLink:
         except TooLong as error:
             failed = HeadgateError(
                 f"TaskManager {self._index} has a message ({type(message).__name__}) that is too long for the "
-                f"driver: {error}. Raise the parallelism, or have sinks finish fewer files at a time (shorter intervals "
-                "between checkpoints, fewer folders of partition_by)"
+                f"driver: {error}. Raise the parallelism, or have sinks finish fewer files at a time (shorter "
+                "intervals between checkpoints, fewer folders of partition_by)"
             )
             self._control.send(Failed(error=failed.to_wire()))
 
