@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 import headgate as hg
-from headgate.connectors.base import Sink, Source
+from headgate.connectors.connector import Sink, Source
 
 ROWS, KEYS, RATE = 60_000, 50, 50_000.0
 #: Event time per row, and the sizes of the windows, microseconds.

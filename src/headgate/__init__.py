@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointRecord
     from headgate.runtime.launch.local import LocalDeployment
     from headgate.runtime.master.job import JobHandle, JobResult
-    from headgate.spark.deployment import SparkDeployment
+    from headgate.spark.spark_deployment import SparkDeployment
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ _HOMES = {
     "headgate.runtime.checkpointing.checkpoint_coordinator": ("CheckpointRecord",),
     "headgate.runtime.master.job": ("JobHandle", "JobResult"),
     "headgate.runtime.launch.local": ("LocalDeployment",),
-    "headgate.spark.deployment": ("SparkDeployment",),
+    "headgate.spark.spark_deployment": ("SparkDeployment",),
 }  # fmt: skip
 _MODULES = {"restart": "headgate.restart", "sinks": "headgate.api.sinks", "sources": "headgate.api.sources"}
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}

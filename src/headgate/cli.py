@@ -37,25 +37,25 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _demo(argv: Sequence[str]) -> int:
-    from headgate.demo.main import main
+    from headgate.demo.demo_command import main
 
     return main(argv)
 
 
 def _bench(argv: Sequence[str]) -> int:
-    from headgate.bench.main import main
+    from headgate.bench.bench_command import main
 
     return main(argv)
 
 
 def _lab(argv: Sequence[str]) -> int:
-    from headgate.lab.main import main
+    from headgate.lab.lab_command import main
 
     return main(argv)
 
 
 def _checkpoints(argv: Sequence[str]) -> int:
-    from headgate.checkpoints import main
+    from headgate.checkpoints_command import main
 
     return main(argv)
 

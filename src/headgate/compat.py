@@ -1,4 +1,4 @@
-"""What the oldest supported pyarrow lacks, in terms of what it has; `headgate.spark.compat` is the same for PySpark.
+"""What the oldest supported pyarrow lacks, in terms of what it has; `spark.older_spark` is the same for PySpark.
 
 Each entry names the version of pyarrow that has it, and goes when no older one is supported.
 """

@@ -8,7 +8,7 @@ import pytest
 import headgate as hg
 from headgate.api.environment import StreamEnvironment
 from headgate.api.stream import DataStream
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.plan.graph import Node, StreamGraph
 
 FLIGHTS = pa.schema(

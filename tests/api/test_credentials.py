@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.checkpoints import main
+from headgate.checkpoints_command import main
 from headgate.errors import HeadgateError
 from headgate.redaction import has_credentials, redacted
 

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.bench import keys, slow_sink
+from headgate.bench import many_keys as keys
+from headgate.bench import slow_sink
+from headgate.bench.case_options import Options
 from headgate.bench.due_times import DueTimes, read_histogram
 from headgate.bench.keyed_job import keyed_sum_seconds, run_paced, source_seconds
 from headgate.bench.keyed_sum import Sizes, _figures, _Rates
 from headgate.bench.keys_job import KINDS, KeyedRun, KeyKind, run_keyed
-from headgate.bench.options import Options
-from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.operator import Operator, OperatorContext
 
 
 def test_rate_takes_start_up_out() -> None:

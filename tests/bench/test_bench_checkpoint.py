@@ -9,9 +9,9 @@ import pytest
 
 from headgate.bench import checkpoint, recovery
 from headgate.bench.arrivals import Arrivals, arrivals
+from headgate.bench.case_options import Options
 from headgate.bench.checkpoint_gap import Gaps, gaps, longest_gap
 from headgate.bench.keys_job import KINDS
-from headgate.bench.options import Options
 from headgate.bench.report import Figure
 from tests.connectors.conftest import writer_context
 

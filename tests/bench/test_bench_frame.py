@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from headgate.bench import exchange, idle_timer, main, raw_baseline
-from headgate.bench.child import ChildFailed, ChildProcess
+from headgate.bench import bench_command as main
+from headgate.bench import exchange, idle_timer, raw_baseline
+from headgate.bench.conversation import ChildFailed, ChildProcess
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 from tests.runtime.jobs import eventually
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bench.child import ChildFailed
+from headgate.bench.conversation import ChildFailed
 from headgate.bench.peers.flink import REQUIREMENTS, VERSION, install
 
 

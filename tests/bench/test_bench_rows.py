@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.bench.rows import (
+from headgate.bench.keyed_rows import (
     KEYS,
     PAIR_SCHEMA,
     SCHEMA,

@@ -11,10 +11,10 @@ import pytest
 
 import headgate as hg
 from headgate.bench import exchange, keyed_job, keyed_sum, latency, slow_sink
-from headgate.bench.child import ChildFailed
+from headgate.bench.case_options import Options
+from headgate.bench.conversation import ChildFailed
 from headgate.bench.idle_timer import new_histogram
 from headgate.bench.keyed_job import ROW_BYTES, keyed_sum_seconds
-from headgate.bench.options import Options
 from headgate.bench.report import CaseResult
 from headgate.errors import HeadgateError
 from headgate.exchange.pending import PENDING_BUDGET

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.connectors.base import Claim, ReaderContext, Sink, Source, SourceReader, WriterContext
+from headgate.connectors.connector import Claim, ReaderContext, Sink, Source, SourceReader, WriterContext
 from headgate.ownership import Program
 
 #: Of a job without checkpoints.

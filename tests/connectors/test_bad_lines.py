@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.connectors.base import Source
+from headgate.connectors.connector import Source
 from headgate.connectors.csv_parser import CsvParser
 from headgate.connectors.line_source import BAD_LINES
 from tests.connectors.conftest import drain, read_source, reader_context

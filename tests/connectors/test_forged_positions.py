@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
-from headgate.connectors.base import Source
+from headgate.connectors.connector import Source
 from headgate.demo.replay import Replay
 from headgate.state.snapshot import blamed_on
 from tests.connectors.conftest import reader_context

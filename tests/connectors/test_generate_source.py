@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.connectors.base import ReaderContext, SourceReader
+from headgate.connectors.connector import ReaderContext, SourceReader
 
 Read = Callable[..., list[pa.Table]]
 

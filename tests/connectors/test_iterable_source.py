@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.connectors.base import SourceReader
+from headgate.connectors.connector import SourceReader
 
 Read = Callable[..., list[pa.Table]]
 SCHEMA = pa.schema({"a": pa.int64()})

@@ -16,7 +16,7 @@ from pyarrow import fs
 
 import headgate as hg
 from headgate.connectors import file_sink
-from headgate.connectors.base import Claim, Sink
+from headgate.connectors.connector import Claim, Sink
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import ResultsGone, Superseded
 from headgate.ownership import Program

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.connectors import line_parser, line_source, lines
-from headgate.connectors.base import Source, SourceReader
+from headgate.connectors.connector import Source, SourceReader
 from headgate.demo.replay import Replay
 from headgate.errors import UnusableState
 from tests.connectors.conftest import drain, reader_context

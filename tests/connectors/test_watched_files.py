@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import headgate as hg
-from headgate.connectors.base import Source, SourceReader
+from headgate.connectors.connector import Source, SourceReader
 from tests.connectors.conftest import reader_context
 from tests.runtime.jobs import eventually
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.connectors.watermarks import IdleTimer, WatermarkGenerator
-from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.operators.operator import MAX_TIME, MIN_TIME
 
 MICROSECONDS = pa.timestamp("us")
 

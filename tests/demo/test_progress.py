@@ -6,7 +6,7 @@ from rich.console import Console
 
 import headgate as hg
 from headgate.api.progress import state_of
-from headgate.demo.progress import Progress, table
+from headgate.demo.progress_view import Progress, table
 
 
 def rendered(view: object, terminal: bool = False) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.connectors import sources
-from headgate.connectors.base import ReaderContext
+from headgate.connectors import built_in_sources as sources
+from headgate.connectors.connector import ReaderContext
 from headgate.demo.replay import Replay
 
 FIRST = datetime(2013, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.demo import main
+from headgate.demo import demo_command as main
 from headgate.demo.check import Comparison, Totals
 
 SAME = Comparison(100, 100, 0, "")

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import ExchangeError, SpillError
-from headgate.exchange.files import local_folder, nameless_file
 from headgate.exchange.gathering import SPILL_THRESHOLD, Gathering
+from headgate.exchange.nameless_files import local_folder, nameless_file
 from headgate.exchange.pending import PendingBudget
 from headgate.records.arrow import BatchCodec
 from headgate.records.spanning import SpanningDeserializer, serialize

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.lab import checkpoint
-from headgate.lab.checkpoint import CASES, Case
+from headgate.lab import checkpoint_delay as checkpoint
+from headgate.lab.checkpoint_delay import CASES, Case
 from headgate.lab.places import processes
 
 DRAIN = 4e6

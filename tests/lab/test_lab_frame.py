@@ -11,8 +11,8 @@ import pytest
 
 from headgate.bench.report import Figure, Skipped
 from headgate.errors import HeadgateError
-from headgate.lab import main
-from headgate.lab.report import Experiment, Plot, Series
+from headgate.lab import lab_command as main
+from headgate.lab.experiment import Experiment, Plot, Series
 
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
 CURVES = Plot("rate", "time, s", "rows/s", (Series("B.3", (0.0, 1.0), (5.0, 6.0)),), marks=((0.5, "stall"),))

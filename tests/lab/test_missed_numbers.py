@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Config
-from headgate.lab import barrier, buffer_timeout, checkpoint, cost, isolation, reach, sizing
-from headgate.lab.main import ABOUT, EXPERIMENTS, main
-from headgate.lab.report import Experiment
+from headgate.lab import barrier, buffer_timeout, cost, isolation, reach, sizing
+from headgate.lab import checkpoint_delay as checkpoint
+from headgate.lab.experiment import Experiment
+from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
 from tests.lab.test_buffer_timeout import outcomes
 from tests.lab.test_isolation import rounds_of_b3
 
@@ -92,7 +93,7 @@ def test_every_experiment_is_here() -> None:
 def test_exit_code_and_json(name: str, met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The experiment's own verdict on given figures, told by the real command."""
     monkeypatch.setattr(importlib.import_module(EXPERIMENTS[name]), "run", lambda options: REPORTS[name](met))
-    monkeypatch.setattr("headgate.lab.main.draw", lambda plots, path: False)
+    monkeypatch.setattr("headgate.lab.lab_command.draw", lambda plots, path: False)
     assert main([name, "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]) == (0 if met else 1)
     assert json.loads((tmp_path / f"{name}.json").read_text())["met"] is met
     assert json.loads((tmp_path / "all.json").read_text())["experiments"][0]["met"] is met

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.connectors.base import ReaderContext, WriterContext
+from headgate.connectors.connector import ReaderContext, WriterContext
 from headgate.lab.flows import BATCH_ROWS, PAYLOAD, SCHEMA, Flow, Flows, by_target
 from headgate.lab.probe import Gap, Probe, Stall
 

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.operators.base import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.operators.keyed.expiry import Expiry
 from headgate.operators.keyed.keyed_process import KeyedProcess
 from headgate.operators.keyed.timers import TimerQueue
+from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.state.snapshot import Snapshot, decode, encode
 from tests.operators.test_restore import GROUPS, Side
 from tests.operators.window_rig import Kept, attach

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
 from headgate.errors import DataError, PlanError, SourceError, UserFunctionError
-from headgate.operators.base import OperatorContext
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
+from headgate.operators.operator import OperatorContext
 from tests.arrow_types import array_of
 
 PLANES = pa.table({"tail": ["N1", "N2", None, "N3"], "seats": [100, 200, 1, None], "year": [1990, 2000, 1, 2010]})

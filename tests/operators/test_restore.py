@@ -23,7 +23,7 @@ import headgate as hg
 from headgate.errors import CheckpointError, DataError
 from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.operators.aggregates.running_aggregate import RunningAggregate
-from headgate.operators.base import MAX_TIME, Operator, OperatorContext
+from headgate.operators.operator import MAX_TIME, Operator, OperatorContext
 from headgate.operators.windows.window import WindowAggregate, Windows
 from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group
 from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headgate.errors import DataError, HeadgateError, JobCancelled, PlanError, UserFunctionError
-from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.operator import Operator, OperatorContext
 from headgate.operators.rows import (
     ROWS_PER_BATCH,
     Filter,

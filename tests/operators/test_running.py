@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.errors import DataError, PlanError
 from headgate.operators.aggregates import aggregates as hg
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
-from headgate.operators.base import MAX_TIME, OperatorContext
+from headgate.operators.operator import MAX_TIME, OperatorContext
 from headgate.state.snapshot import Snapshot
 from tests.operators.window_rig import Kept, attach, rows_of
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.operators.aggregates import aggregates as hg
-from headgate.operators.base import MAX_TIME
+from headgate.operators.operator import MAX_TIME
 from headgate.operators.windows.window import WindowAggregate, Windows
 from tests.operators.window_rig import attach, multiset, rows_of
 

@@ -10,8 +10,8 @@ import pytest
 
 import headgate as hg
 from headgate.errors import UnusableState
-from headgate.operators.base import Operator
 from headgate.operators.keyed.keyed_process import KeyedProcess
+from headgate.operators.operator import Operator
 from headgate.operators.windows.window import WindowAggregate, Windows
 from headgate.state.keys import check_key_groups
 from headgate.state.snapshot import KEY_GROUP, Snapshot

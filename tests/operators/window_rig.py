@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.operators.base import Operator
+from headgate.operators.operator import Operator
 
 
 class Kept:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 import headgate as hg
-from headgate.connectors.base import Claim, ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
+from headgate.connectors.connector import Claim, ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
 from tests.exactly_once import Function, build, rows
 from tests.runtime.jobs import eventually
 

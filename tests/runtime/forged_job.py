@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate as hg
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 
 ROWS = 400
 SCHEMA = pa.schema({"key": pa.int64(), "value": pa.string(), "at": pa.timestamp("us", "UTC")})

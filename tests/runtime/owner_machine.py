@@ -19,7 +19,7 @@ import headgate as hg
 from headgate import filesystems, ownership
 from headgate.config import Config
 from headgate.connectors import file_sink, ledger
-from headgate.connectors.base import WriterContext
+from headgate.connectors.connector import WriterContext
 from headgate.errors import HeadgateError
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import headgate as hg
-from headgate.connectors.base import Source
+from headgate.connectors.connector import Source
 
 KEYS = 50
 #: Event time from row to row, microseconds, and how many rows a window has.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.connectors.base import Sink
+from headgate.connectors.connector import Sink
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from headgate.runtime.taskmanager import data_links, state_upload
 from tests.exactly_once import ROWS, SMALL, STEP, Function, attempts, build, committed, environment, expected

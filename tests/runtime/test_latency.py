@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.runtime.latency import LatencyHistogram, MarkerTimer, summary
+from headgate.runtime.latency_markers import LatencyHistogram, MarkerTimer, summary
 from tests.runtime.jobs import counted, endless, environment, eventually, keyed
 
 pytestmark = pytest.mark.alone

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.operators.base import MAX_TIME
+from headgate.operators.operator import MAX_TIME
 from headgate.runtime.master.job_metrics import merge
 from tests.runtime.jobs import NUMBERS, environment, eventually
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headgate as hg
-from headgate.connectors.base import Claim
+from headgate.connectors.connector import Claim
 from headgate.connectors.file_sink import FileSink
 from headgate.ownership import Program
 from headgate.state.checkpoint_storage import CheckpointStorage

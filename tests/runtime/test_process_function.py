@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.chain import ToOperator
 from headgate.runtime.task.operator_timers import OperatorTimers
 from tests.exactly_once import LARGE, SMALL, _rows, attempts, committed, environment, expected

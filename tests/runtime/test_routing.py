@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.exchange.selectors import Forward
-from headgate.operators.base import OperatorContext
+from headgate.operators.operator import OperatorContext
 from headgate.plan.graph import LOAD_AWARE
 from headgate.plan.job_graph import JobEdge
 from headgate.runtime.task.routing import selector_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from tests.runtime.jobs import NUMBERS, counted, environment, error_of, files_below, keyed
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.plan.job_graph import JobGraph, build_job_graph
 from headgate.runtime.master import standing_watermarks
 from headgate.runtime.master.standing_watermarks import StandingWatermarks

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.state_memory import StateMemory
 from tests.runtime.jobs import counted, environment
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.connectors.base import Sink
+from headgate.connectors.connector import Sink
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import StorageError
 from headgate.runtime.checkpointing import resumption

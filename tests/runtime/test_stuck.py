@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headgate as hg
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from tests.conftest import WatchedPool
 from tests.ending import END, within

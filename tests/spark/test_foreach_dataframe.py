@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headgate as hg
-from headgate.connectors.base import Claim, SinkWriter
+from headgate.connectors.connector import Claim, SinkWriter
 from headgate.ownership import Program
 from tests.connectors.conftest import writer_context
 from tests.runtime.jobs import eventually

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headgate as hg
-from headgate.bench.rows import keyed_rows
+from headgate.bench.keyed_rows import keyed_rows
 from tests.spark_session import SETTINGS
 
 #: Key, value and time.

@@ -53,7 +53,7 @@ def test_a_job_on_spark_under_tls(
 ) -> None:
     """Its certificates travel in the task closure; where the driver is at another address than loopback the start
     warns that this is not protected, once."""
-    monkeypatch.setattr("headgate.spark.deployment.driver_host", lambda context: host)
+    monkeypatch.setattr("headgate.spark.spark_deployment.driver_host", lambda context: host)
     monkeypatch.setattr("headgate.spark.listeners._warned", set())
     config = {"slots_timeout": PATIENT.slots_timeout, "bind_host": "127.0.0.1"}
     with caplog.at_level(logging.WARNING):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.spark.deployment import SparkDeployment
 from headgate.spark.session import build_session, prepare
+from headgate.spark.spark_deployment import SparkDeployment
 from tests.spark.conftest import SOURCES, run_script
 from tests.spark_session import SharedSpark
 

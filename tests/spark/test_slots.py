@@ -16,8 +16,8 @@ import headgate as hg
 from headgate.config import Config
 from headgate.connectors.iterable_source import ListSource
 from headgate.errors import ConfigError, NotEnoughSlots
-from headgate.spark.deployment import SparkDeployment
 from headgate.spark.slots import count_slots, reserve_slots, slots_held
+from headgate.spark.spark_deployment import SparkDeployment
 from tests.runtime.jobs import eventually
 
 pytestmark = pytest.mark.timeout(300)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate import checkpoints
+from headgate import checkpoints_command as checkpoints
 from headgate.cli import main
 from headgate.errors import CheckpointError, printable
 from headgate.state.checkpoint_metadata import Finished

@@ -19,7 +19,7 @@ from headgate.ownership import Program
 from headgate.state import checkpoint_files, shapes
 from headgate.state.checkpoint_files import read_state, verify_state
 from headgate.state.checkpoint_storage import CheckpointStorage
-from headgate.state.in_flight import decode_in_flight
+from headgate.state.in_flight_file import decode_in_flight
 from headgate.state.snapshot import Snapshot, decode, encode
 from tests.state.checkpoints import make_checkpoint
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bench.main import CASES
-from headgate.lab.main import EXPERIMENTS
+from headgate.bench.bench_command import CASES
+from headgate.lab.lab_command import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "claims.md").read_text()

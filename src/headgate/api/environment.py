@@ -17,12 +17,12 @@ from headgate.api.results import check_batch, check_end_sinks, check_ends, check
 from headgate.api.stream import DataStream
 from headgate.api.watermark import Watermark
 from headgate.config import Config
-from headgate.connectors.base import Sink, Source
+from headgate.connectors.built_in_sinks import parquet
 from headgate.connectors.collect_sink import CollectSink
+from headgate.connectors.connector import Sink, Source
 from headgate.connectors.file_sink import FileSink
 from headgate.connectors.frames import as_table, is_frame
 from headgate.connectors.iterable_source import FactorySource, ListSource
-from headgate.connectors.sinks import parquet
 from headgate.errors import ConfigError, PlanError
 from headgate.other_names import OtherNames
 from headgate.plan.graph import EventTime, Side
@@ -213,7 +213,7 @@ class StreamEnvironment(OtherNames):
 
     def _deployed(self) -> Deployment:
         if self._deployment is None:
-            from headgate.spark.deployment import SparkDeployment
+            from headgate.spark.spark_deployment import SparkDeployment
 
             self._deployment = SparkDeployment(self._spark)
         return self._deployment

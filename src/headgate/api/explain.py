@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.operators.base import function_name
+from headgate.operators.operator import function_name
 from headgate.plan.graph import Node, Partitioning
 from headgate.plan.job_graph import JobGraph, JobVertex
 

@@ -1,13 +1,13 @@
-"""`hg.sinks`: the sinks of `headgate.connectors.sinks`, and a function that takes DataFrames, which needs Spark."""
+"""`hg.sinks`: those of `connectors.built_in_sinks`, and a function that takes DataFrames, which needs Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headgate.connectors.base import Sink
-from headgate.connectors.sinks import collect, csv, for_each_batch, null, parquet, printer
-from headgate.operators.base import check_function
+from headgate.connectors.built_in_sinks import collect, csv, for_each_batch, null, parquet, printer
+from headgate.connectors.connector import Sink
+from headgate.operators.operator import check_function
 from headgate.other_names import missing
 
 __all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "parquet", "printer"]

@@ -1,11 +1,11 @@
-"""`hg.sources`: the sources of `headgate.connectors.sources`, and DataFrames, which need Spark."""
+"""`hg.sources`: the sources of `connectors.built_in_sources`, and DataFrames, which need Spark."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.connectors.base import Source
-from headgate.connectors.sources import csv, files, generate, iterable, json_lines, parquet, socket_lines, text
+from headgate.connectors.built_in_sources import csv, files, generate, iterable, json_lines, parquet, socket_lines, text
+from headgate.connectors.connector import Source
 from headgate.other_names import missing
 
 __all__ = [

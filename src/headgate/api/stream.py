@@ -25,13 +25,13 @@ from headgate.api.checks import (
     check_sides,
     listed,
 )
-from headgate.connectors.base import Sink
+from headgate.connectors.connector import Sink
 from headgate.errors import PlanError
 from headgate.operators.aggregates.aggregates import Aggregate, key_fields
-from headgate.operators.base import Operator, OperatorFactory, check_function
 from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
+from headgate.operators.operator import Operator, OperatorFactory, check_function
 from headgate.operators.rows import (
     Columns,
     Filter,

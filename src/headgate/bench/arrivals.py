@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 
 #: `time.monotonic()` when a batch came, and the largest value in the column that is followed.
 _ARRIVAL = struct.Struct("<dq")

@@ -10,11 +10,11 @@ from statistics import median
 from typing import Any
 
 from headgate.bench import recovery
+from headgate.bench.case_options import Options
 from headgate.bench.checkpoint_gap import KEYS, RATE, gaps
 from headgate.bench.keyed_job import SETTINGS, keyed_sum_seconds
 from headgate.bench.keyed_sum import OURS, QUICK_OURS
 from headgate.bench.keys_job import KINDS
-from headgate.bench.options import Options
 from headgate.bench.report import CaseResult, Figure, ratios
 
 #: The part of its rate that `keyed-sum` may lose, and seconds without output at the sink.

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.bench.options import Options
+from headgate.bench.case_options import Options
 from headgate.bench.report import CaseResult, Skipped
 from headgate.errors import HeadgateError, printable
 from headgate.json_option import add_json_option

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hdrh.histogram import HdrHistogram
 
 from headgate.bench.idle_timer import LONGEST, new_histogram
-from headgate.operators.base import Operator, OperatorContext, OperatorFactory
+from headgate.operators.operator import Operator, OperatorContext, OperatorFactory
 from headgate.records.canonical import raw_values
 
 #: Latencies are counted in steps of 8 us up to four seconds, and all beyond it as that. In steps of one the counting

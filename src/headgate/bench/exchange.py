@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headgate.bench.child import ChildProcess
+from headgate.bench.case_options import Options
+from headgate.bench.conversation import ChildProcess
 from headgate.bench.exchange_pair import prebuilt_batch
-from headgate.bench.options import Options
 from headgate.bench.raw_baseline import payload_rate
 from headgate.bench.report import CaseResult, Figure, ratios
 from headgate.runtime.master import certificates

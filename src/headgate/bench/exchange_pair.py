@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.bench.child import serve
+from headgate.bench.conversation import serve
 from headgate.config import Config, FlowControl
 from headgate.errors import HeadgateError
 from headgate.exchange.channels import BuffersOf, RemoteInputChannel
@@ -28,7 +28,7 @@ from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Rebalance
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.operator import Operator, OperatorContext
 from headgate.operators.rows import MapRows
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.exclusive import ExclusiveBuffers

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Final
 
-from headgate.bench.options import Options
+from headgate.bench.case_options import Options
 from headgate.bench.report import CaseResult, Figure
 from headgate.errors import HeadgateError
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import headgate as hg
 from headgate.bench.due_times import DueTimes
-from headgate.bench.rows import keyed_rows
+from headgate.bench.keyed_rows import keyed_rows
 from headgate.errors import HeadgateError
 
 PARALLELISM = 2

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
-from headgate.bench.child import ChildFailed
+from headgate.bench.case_options import Options
+from headgate.bench.conversation import ChildFailed
 from headgate.bench.keyed_job import PARALLELISM, SETTINGS, keyed_sum_seconds, source_seconds
-from headgate.bench.options import Options
 from headgate.bench.peers.flink import Flink
 from headgate.bench.peers.spark_structured import spark_rates
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import headgate as hg
 from headgate.bench.keyed_job import keyed_environment
-from headgate.bench.rows import keyed_rows, pair_keyed_rows, string_keyed_rows
+from headgate.bench.keyed_rows import keyed_rows, pair_keyed_rows, string_keyed_rows
 from headgate.errors import HeadgateError
 
 #: How often the running job is asked for its state, seconds: as often as its TaskManagers report.

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from hdrh.histogram import HdrHistogram
 
+from headgate.bench.case_options import Options
 from headgate.bench.due_times import read_histogram
 from headgate.bench.host import cores_awake, stolen_seconds
 from headgate.bench.idle_timer import lateness, lateness_beside
 from headgate.bench.keyed_job import BUFFER_TIMEOUT, SETTINGS, keyed_sum_seconds, run_paced
 from headgate.bench.keyed_sum import OURS, QUICK_OURS
-from headgate.bench.options import Options
 from headgate.bench.report import CaseResult, Figure
 
 #: The 99th percentile must be below so many times that of a timer, where that is more than the target.

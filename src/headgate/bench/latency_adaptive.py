@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headgate.bench.case_options import Options
 from headgate.bench.latency import measured
-from headgate.bench.options import Options
 from headgate.bench.report import CaseResult
 
 

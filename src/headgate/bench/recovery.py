@@ -20,7 +20,7 @@ import pyarrow as pa
 
 import headgate as hg
 from headgate.bench.arrivals import Arrivals, arrivals
-from headgate.bench.options import Options
+from headgate.bench.case_options import Options
 from headgate.bench.report import Figure
 from headgate.errors import HeadgateError
 from headgate.spark.processes import executor_of

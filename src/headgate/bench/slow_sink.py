@@ -13,9 +13,9 @@ import psutil
 import pyarrow as pa
 
 import headgate as hg
-from headgate.bench.options import Options
+from headgate.bench.case_options import Options
+from headgate.bench.keyed_rows import keyed_rows
 from headgate.bench.report import CaseResult, Figure
-from headgate.bench.rows import keyed_rows
 from headgate.connectors.for_each_batch_sink import BatchInfo
 from headgate.errors import HeadgateError
 from headgate.exchange.pending import PENDING_BUDGET

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from headgate.errors import ConfigError
 
 
@@ -34,7 +34,7 @@ class DeliveringWriter(SinkWriter):
 
 
 class CollectSink(Sink):
-    """Keeps the rows of one run on the driver, at most `limit`; see `headgate.connectors.sinks.collect`."""
+    """Keeps the rows of one run on the driver, at most `limit`; see `hg.sinks.collect`."""
 
     exactly_once = True
 

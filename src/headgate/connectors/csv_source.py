@@ -16,7 +16,7 @@ from headgate.errors import ConfigError, SourceError
 
 
 class CsvSource(LineSource):
-    """Rows of CSV files; see `headgate.connectors.sources.csv`."""
+    """Rows of CSV files; see `hg.sources.csv`."""
 
     remedy = "give a schema= and null_values= that fit"
 

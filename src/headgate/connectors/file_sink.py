@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from headgate.connectors.arguments import check_texts
-from headgate.connectors.base import Claim, Sink, SinkWriter, WriterContext
+from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import FileFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
 from headgate.connectors.files import DataFile
@@ -37,7 +37,7 @@ _SCHEMES = ("file", "hdfs", "viewfs")
 
 
 class FileSink(Sink):
-    """Files of one format; see `headgate.connectors.sinks.parquet` and `csv`."""
+    """Files of one format; see `hg.sinks.parquet` and `csv`."""
 
     shows_at_commit = True
     exactly_once = True

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
-from headgate.connectors.base import SinkWriter
+from headgate.connectors.connector import SinkWriter
 from headgate.connectors.file_formats import FileFormat
 from headgate.connectors.partition_by import by_folder
 from headgate.errors import SinkError

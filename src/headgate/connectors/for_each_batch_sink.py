@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.base import Claim, Sink, SinkWriter, WriterContext
-from headgate.operators.base import call_user, check_function
+from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
+from headgate.operators.operator import call_user, check_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ BatchFunction = Callable[[pa.RecordBatch, BatchInfo], object]
 
 
 class ForEachBatchSink(Sink):
-    """Calls the function in the task; see `headgate.connectors.sinks.for_each_batch`."""
+    """Calls the function in the task; see `hg.sinks.for_each_batch`."""
 
     def __init__(self, fn: BatchFunction) -> None:
         check_function("for_each_batch", fn)

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.connectors.arguments import NUMBER_OR_NONE, SCHEMA_OR_NONE, TEXT_OR_NONE, WHOLE, WHOLE_OR_NONE, check
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_fields
 from headgate.errors import ConfigError, UnusableState, UserFunctionError
-from headgate.operators.base import call_user, check_function
+from headgate.operators.operator import call_user, check_function
 from headgate.quantities import microseconds
 from headgate.records.canonical import from_raw_values
 from headgate.state import shapes
@@ -31,7 +31,7 @@ _POSITION = shapes.fields(
 
 
 class GenerateSource(Source):
-    """Rows 0, 1, 2 ... in blocks, block b for subtask b mod parallelism; see `headgate.connectors.sources.generate`."""
+    """Rows 0, 1, 2 ... in blocks, block b for subtask b mod parallelism; see `hg.sources.generate`."""
 
     def __init__(self, fn: RowFunction, *, rows: int | None, rate: float | None, schema: pa.Schema | None,
                  time: str | None, batch_rows: int, batch_time: str | float) -> None:  # fmt: skip

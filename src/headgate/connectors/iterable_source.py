@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.frames import SPARK_REMEDY, is_frame, is_of_spark, one_batch
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_shape
 from headgate.errors import ConfigError, SourceError, UnusableState, UserFunctionError
-from headgate.operators.base import call_user
 from headgate.operators.conversion import CONVERSION_ERRORS, converted
+from headgate.operators.operator import call_user
 from headgate.state import shapes
 
 #: One item: a record batch, rows as dicts, or a frame (`frames.is_frame`).
@@ -30,7 +30,7 @@ _POSITION = shapes.fields({"of": shapes.whole(1, 1 << 31), "taken": _TAKEN})
 
 
 class ListSource(Source):
-    """A list of batches, batch i for subtask i mod parallelism; see `headgate.connectors.sources.iterable`."""
+    """A list of batches, batch i for subtask i mod parallelism; see `hg.sources.iterable`."""
 
     def __init__(self, items: Sequence[Item], schema: pa.Schema | None) -> None:
         if schema is None and not items:
@@ -67,7 +67,7 @@ class _ListReader(SourceReader):
 
 
 class FactorySource(Source):
-    """An iterator per subtask, which may block; see `headgate.connectors.sources.iterable`."""
+    """An iterator per subtask, which may block; see `hg.sources.iterable`."""
 
     def __init__(self, factory: Factory, schema: pa.Schema | None, *, bounded: bool, replayable: bool) -> None:
         self._factory = factory

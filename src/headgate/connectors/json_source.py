@@ -49,7 +49,7 @@ class JsonParser(LineParser):
 
 
 class JsonLinesSource(LineSource):
-    """Rows of files of JSON lines; see `headgate.connectors.sources.json_lines`."""
+    """Rows of files of JSON lines; see `hg.sources.json_lines`."""
 
     remedy = "give a schema= that fits"
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
 from headgate.connectors.line_parser import BadLine, LineParser
 from headgate.connectors.lines import BLOCK_BYTES, LONGEST_LINE, LongLine, line_blocks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 
 
 class NullSink(Sink):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.connectors.arguments import WHOLE, check, check_texts
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import share_shape
@@ -30,7 +30,7 @@ class RowGroups:
 
 
 class ParquetSource(Source):
-    """Rows of Parquet files; see `headgate.connectors.sources.parquet`."""
+    """Rows of Parquet files; see `hg.sources.parquet`."""
 
     def __init__(self, paths: Paths, columns: Sequence[str] | None, *, batch_rows: int,
                  split_size: int | str) -> None:  # fmt: skip

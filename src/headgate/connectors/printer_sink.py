@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headgate.connectors.arguments import TEXT, check
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
 from headgate.connectors.collect_sink import DeliveringWriter, check_limit
+from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from headgate.errors import printable
 from headgate.operators.conversion import python_rows
 
 
 class PrinterSink(Sink):
-    """Prints a line per row on the driver; see `headgate.connectors.sinks.printer`.
+    """Prints a line per row on the driver; see `hg.sinks.printer`.
 
     What is printed stays: a row that comes again after a restart is printed again.
     """

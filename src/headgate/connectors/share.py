@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from headgate.connectors.base import ReaderContext
+from headgate.connectors.connector import ReaderContext
 from headgate.errors import UnusableState
 from headgate.state import shapes
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.line_parser import BadLine
 from headgate.connectors.text_source import TEXT, TextParser
@@ -24,7 +24,7 @@ _LONGEST_LINE = 64 << 20
 
 
 class SocketLinesSource(Source):
-    """See `headgate.connectors.sources.socket_lines`."""
+    """See `hg.sources.socket_lines`."""
 
     bounded = False
     replayable = False

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from headgate.connectors.base import ReaderContext, SourceReader
+from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.share import Share
 from headgate.errors import ConfigError, SourceError
 from headgate.quantities import size

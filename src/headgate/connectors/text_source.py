@@ -30,7 +30,7 @@ class TextParser(LineParser):
 
 
 class TextSource(LineSource):
-    """Lines of files; see `headgate.connectors.sources.text`."""
+    """Lines of files; see `hg.sources.text`."""
 
     remedy = "convert the file to UTF-8"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.files import DataFile, folder_above, look
 from headgate.connectors.line_source import BAD, LineSource
 from headgate.connectors.parquet_source import ParquetSource
@@ -21,7 +21,7 @@ from headgate.state import shapes
 
 
 class WatchedFiles(Source):
-    """See `headgate.connectors.sources.files`. Subtasks look for themselves; a file falls to one by its name alone, so
+    """See `hg.sources.files`. Subtasks look for themselves; a file falls to one by its name alone, so
     it does not matter who sees it first. They look at the same moments. One that finds no file of its own when it looks
     holds back no watermark until it does."""
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headgate.connectors.schemas import shown
 from headgate.errors import DataError, PlanError
-from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.records.canonical import raw_values
 
 #: From a unit to microseconds: multiply by the first, divide by the second.

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 import headgate as hg
-from headgate.connectors.base import Source
+from headgate.connectors.connector import Source
 from headgate.demo.data import FlightData, blamed_on
 from headgate.demo.replay import Replay
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.state import shapes
 
 #: Rows come in groups of this length of wall time, seconds: smooth to the eye, and no batch of one row.

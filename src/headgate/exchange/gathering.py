@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.exchange.files import local_folder, mapped_file
+from headgate.exchange.nameless_files import local_folder, mapped_file
 from headgate.exchange.pending import PendingBudget
 
 #: A message above this is gathered in a file.

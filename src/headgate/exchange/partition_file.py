@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from headgate.errors import SpillError
-from headgate.exchange.files import nameless_file, spill_error
+from headgate.exchange.nameless_files import nameless_file, spill_error
 from headgate.memory.buffer import MAX_PIECES, Buffer, FileRegion
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from io import FileIO
 
-from headgate.exchange.files import local_folder, nameless_file, spill_error
+from headgate.exchange.nameless_files import local_folder, nameless_file, spill_error
 from headgate.memory.buffer import Buffer
 from headgate.records.events import Event
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from headgate.bench.report import Figure
 from headgate.errors import HeadgateError
+from headgate.lab.experiment import Plot, Series
 from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place
 from headgate.lab.probe import Probe, Seen, Stall
-from headgate.lab.report import Plot, Series
 
 #: Sources go on so long after the stall, seconds, or their stop could not be seen.
 _AFTER = 1.5

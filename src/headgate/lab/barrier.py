@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import headgate as hg
-from headgate.bench.options import Options
+from headgate.bench.case_options import Options
 from headgate.bench.report import Figure
+from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes
 from headgate.lab.probe import Probe, Stall
-from headgate.lab.report import Experiment, Plot, Series
 from headgate.lab.waiting import PATIENCE, held_back_s, queued_bytes, wait_for
 from headgate.records.events import Alignment
 from headgate.runtime.control_messages import Part

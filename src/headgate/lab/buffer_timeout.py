@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from headgate.bench.child import ChildProcess
-from headgate.bench.options import Options
+from headgate.bench.case_options import Options
+from headgate.bench.conversation import ChildProcess
 from headgate.bench.report import Figure, ratios
+from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.latencies import BUCKETS, percentile
-from headgate.lab.report import Experiment, Plot, Series
 
 #: By the name they are reported under.
 TIMEOUTS: dict[str, Any] = {"0": 0.0, "1 ms": 0.001, "10 ms": 0.01, "100 ms": 0.1, "adaptive": "adaptive"}

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headgate.bench.case_options import Options
 from headgate.bench.exchange import DEFAULT_BUFFERS, end, rate
-from headgate.bench.options import Options
 from headgate.bench.report import Figure, ratios
 from headgate.config import Config
-from headgate.lab.report import Experiment, Plot, Series
+from headgate.lab.experiment import Experiment, Plot, Series
 
 #: Credit carries at least this share of what plain TCP does, with buffers enough.
 TARGET = 0.95

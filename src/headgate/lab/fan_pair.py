@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.bench.child import serve
+from headgate.bench.conversation import serve
 from headgate.config import Config
 from headgate.errors import HeadgateError
 from headgate.exchange.channels import RemoteInputChannel
@@ -30,7 +30,7 @@ from headgate.exchange.selectors import Shuffle
 from headgate.exchange.writer import RecordWriter
 from headgate.lab.latencies import BUCKETS, Counts, buckets
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.operator import Operator, OperatorContext
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import PartitionRequest

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 
 #: `due` is when the row ought to leave, microseconds since the epoch (at full speed: when it was made); `source` is the
 #: subtask that made it, `to` the one it goes to; the payload makes a row as large as rows are.

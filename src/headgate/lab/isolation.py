@@ -16,15 +16,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 
+from headgate.bench.case_options import Options
 from headgate.bench.host import cores_awake
-from headgate.bench.options import Options
 from headgate.bench.report import Figure, Skipped, ratios
 from headgate.errors import ConfigError, HeadgateError
 from headgate.lab import all_to_all
+from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes, spark
 from headgate.lab.probe import Probe, Seen, Stall
-from headgate.lab.report import Experiment, Plot, Series
 
 #: With credit B.3 keeps this share of its rate, and its p99 grows by no more than this factor. Over plain TCP it falls
 #: under that share.

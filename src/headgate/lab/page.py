@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from headgate.bench.command import number
-from headgate.lab.report import Experiment
+from headgate.lab.experiment import Experiment
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }

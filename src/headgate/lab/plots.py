@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headgate.lab.report import Plot
+from headgate.lab.experiment import Plot
 
 #: Inches of one plot.
 _WIDTH, _HEIGHT = 7.0, 3.6

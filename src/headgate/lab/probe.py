@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
+from headgate.connectors.connector import Sink, SinkWriter, WriterContext
+from headgate.lab.experiment import Series
 from headgate.lab.latencies import BUCKETS, Counts, buckets, percentile
-from headgate.lab.report import Series
 
 #: Seconds that are counted together.
 WINDOW = 0.1

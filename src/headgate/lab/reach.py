@@ -16,14 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.api.stream import DataStream
-from headgate.bench.options import Options
+from headgate.bench.case_options import Options
 from headgate.bench.report import Figure
 from headgate.config import Config, FlowControl
 from headgate.errors import HeadgateError
+from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import ROW_BYTES, SCHEMA, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, MODES, PARALLELISM, SLOTS, Place, processes
 from headgate.lab.probe import Probe, Seen, Stall
-from headgate.lab.report import Experiment, Plot, Series
 from headgate.plan.network_memory import shared_pool
 
 PLACES = ("segments", "pending", "gathering", "sockets")

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.bench.child import ChildProcess
+from headgate.bench.case_options import Options
+from headgate.bench.conversation import ChildProcess
 from headgate.bench.exchange import DEFAULT_BUFFERS, MANY_BUFFERS, end
 from headgate.bench.exchange_pair import prebuilt_batch
-from headgate.bench.options import Options
 from headgate.bench.report import Figure
 from headgate.config import Config
 from headgate.lab.delay_line import DelayLine
-from headgate.lab.report import Experiment, Plot, Series
+from headgate.lab.experiment import Experiment, Plot, Series
 
 #: Bytes/s of the line.
 RATE = 20e6

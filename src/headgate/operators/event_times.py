@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import DataError, PlanError
-from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.records.canonical import Int64s, from_raw_values, raw_values
 
 #: How many microseconds a unit is, or how many of the unit are a microsecond.

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import DataError, PlanError, SourceError
-from headgate.operators.base import Operator, OperatorContext, call_user
 from headgate.operators.lookup_source import TableSource, lookup_source
+from headgate.operators.operator import Operator, OperatorContext, call_user
 from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.operators.sql.sql_types import kind_of
 from headgate.records.arrow import plain_type

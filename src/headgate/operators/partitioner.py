@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.errors import UserFunctionError
 from headgate.exchange.selectors import dealt, small_integers
-from headgate.operators.base import OperatorContext, call_user, function_name
+from headgate.operators.operator import OperatorContext, call_user, function_name
 from headgate.operators.rows import visible
 
 

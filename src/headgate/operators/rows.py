@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from headgate.compat import filter_batch
 from headgate.errors import DataError, PlanError, UserFunctionError
-from headgate.operators.base import Operator, UserCode, call_user, function_name
 from headgate.operators.conversion import python_rows, shown
+from headgate.operators.operator import Operator, UserCode, call_user, function_name
 from headgate.operators.rows_checks import ONE_ROW, Row, batch_of_rows, checked_batch, checked_mask, row_mask
 from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql.expressions import HIDDEN_COLUMN, Expression, column_expression, compile_expression

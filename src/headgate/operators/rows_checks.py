@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import UserFunctionError
-from headgate.operators.base import function_name
 from headgate.operators.conversion import CONVERSION_ERRORS, converted, shown
+from headgate.operators.operator import function_name
 from headgate.records.arrow import describe_difference, plain_batch, plain_schema
 
 Function = Callable[..., Any]

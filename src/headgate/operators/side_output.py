@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.errors import UserFunctionError
-from headgate.operators.base import function_name
+from headgate.operators.operator import function_name
 
 
 @dataclass(frozen=True, slots=True)

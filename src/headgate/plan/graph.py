@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headgate.connectors.base import Sink, Source
-from headgate.operators.base import OperatorFactory
+from headgate.connectors.connector import Sink, Source
+from headgate.operators.operator import OperatorFactory
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError, DataError, PlanError
 from headgate.filesystems import brief, locate, make_private
-from headgate.spark.compat import to_arrow_schema
+from headgate.spark.older_spark import to_arrow_schema
 from headgate.spark.scratch import ROWS, hold, let_go, remove_abandoned
 from headgate.spark.session import context_of, is_local
 

@@ -20,13 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.config import Config
-from headgate.connectors.base import Claim, Sink, SinkWriter, WriterContext
+from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.file_formats import ParquetFormat, check_writable
 from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty, writing
 from headgate.connectors.ledger import Ledger
 from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import listing, locate, make_private
-from headgate.operators.base import call_user
+from headgate.operators.operator import call_user
 from headgate.ownership import Program
 from headgate.spark.dataframe import is_ours, local_place, new_folder, read_files, spark_columns
 from headgate.spark.scratch import hold, let_go

@@ -10,15 +10,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headgate.config import Config
-from headgate.connectors.base import ReaderContext, Source, SourceReader
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.files import expand
 from headgate.connectors.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
 from headgate.connectors.share import share_shape
 from headgate.connectors.splits import SplitReader
 from headgate.errors import ConfigError, HeadgateError, SourceError
 from headgate.filesystems import brief
-from headgate.spark.compat import to_arrow_schema
 from headgate.spark.dataframe import remove_folder, spill_folder
+from headgate.spark.older_spark import to_arrow_schema
 from headgate.state import shapes
 
 _BATCH_ROWS = 16_384

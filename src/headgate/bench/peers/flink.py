@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from headgate.bench.child import ChildFailed, ChildProcess
+from headgate.bench.conversation import ChildFailed, ChildProcess
 
 VERSION = "2.3.0"
 REQUIREMENTS = Path(__file__).with_name("flink_requirements.txt")

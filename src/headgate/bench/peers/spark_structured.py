@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Any
 
-from headgate.bench.child import ChildProcess, serve
+from headgate.bench.conversation import ChildProcess, serve
 
 WARM_UP = 3
 TIMEOUT = 300.0

@@ -12,8 +12,8 @@ import pyarrow as pa
 from headgate.errors import DataError, PlanError
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
 from headgate.operators.aggregates.aggregates import Aggregate, Kind, aggregate_fields, key_fields, unique_names
-from headgate.operators.base import Operator
 from headgate.operators.event_times import check_time_column, event_times
+from headgate.operators.operator import Operator
 from headgate.records.canonical import Int64s
 from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
 from headgate.state.keys import KeyTable, check_key_groups

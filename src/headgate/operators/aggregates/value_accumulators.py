@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.operators.aggregates.accumulators import Accumulator
-from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.records.canonical import Int64s, as_arrow, decoded, flat_ranges, null_mask, raw_values
 from headgate.state.frozen import frozen
 from headgate.state.growable import Growable

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headgate.compat import concat_batches
 from headgate.errors import UserFunctionError
-from headgate.operators.base import UserCode, function_name
 from headgate.operators.conversion import shown
+from headgate.operators.operator import UserCode, function_name
 from headgate.operators.rows_checks import batch_of_rows, checked_batch
 from headgate.operators.side_output import SideOutput, side_schema
 

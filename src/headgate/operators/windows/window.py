@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from headgate.errors import CheckpointError, ConfigError, DataError, PlanError
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
 from headgate.operators.aggregates.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
-from headgate.operators.base import MIN_TIME, Operator, OperatorContext
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
+from headgate.operators.operator import MIN_TIME, Operator, OperatorContext
 from headgate.operators.windows.emission_log import EmissionLog
 from headgate.operators.windows.window_lanes import Lane
 from headgate.operators.windows.window_panes import PaneState

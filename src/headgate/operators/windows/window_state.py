@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
-from headgate.operators.base import MAX_TIME
+from headgate.operators.operator import MAX_TIME
 from headgate.records.canonical import Int64s, as_arrow, raw_values
 from headgate.state.frozen import frozen
 from headgate.state.growable import Growable

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 from headgate.config import Config
-from headgate.connectors.base import Claim
+from headgate.connectors.connector import Claim
 from headgate.errors import CheckpointError, HeadgateError, Superseded, printable
 from headgate.filesystems import absolute
 from headgate.ownership import Program

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.base import Claim, Sink
+from headgate.connectors.connector import Claim, Sink
 from headgate.errors import CheckpointError, HeadgateError, SinkError, SourceError
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph

@@ -6,8 +6,8 @@ import bisect
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.operators.base import MIN_TIME
-from headgate.runtime.latency import summary
+from headgate.operators.operator import MIN_TIME
+from headgate.runtime.latency_markers import summary
 
 Metrics = dict[str, Any]
 #: Counters of an operator that are the sum of those of its subtasks.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from headgate.operators.base import MAX_TIME, MIN_TIME
+from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph
 

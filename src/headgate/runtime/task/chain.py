@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError
 from headgate.exchange.writer import RecordWriter
-from headgate.operators.base import Operator, OperatorContext, Output
+from headgate.operators.operator import Operator, OperatorContext, Output
 from headgate.records.elements import MIN_TIME, LatencyMarker
-from headgate.runtime.latency import LatencyHistogram
+from headgate.runtime.latency_markers import LatencyHistogram
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.where import calls_operators
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from headgate.exchange.writer import RecordWriter
-from headgate.operators.base import Operator
+from headgate.operators.operator import Operator
 from headgate.runtime.task.chain import ToOperator
 
 

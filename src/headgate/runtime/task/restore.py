@@ -25,7 +25,7 @@ from headgate.state.checkpoint_metadata import (
     Finished,
     TaskState,
 )
-from headgate.state.in_flight import ChannelPart, decode_in_flight
+from headgate.state.in_flight_file import ChannelPart, decode_in_flight
 from headgate.state.snapshot import Snapshot, blamed_on, decode
 
 _VALUES: Final = shapes.mapping(shapes.plain)

@@ -12,7 +12,7 @@ from headgate.exchange.selectors import (
     Rebalance,
     Shuffle,
 )
-from headgate.operators.base import OperatorContext
+from headgate.operators.operator import OperatorContext
 from headgate.operators.partitioner import UserPartitioner
 from headgate.plan.job_graph import JobEdge
 from headgate.records.hashing import default_max_parallelism

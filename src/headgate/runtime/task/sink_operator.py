@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.base import Sink, SinkWriter, WriterContext
-from headgate.operators.base import Operator, OperatorContext
+from headgate.connectors.connector import Sink, SinkWriter, WriterContext
+from headgate.operators.operator import Operator, OperatorContext
 
 
 class SinkOperator(Operator):

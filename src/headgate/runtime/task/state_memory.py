@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.errors import StateMemoryExceeded
-from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.operator import Operator, OperatorContext
 
 
 class StateMemory:

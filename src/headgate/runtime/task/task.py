@@ -15,15 +15,15 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from headgate.connectors.base import SourceReader
+from headgate.connectors.connector import SourceReader
 from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.errors import HeadgateError, JobCancelled, from_wire
 from headgate.exchange.writer import RecordWriter
-from headgate.operators.base import MAX_TIME, MIN_TIME, OperatorContext
+from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.records.arrow import plain_batch
 from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
 from headgate.records.events import EndOfPartition
-from headgate.runtime.latency import MarkerTimer
+from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.chain import Chained, ToOperator, placed
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox

@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.config import Config, FlowControl
-from headgate.connectors.base import ReaderContext, SourceReader
+from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
 from headgate.errors import HeadgateError
 from headgate.exchange.blocking import Subpartition
 from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
-from headgate.exchange.files import local_folder
 from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
+from headgate.exchange.nameless_files import local_folder
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.pending import PendingBudget
@@ -28,7 +28,7 @@ from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.operators.base import Operator, OperatorContext
+from headgate.operators.operator import Operator, OperatorContext
 from headgate.plan.execution import Channel, ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
@@ -40,7 +40,7 @@ from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
 from headgate.runtime.control_messages import Part
-from headgate.runtime.latency import MarkerTimer
+from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.chain import Chained, Directed, ToOperator, ToWriter, joined
 from headgate.runtime.task.debloating import Debloating

@@ -9,7 +9,7 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.node_keys import exchange_key
 from headgate.runtime.task.in_flight import InFlight, size_of
-from headgate.state.in_flight import ChannelPart, InFlightData
+from headgate.state.in_flight_file import ChannelPart, InFlightData
 
 
 @dataclass(frozen=True, slots=True)

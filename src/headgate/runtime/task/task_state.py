@@ -17,7 +17,7 @@ from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.task import SourceHead
 from headgate.runtime.task.task_channels import TaskChannels
 from headgate.state import shapes
-from headgate.state.in_flight import InFlightData
+from headgate.state.in_flight_file import InFlightData
 from headgate.state.snapshot import Snapshot, blamed_on
 
 #: Beside the operators: what has been counted, so that a job's figures are those of all its attempts.

@@ -8,9 +8,9 @@ from typing import Any
 
 from headgate.exchange.pool_usage import exclusive_usage, floating_usage, output_usage
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.operators.base import Operator
+from headgate.operators.operator import Operator
 from headgate.operators.windows.window import WindowAggregate
-from headgate.runtime.latency import LatencyHistogram
+from headgate.runtime.latency_markers import LatencyHistogram
 from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.task import SourceHead
 from headgate.runtime.task.task_builder import BuiltTask

@@ -22,7 +22,7 @@ from headgate.runtime.control_messages import AcknowledgeCheckpoint, DeclineChec
 from headgate.runtime.task.task_state import Captured
 from headgate.state.checkpoint_metadata import InFlightFile, StateFile
 from headgate.state.checkpoint_storage import write_part
-from headgate.state.in_flight import encode_in_flight
+from headgate.state.in_flight_file import encode_in_flight
 from headgate.state.snapshot import encode_parts
 
 log = logging.getLogger(__name__)

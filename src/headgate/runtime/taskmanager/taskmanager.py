@@ -18,7 +18,7 @@ from typing import Any
 
 from headgate.config import Config
 from headgate.errors import ConfigError, DriverLost, ExchangeError, HeadgateError, TaskManagerLost
-from headgate.exchange.files import check_folder
+from headgate.exchange.nameless_files import check_folder
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median
 
+from headgate.bench.case_options import Options
 from headgate.bench.keyed_job import SETTINGS
 from headgate.bench.keyed_sum import Sizes
 from headgate.bench.keys_job import KINDS, KeyedRun, KeyKind, run_keyed
-from headgate.bench.options import Options
 from headgate.bench.report import CaseResult, Figure, ratios
 
 TARGET = 0.25

@@ -13,9 +13,9 @@ from pathlib import Path
 from headgate.bench.command import chosen, options, outcome, parser, table
 from headgate.bench.report import run_description
 from headgate.json_option import write_json
+from headgate.lab.experiment import Experiment
 from headgate.lab.page import page
 from headgate.lab.plots import draw
-from headgate.lab.report import Experiment
 from headgate.terminal import PlainConsole
 
 #: Experiments by name, in the order they run; each module has `run(options) -> Experiment`.
@@ -23,7 +23,7 @@ EXPERIMENTS = {
     "cost": "headgate.lab.cost",
     "isolation": "headgate.lab.isolation",
     "barrier": "headgate.lab.barrier",
-    "checkpoint": "headgate.lab.checkpoint",
+    "checkpoint": "headgate.lab.checkpoint_delay",
     "reach": "headgate.lab.reach",
     "sizing": "headgate.lab.sizing",
     "buffer-timeout": "headgate.lab.buffer_timeout",

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headgate.connectors.arguments import FLAG, SCHEMA_OR_NONE, TEXT, check, check_texts
-from headgate.connectors.base import Source
+from headgate.connectors.connector import Source
 from headgate.connectors.csv_parser import CsvDialect
 from headgate.connectors.csv_source import CsvSource
 from headgate.connectors.files import Paths

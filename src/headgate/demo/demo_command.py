@@ -17,7 +17,7 @@ import headgate as hg
 from headgate.api.progress import state_of
 from headgate.demo import check, data, pipeline
 from headgate.demo.kill import Killer
-from headgate.demo.progress import Progress, table
+from headgate.demo.progress_view import Progress, table
 from headgate.json_option import add_json_option, write_json
 from headgate.spark.session import build_session
 from headgate.terminal import PlainConsole

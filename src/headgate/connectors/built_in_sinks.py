@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from headgate.connectors.base import Sink
 from headgate.connectors.collect_sink import CollectSink
+from headgate.connectors.connector import Sink
 from headgate.connectors.file_formats import CsvFormat, ParquetFormat
 from headgate.connectors.file_sink import FileSink, Mode
 from headgate.connectors.for_each_batch_sink import BatchFunction, ForEachBatchSink

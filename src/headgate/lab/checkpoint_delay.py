@@ -15,13 +15,13 @@ from statistics import median
 from typing import Any
 
 import headgate as hg
-from headgate.bench.options import Options
+from headgate.bench.case_options import Options
 from headgate.bench.report import Figure
 from headgate.errors import HeadgateError
+from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes
 from headgate.lab.probe import Probe
-from headgate.lab.report import Experiment, Plot, Series
 from headgate.lab.waiting import PATIENCE, held_back_s, queued_bytes, wait_for
 
 #: Seconds that a checkpoint may take whose barriers overtake.

@@ -19,7 +19,7 @@ CASES = {
     "exchange": "headgate.bench.exchange",
     "first-row": "headgate.bench.first_row",
     "keyed-sum": "headgate.bench.keyed_sum",
-    "keys": "headgate.bench.keys",
+    "keys": "headgate.bench.many_keys",
     "latency": "headgate.bench.latency",
     "latency-adaptive": "headgate.bench.latency_adaptive",
     "slow-sink": "headgate.bench.slow_sink",
