@@ -14,7 +14,7 @@ demo: setup
 
 # Several tests at once, then one by one those that measure time.
 test: check
-	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" $(ARGS)
+	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" --planted slice $(ARGS)
 	$(BIN)/pytest -m "alone and not soak" $(ARGS)
 	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
 	scripts/compat slice
@@ -35,7 +35,7 @@ lab: setup
 	@scripts/compiled $(BIN)/headgate lab $(ARGS)
 
 soak: setup
-	$(BIN)/pytest -m soak --timeout 1800 $(ARGS)
+	$(BIN)/pytest -m "soak or planted" --timeout 1800 $(ARGS)
 
 wheel: setup
 	rm -rf dist

@@ -1,7 +1,10 @@
 """Bugs planted one at a time into the real code, to show that a test would notice them.
 
-A bug is a one-line edit of one method. The edit must fit the source exactly once, so a bug that no longer applies after
-a change of the code fails its test instead of proving nothing.
+A bug is a one-line edit of one method. The edit must fit the source exactly once, so with a bug that no longer applies
+after a change of the code its module is not collected, instead of proving nothing.
+
+The hunt for all of them takes minutes: `make test` hunts one part, another one at each commit (`--planted slice`), and
+`make soak` all. A test that plants a bug has a name that ends with `_is_caught`.
 """
 
 from __future__ import annotations
@@ -62,13 +65,20 @@ class PlantedBug:
     right: str
     wrong: str
 
+    def __post_init__(self) -> None:
+        place = f"{self.owner.__name__}.{self.method}"
+        assert self._source().count(self.right) == 1, f"{self.name}: not once in {place}: {self.right!r}; adapt the bug"
+
+    def _plain(self) -> Any:
+        function = vars(self.owner)[self.method]
+        return getattr(function, "fget", None) or getattr(function, "__func__", function)
+
+    def _source(self) -> str:
+        return textwrap.dedent(inspect.getsource(self._plain()))
+
     @contextmanager
     def planted(self) -> Iterator[None]:
-        function = vars(self.owner)[self.method]
-        plain = getattr(function, "fget", None) or getattr(function, "__func__", function)
-        source = textwrap.dedent(inspect.getsource(plain))
-        place = f"{self.owner.__name__}.{self.method}"
-        assert source.count(self.right) == 1, f"{self.name}: {self.right!r} is not once in {place}; adapt the bug"
+        function, plain, source = vars(self.owner)[self.method], self._plain(), self._source()
         made: dict[str, Any] = {}
         edited = source.replace(self.right, self.wrong).replace("super()", f"super({self.owner.__name__}, self)")
         code = compile(edited, f"<{self.name}>", "exec")
