@@ -6,8 +6,6 @@
 # Bench and lab run the compiled package, see hatch_build.py; the tests run the sources, and some of them both.
 # Each does its own set-up on first use. ARGS are passed on: make demo ARGS="--json -"
 BIN := .venv/bin
-# Many tests wait more than they compute.
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .PHONY: demo test check compat bench lab soak wheel setup
 
@@ -16,7 +14,7 @@ demo: setup
 
 # Several tests at once, then one by one those that measure time.
 test: check
-	$(BIN)/pytest --numprocesses $(WORKERS) -m "not soak and not alone" --planted slice $(ARGS)
+	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" --planted slice $(ARGS)
 	$(BIN)/pytest -m "alone and not soak" $(ARGS)
 	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
 	scripts/compat slice

@@ -8,6 +8,9 @@ from headgate.lab import buffer_timeout
 from headgate.lab.buffer_timeout import ADAPTIVE, TIMEOUTS, Fan, Outcome, one_round
 from headgate.lab.fan_pair import BATCH_ROWS
 
+#: Half a second has to be enough for some rows.
+pytestmark = pytest.mark.alone
+
 
 def test_rows_of_every_timeout_arrive_and_are_counted() -> None:
     with Fan() as fan:
