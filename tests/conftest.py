@@ -70,15 +70,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests on Spark run one after the other in one process, for they share a session. Those that plant a bug carry a
-    mark."""
+    """Tests that share a Spark session run one after the other in one process. Those that plant a bug carry a mark."""
     for item in items:
-        if "spark" in item.nodeid or "/demo/" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        if "shared_spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(f"spark {_master(item)}"))
         if getattr(item, "originalname", "").endswith("_is_caught"):
             item.add_marker(pytest.mark.planted)
     if config.getoption("planted") == "slice":
         _leave_a_slice(items, _turn(config.rootpath))
+
+
+def _master(item: pytest.Item) -> str:
+    """The kind of Spark that its session is of: changing that takes seconds."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return str(parameters.get("master", "local")).partition("[")[0]
 
 
 def _leave_a_slice(items: list[pytest.Item], turn: int) -> None:

@@ -36,7 +36,13 @@ HOPS = """
 SHAPES = [(1, 512), (2, 32 << 10), (3, 512)]
 MORE_SHAPES = [pytest.param(*shape, marks=pytest.mark.soak) for shape in [(1, 32 << 10), (2, 512), (3, 32 << 10)]]
 
-PLACES = ["threads", "processes", "spark", "threads in batch mode", "processes in batch mode"]
+PLACES = [
+    "threads",
+    "processes",
+    pytest.param("spark", marks=pytest.mark.xdist_group("spark local")),  # as conftest.py marks those that name Spark
+    "threads in batch mode",
+    "processes in batch mode",
+]
 
 
 @pytest.fixture(params=PLACES)

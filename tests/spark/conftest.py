@@ -8,6 +8,7 @@ import queue
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,16 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _await_listener(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Whoever finds no master tries again after 20 seconds only."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"the standalone master does not listen on port {port}; it ended with {process.poll()}")
+
+
 @pytest.fixture(scope="session")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a standalone master with two workers of one core each."""
@@ -47,6 +58,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
     processes = [start("master.Master", "--port", url.rpartition(":")[2])]
+    _await_listener(int(url.rpartition(":")[2]), processes[0])
     for number in range(2):
         work = str(folder / f"work-{number}")
         processes.append(start("worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", work, url))

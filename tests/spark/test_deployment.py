@@ -19,7 +19,7 @@ from headgate.runtime.master import attempt
 from tests.ending import END, within
 from tests.spark.conftest import MASTERS
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 KEYS = 10
 Start = Callable[..., hg.JobHandle]
@@ -150,6 +150,7 @@ def whereabouts() -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     return here
 
 
+@pytest.mark.alone
 def test_a_cancelled_job_is_over(endless: Start, tmp_path: Path) -> None:
     job = endless()
     processes(tmp_path)
@@ -160,6 +161,7 @@ def test_a_cancelled_job_is_over(endless: Start, tmp_path: Path) -> None:
         job.wait(0)
 
 
+@pytest.mark.alone
 def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
@@ -170,6 +172,7 @@ def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
     assert_gone(workers[:1])
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
 def test_a_killed_executor_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
@@ -192,6 +195,7 @@ def test_a_function_that_raises_is_named(endless: Start) -> None:
         job.wait(60)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_the_process_of_a_function_that_hangs_is_killed(endless: Start, tmp_path: Path) -> None:
     def hangs(folder: str, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -211,6 +215,7 @@ def test_the_process_of_a_function_that_hangs_is_killed(endless: Start, tmp_path
     assert_gone(workers)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_a_process_that_cannot_say_that_it_hangs_is_given_up(endless: Start, tmp_path: Path) -> None:
     """Its function holds the interpreter's lock. Spark kills it in its own time, which nobody waits for."""
