@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from headgate.spark.failures import WORKER_DIED
 from headgate.spark.gang import SparkGang, barrier_tasks
 from headgate.spark.slots import reserve_slots
 
@@ -85,7 +86,7 @@ def test_a_killed_worker_ends_the_gang(start: Callable[..., Any]) -> None:
     started = start(2)
     began = time.monotonic()
     os.kill(started.tasks[1].facts["pid"], signal.SIGKILL)
-    assert started.ended.get(timeout=OVER_WITHIN) == (1, "its Python worker process died (killed, or out of memory)")
+    assert started.ended.get(timeout=OVER_WITHIN) == (1, WORKER_DIED)
     started.tasks[0].await_death(OVER_WITHIN)
     assert started.gang.join(OVER_WITHIN)
     assert time.monotonic() - began < OVER_WITHIN

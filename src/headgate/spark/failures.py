@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 CANCELLED = "its Spark job was cancelled"
+WORKER_DIED = "its Python worker process died (killed, out of memory, or ended by a function, as by os._exit)"
 
 _FAILED_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 _EXECUTOR_LOST = re.compile(r"ExecutorLostFailure .*?Reason: (.+)")
@@ -20,7 +21,7 @@ def explain(error: str) -> tuple[int | None, str]:
     if lost := _EXECUTOR_LOST.search(error):
         return index, f"its Spark executor was lost: {lost[1]}"
     if "Python worker exited unexpectedly" in error:
-        return index, "its Python worker process died (killed, or out of memory)"
+        return index, WORKER_DIED
     if missing := _NO_MODULE.search(error):
         return index, (
             f"the executors' Python has no module {missing[1]!r}; install the same packages there as here, "

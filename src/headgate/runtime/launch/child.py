@@ -9,12 +9,12 @@ import traceback
 
 from headgate.errors import DriverLost, HeadgateError
 from headgate.runtime.launch.cores import own_cores
-from headgate.runtime.launch.framing import CUT_OFF, NOBODY_TOLD, read
+from headgate.runtime.launch.framing import CUT_OFF, DONE, NOBODY_TOLD, read
 from headgate.runtime.taskmanager import taskmanager_process
 
 
 def main(index: int, count: int, host: str) -> int:
-    """Exit code 0 when the driver knows how it ended, `NOBODY_TOLD`, `CUT_OFF`, or 1 for a bug of ours."""
+    """The exit code. What ends it as nothing should is printed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # who sends it to us means us; the driver then says what we died of
     payload = read(0)
     if payload is None:
@@ -29,8 +29,8 @@ def main(index: int, count: int, host: str) -> int:
         return NOBODY_TOLD
     except BaseException:
         traceback.print_exc()
-        return 1
-    return 0
+        return NOBODY_TOLD
+    return DONE
 
 
 def _end_with_driver(pipe: int) -> None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 
 _LENGTH = 8
-#: Exit code of a TaskManager that ended badly and could not tell the driver how.
-NOBODY_TOLD = 3
-#: The same of one that lost its link to the driver, and nothing else.
-CUT_OFF = 4
+#: Exit codes of a TaskManager, which no function of the user's is likely to leave with: the driver knows how it ended;
+DONE = 100
+#: it ended badly and could not tell the driver how;
+NOBODY_TOLD = 101
+#: it lost its link to the driver, and nothing else.
+CUT_OFF = 102
 
 
 def framed(data: bytes) -> bytes:

@@ -13,7 +13,7 @@ from headgate.errors import ConfigError, HeadgateError, PlanError, TaskManagerLo
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec, cut_off
 from headgate.runtime.launch.cores import usable_cores
 from headgate.runtime.launch.forks import Fork, server
-from headgate.runtime.launch.framing import CUT_OFF, NOBODY_TOLD
+from headgate.runtime.launch.framing import CUT_OFF, DONE, NOBODY_TOLD
 
 _LOOPBACK = "127.0.0.1"
 #: How long to wait for children that were killed because not all could be started.
@@ -168,7 +168,7 @@ def _exit_reason(ended: tuple[int, int] | None, driver: tuple[str, int]) -> str:
     process, code = ended
     if not process:
         return "the system can start no more processes"
-    if code == 0:
+    if code == DONE:
         return ""
     if code < 0:
         return f"process {process} was killed by {signal.Signals(-code).name}"
@@ -176,4 +176,4 @@ def _exit_reason(ended: tuple[int, int] | None, driver: tuple[str, int]) -> str:
         return cut_off(driver)
     if code == NOBODY_TOLD:
         return f"process {process} could not tell the driver how it ended; its standard error says so"
-    return f"process {process} ended with exit code {code}"
+    return f"process {process} ended with exit code {code}, as after os._exit({code}) in a function"
