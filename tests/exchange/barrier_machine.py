@@ -21,9 +21,9 @@ from headgate.exchange.barrier_handler import (
     BarrierHandler,
     Begin,
     Complete,
+    HandlerState,
     Prioritise,
     Resume,
-    State,
     Trigger,
 )
 from headgate.records.events import Alignment, CheckpointBarrier
@@ -201,8 +201,10 @@ class BarrierMachine(RuleBasedStateMachine):
         if not hasattr(self, "handler"):
             return
         self.handler.validate()
-        assert (self.handler.state is not State.IDLE) == bool(self.under_way), "under way, or not"
-        assert (self.handler.state is State.OVERTAKING) == bool(self.under_way and self.triggered == self.under_way)
+        assert (self.handler.state is not HandlerState.IDLE) == bool(self.under_way), "under way, or not"
+        assert (self.handler.state is HandlerState.OVERTAKING) == bool(
+            self.under_way and self.triggered == self.under_way
+        )
         open_channels = {at for at, each in enumerate(self.channels) if not each.over}
         assert not self.under_way or not self.arrived >= open_channels, "all barriers are in, and nothing follows"
         for at, channel in enumerate(self.channels):
@@ -231,4 +233,4 @@ class BarrierMachine(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError("stuck: a channel is blocked for good")
-        assert self.handler.state is State.IDLE and not self.under_way, "left under way"
+        assert self.handler.state is HandlerState.IDLE and not self.under_way, "left under way"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.exchange.flush import BUSY_SHARE, IDLE_SHARE, MAX_INTERVAL
 from headgate.exchange.selectors import Broadcast, Forward, Rebalance
-from headgate.records.elements import Watermark
+from headgate.records.elements import WatermarkElement
 from tests.exchange.rig import Rig, rows
 
 
@@ -132,7 +132,7 @@ def test_rows_leave_in_time_though_the_task_neither_emits_nor_waits_any_more(mad
     assert rig.read() == ((0,),)
     rig.writer.emit_watermark(7)
     busy(rig, MAX_INTERVAL)
-    assert rig.read() == ((1,), Watermark(7)) and rig.writer.deadline is None
+    assert rig.read() == ((1,), WatermarkElement(7)) and rig.writer.deadline is None
 
 
 def test_rows_leave_in_time_though_the_task_is_busy_again_when_it_is_woken(made: list[Rig]) -> None:

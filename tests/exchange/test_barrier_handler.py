@@ -17,10 +17,10 @@ from headgate.exchange.barrier_handler import (
     BarrierHandler,
     Begin,
     Complete,
+    HandlerState,
     Input,
     Prioritise,
     Resume,
-    State,
     Trigger,
 )
 from headgate.records.events import Alignment, CheckpointBarrier
@@ -39,7 +39,7 @@ def test_an_aligned_checkpoint_waits_for_all_and_then_all_go_on() -> None:
     assert handler.delivered(1, ALIGNED) == [Begin(ALIGNED), Arrived(1)]
     assert handler.delivered(0, ALIGNED) == [Arrived(0)]
     assert handler.delivered(2, ALIGNED) == [Arrived(2), Trigger(ALIGNED), Resume((0, 1, 2)), Complete(1)]
-    assert handler.state is State.IDLE
+    assert handler.state is HandlerState.IDLE
 
 
 def test_a_counted_checkpoint_waits_for_all_and_blocks_nobody() -> None:
@@ -75,7 +75,7 @@ def test_one_channel_needs_to_wait_for_nobody() -> None:
 def test_a_priority_barrier_triggers_at_once_and_the_others_follow() -> None:
     handler = BarrierHandler(2)
     assert handler.delivered(1, PRIORITY) == [Begin(PRIORITY), Trigger(PRIORITY), Arrived(1)]
-    assert handler.state is State.OVERTAKING
+    assert handler.state is HandlerState.OVERTAKING
     assert handler.delivered(0, PRIORITY) == [Arrived(0), Complete(1)]
 
 
@@ -122,7 +122,7 @@ def test_an_older_barrier_only_lets_its_channel_go_on() -> None:
 def test_a_cancel_marker_ends_the_one_under_way(barrier: CheckpointBarrier) -> None:
     handler = BarrierHandler(2)
     handler.delivered(0, barrier)
-    assert handler.cancelled(1, 1)[-1] == Abort(1) and handler.state is State.IDLE
+    assert handler.cancelled(1, 1)[-1] == Abort(1) and handler.state is HandlerState.IDLE
     assert handler.cancelled(0, 1) == [], "once"
 
 
@@ -156,29 +156,37 @@ def test_a_barrier_twice_is_an_error() -> None:
         handler.delivered(0, ALIGNED)
 
 
-def rule(name: str, state: State, what: Input, age: Age, wrong: int) -> tuple[str, tuple[State, Input, Age], int]:
+def rule(
+    name: str, state: HandlerState, what: Input, age: Age, wrong: int
+) -> tuple[str, tuple[HandlerState, Input, Age], int]:
     return name, (state, what, age), wrong
 
 
 #: Rules that lack one of their steps.
 LACKING = [
-    rule("an old barrier leaves its channel blocked", State.IDLE, Input.BLOCKING, Age.OLD, 0),
-    rule("an old barrier leaves its channel blocked during another", State.ALIGNING, Input.BLOCKING, Age.OLD, 0),
-    rule("the first barrier is not counted", State.IDLE, Input.BLOCKING, Age.NEW, 2),
-    rule("the first barrier blocks nobody", State.IDLE, Input.BLOCKING, Age.NEW, 1),
-    rule("a barrier is not counted", State.ALIGNING, Input.BLOCKING, Age.SAME, 1),
-    rule("the last barrier triggers nothing", State.ALIGNING, Input.BLOCKING, Age.SAME, 2),
-    rule("a priority barrier triggers nothing", State.ALIGNING, Input.PRIORITY, Age.SAME, 0),
-    rule("a timeout triggers nothing", State.ALIGNING, Input.TIMEOUT, Age.SAME, 0),
-    rule("a late announcement is not acted upon", State.OVERTAKING, Input.ANNOUNCED, Age.SAME, 1),
-    rule("the last priority barrier completes nothing", State.OVERTAKING, Input.PRIORITY, Age.SAME, 1),
-    rule("a barrier in order after the trigger blocks for good", State.OVERTAKING, Input.BLOCKING, Age.SAME, 0),
-    rule("a cancel marker is not heeded", State.ALIGNING, Input.CANCELLED, Age.SAME, 0),
-    rule("a cancel marker is not heeded after the trigger", State.OVERTAKING, Input.CANCELLED, Age.SAME, 0),
-    rule("a cancel marker before its checkpoint is forgotten", State.IDLE, Input.CANCELLED, Age.NEW, 0),
-    rule("a channel that ends is waited for", State.IDLE, Input.ENDED, Age.OLD, 0),
-    rule("the end of the last channel that was waited for completes nothing", State.ALIGNING, Input.ENDED, Age.SAME, 1),
-    rule("a channel that ends after the trigger is waited for", State.OVERTAKING, Input.ENDED, Age.SAME, 0),
+    rule("an old barrier leaves its channel blocked", HandlerState.IDLE, Input.BLOCKING, Age.OLD, 0),
+    rule("an old barrier leaves its channel blocked during another", HandlerState.ALIGNING, Input.BLOCKING, Age.OLD, 0),
+    rule("the first barrier is not counted", HandlerState.IDLE, Input.BLOCKING, Age.NEW, 2),
+    rule("the first barrier blocks nobody", HandlerState.IDLE, Input.BLOCKING, Age.NEW, 1),
+    rule("a barrier is not counted", HandlerState.ALIGNING, Input.BLOCKING, Age.SAME, 1),
+    rule("the last barrier triggers nothing", HandlerState.ALIGNING, Input.BLOCKING, Age.SAME, 2),
+    rule("a priority barrier triggers nothing", HandlerState.ALIGNING, Input.PRIORITY, Age.SAME, 0),
+    rule("a timeout triggers nothing", HandlerState.ALIGNING, Input.TIMEOUT, Age.SAME, 0),
+    rule("a late announcement is not acted upon", HandlerState.OVERTAKING, Input.ANNOUNCED, Age.SAME, 1),
+    rule("the last priority barrier completes nothing", HandlerState.OVERTAKING, Input.PRIORITY, Age.SAME, 1),
+    rule("a barrier in order after the trigger blocks for good", HandlerState.OVERTAKING, Input.BLOCKING, Age.SAME, 0),
+    rule("a cancel marker is not heeded", HandlerState.ALIGNING, Input.CANCELLED, Age.SAME, 0),
+    rule("a cancel marker is not heeded after the trigger", HandlerState.OVERTAKING, Input.CANCELLED, Age.SAME, 0),
+    rule("a cancel marker before its checkpoint is forgotten", HandlerState.IDLE, Input.CANCELLED, Age.NEW, 0),
+    rule("a channel that ends is waited for", HandlerState.IDLE, Input.ENDED, Age.OLD, 0),
+    rule(
+        "the end of the last channel that was waited for completes nothing",
+        HandlerState.ALIGNING,
+        Input.ENDED,
+        Age.SAME,
+        1,
+    ),
+    rule("a channel that ends after the trigger is waited for", HandlerState.OVERTAKING, Input.ENDED, Age.SAME, 0),
 ]
 
 BUGS = [
@@ -188,9 +196,9 @@ BUGS = [
     PlantedBug("any barrier is the last", BarrierHandler, "_finish_if_all_in",
                "if not self._arrived >= self._open:", "if False:"),
     PlantedBug("an aligned checkpoint is never triggered", BarrierHandler, "_finish_if_all_in",
-               "if self.state is State.ALIGNING:", "if False:"),
+               "if self.state is HandlerState.ALIGNING:", "if False:"),
     PlantedBug("a checkpoint is triggered twice", BarrierHandler, "_finish_if_all_in",
-               "if self.state is State.ALIGNING:", "if True:"),
+               "if self.state is HandlerState.ALIGNING:", "if True:"),
     PlantedBug("an announcement after its barrier counts", BarrierHandler, "_announce",
                "if channel not in self._arrived:", "if True:"),
     PlantedBug("a delivered barrier stays announced", BarrierHandler, "_arrive",
@@ -216,7 +224,7 @@ def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch, bug: PlantedBu
 
 @pytest.mark.parametrize(("name", "key", "step"), LACKING, ids=[name for name, _, _ in LACKING])
 def test_a_rule_that_lacks_a_step_is_caught(
-    monkeypatch: pytest.MonkeyPatch, name: str, key: tuple[State, Input, Age], step: int
+    monkeypatch: pytest.MonkeyPatch, name: str, key: tuple[HandlerState, Input, Age], step: int
 ) -> None:
     steps = barrier_handler._RULES[key]
     monkeypatch.setitem(barrier_handler._RULES, key, steps[:step] + steps[step + 1 :])

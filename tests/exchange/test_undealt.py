@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.exchange.selectors import KeyGroups, Rebalance
 from headgate.exchange.undealt import DEAL_BYTES, MAX_UNDEALT, UndealtBatches, deal_limit
-from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from tests.exchange.rig import Rig, rows
 
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -84,7 +84,7 @@ def test_a_watermark_waits_with_them_and_the_newest_wins(made: list[Rig]) -> Non
     rig.writer.emit_watermark(7)
     rig.writer.flush()
     for seen in rig.read_all():
-        assert seen[-1] == Watermark(7) and len(seen) == 2
+        assert seen[-1] == WatermarkElement(7) and len(seen) == 2
 
 
 @pytest.mark.parametrize("event", ["status", "marker", "finish"])

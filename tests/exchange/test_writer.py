@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headgate.errors import ExchangeError
 from headgate.exchange.selectors import Broadcast, ChannelSelector, Forward, KeyGroups, Rebalance, Shuffle
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfData
 from headgate.records.spanning import SpanningDeserializer
 from tests.exchange.rig import NEVER, ROW, SCHEMA, Rig, rows
@@ -184,7 +184,7 @@ def test_a_flush_wastes_nothing_of_the_open_segment(make: MakeRig) -> None:
 def test_a_watermark_with_nothing_before_it_goes_at_once(make: MakeRig) -> None:
     rig = make(Forward(), 1)
     rig.writer.emit_watermark(5)
-    assert rig.notified == [1] and rig.read() == (Watermark(5),)
+    assert rig.notified == [1] and rig.read() == (WatermarkElement(5),)
 
 
 def test_alone_it_goes_at_most_once_each_interval_and_the_newest_wins(make: MakeRig) -> None:
@@ -194,15 +194,15 @@ def test_alone_it_goes_at_most_once_each_interval_and_the_newest_wins(make: Make
     rig.writer.emit_watermark(2)
     rig.now = 100.1
     rig.writer.emit_watermark(3)
-    assert rig.read() == (Watermark(1),) and rig.writer.deadline == pytest.approx(100.2)
+    assert rig.read() == (WatermarkElement(1),) and rig.writer.deadline == pytest.approx(100.2)
     rig.writer.on_time(100.19)
     assert rig.read() == ()
     rig.now = 100.2
     rig.writer.on_time(rig.now)
-    assert rig.read() == (Watermark(3),) and rig.writer.deadline is None
+    assert rig.read() == (WatermarkElement(3),) and rig.writer.deadline is None
     rig.now = 100.4
     rig.writer.emit_watermark(4)
-    assert rig.read() == (Watermark(4),)
+    assert rig.read() == (WatermarkElement(4),)
 
 
 def test_behind_pending_rows_it_waits_and_never_forces_a_cut(make: MakeRig) -> None:
@@ -216,7 +216,7 @@ def test_behind_pending_rows_it_waits_and_never_forces_a_cut(make: MakeRig) -> N
     assert rig.partition.bytes_out == 0
     rig.writer.emit(rows(4, 6))
     rig.writer.flush()
-    assert rig.read() == (numbers(0, 10), Watermark(2))
+    assert rig.read() == (numbers(0, 10), WatermarkElement(2))
 
 
 def test_one_that_waits_alone_lets_later_rows_pass_but_none_before_it(make: MakeRig) -> None:
@@ -226,18 +226,18 @@ def test_one_that_waits_alone_lets_later_rows_pass_but_none_before_it(make: Make
     rig.writer.emit(rows(0, 3))
     rig.now += 0.2
     rig.writer.on_time(rig.now)
-    assert rig.read() == (Watermark(1),), "rows came in between, so it waits for their message"
+    assert rig.read() == (WatermarkElement(1),), "rows came in between, so it waits for their message"
     rig.writer.flush()
-    assert rig.read() == (numbers(0, 3), Watermark(2))
+    assert rig.read() == (numbers(0, 3), WatermarkElement(2))
 
 
 def test_each_channel_has_its_own_turn(make: MakeRig) -> None:
     rig = make(Rebalance(2, start=0), 2)
     rig.writer.emit(rows(0, 1))
     rig.writer.emit_watermark(1)
-    assert rig.read_all() == [(), (Watermark(1),)]
+    assert rig.read_all() == [(), (WatermarkElement(1),)]
     rig.writer.flush()
-    assert rig.read_all() == [((0,), Watermark(1)), ()]
+    assert rig.read_all() == [((0,), WatermarkElement(1)), ()]
 
 
 def test_the_first_watermark_that_may_go_makes_the_deadline(make: MakeRig) -> None:
@@ -250,7 +250,7 @@ def test_the_first_watermark_that_may_go_makes_the_deadline(make: MakeRig) -> No
     assert rig.writer.deadline == pytest.approx(100.2), "channel 1 sent its last at 100.0, channel 0 at 100.1"
     rig.now = 100.2
     rig.writer.on_time(rig.now)
-    assert rig.read_all() == [((0,), Watermark(1)), (Watermark(1), Watermark(2))]
+    assert rig.read_all() == [((0,), WatermarkElement(1)), (WatermarkElement(1), WatermarkElement(2))]
     assert rig.writer.deadline == pytest.approx(100.3)
 
 
@@ -262,8 +262,8 @@ def test_a_full_budget_does_not_let_watermarks_go_too_often(make: MakeRig) -> No
     rig.writer.emit(rows(0, MESSAGE - 1))
     assert rig.writer.pending_bytes == 0
     rig.writer.flush()
-    assert rig.read(0) == (Watermark(1),)
-    assert rig.read(1) == (Watermark(1), numbers(0, MESSAGE - 1), Watermark(2))
+    assert rig.read(0) == (WatermarkElement(1),)
+    assert rig.read(1) == (WatermarkElement(1), numbers(0, MESSAGE - 1), WatermarkElement(2))
 
 
 def test_a_status_goes_at_once_behind_rows_and_watermark(make: MakeRig) -> None:
@@ -272,8 +272,8 @@ def test_a_status_goes_at_once_behind_rows_and_watermark(make: MakeRig) -> None:
     rig.writer.emit_watermark(7)
     rig.writer.emit_status(False)
     assert rig.read_all() == [
-        ((0,), Watermark(7), WatermarkStatus(False)),
-        (Watermark(7), WatermarkStatus(False)),
+        ((0,), WatermarkElement(7), WatermarkStatus(False)),
+        (WatermarkElement(7), WatermarkStatus(False)),
     ]
 
 
@@ -343,7 +343,7 @@ def test_the_end_waits_behind_all_that_is_due(make: MakeRig) -> None:
     seen: tuple[object, ...] = ()
     while not rig.writer.drain():
         seen += rig.read()
-    assert seen + rig.read() == (numbers(0, 12), numbers(12, 13), Watermark(9), *END)
+    assert seen + rig.read() == (numbers(0, 12), numbers(12, 13), WatermarkElement(9), *END)
     assert rig.writer.pending_bytes == 0
 
 
@@ -353,7 +353,7 @@ def test_the_end_sends_the_last_rows_and_watermark_of_every_channel(make: MakeRi
     rig.writer.emit_watermark(1)
     rig.writer.emit_watermark(2)
     rig.writer.finish()
-    assert rig.read_all() == [((0,), Watermark(2), *END), (Watermark(1), Watermark(2), *END)]
+    assert rig.read_all() == [((0,), WatermarkElement(2), *END), (WatermarkElement(1), WatermarkElement(2), *END)]
     assert rig.writer.is_available
 
 
@@ -480,7 +480,7 @@ def test_broadcast_serialises_once_for_all(make: MakeRig) -> None:
         rig.writer.emit_watermark(5)
         rig.writer.finish()
     assert encode.call_count == 2
-    assert rig.read_all() == [(numbers(0, 12), numbers(12, 13), Watermark(5), *END)] * 3
+    assert rig.read_all() == [(numbers(0, 12), numbers(12, 13), WatermarkElement(5), *END)] * 3
     assert rig.writer.rows_out == 25
 
 
@@ -572,7 +572,9 @@ def test_an_aligned_barrier_comes_behind_everything_pending(make: MakeRig) -> No
     rig.writer.emit(rows(3, 2))
     rig.writer.flush()
     assert rig.writer.pending_bytes == 0
-    assert rig.read_all() == [((0, 1, 2), Watermark(7), ALIGNED), (Watermark(7), ALIGNED)], "and blocks what is behind"
+    assert rig.read_all() == [((0, 1, 2), WatermarkElement(7), ALIGNED), (WatermarkElement(7), ALIGNED)], (
+        "and blocks what is behind"
+    )
 
 
 def test_a_priority_barrier_overtakes_segments_due_messages_and_pending_rows(make: MakeRig) -> None:

@@ -41,7 +41,7 @@ from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, MIN_TIME, LatencyMarker, Tag, Watermark, WatermarkStatus
+from headgate.records.elements import MAX_TIME, MIN_TIME, LatencyMarker, Tag, WatermarkElement, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition, Event
 from headgate.records.spanning import SpanningDeserializer
 from headgate.runtime.control_messages import Part
@@ -430,7 +430,7 @@ class Reader:
         element = self.input.next()
         if isinstance(element, pa.RecordBatch):
             self._on_rows(element)
-        elif isinstance(element, Watermark):
+        elif isinstance(element, WatermarkElement):
             assert element.time > self.watermark, "event time goes back"
             self.watermark = element.time
         elif isinstance(element, WatermarkStatus):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.lab import barrier
-from headgate.lab.barrier import Rounds
+from headgate.lab.barrier import BarrierRounds
 from headgate.lab.places import MODES, processes
 
 pytestmark = pytest.mark.alone
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.alone
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
-    rounds = Rounds()
+    rounds = BarrierRounds()
     barrier.beside_a_stall(processes, mode, 3.0, rounds)
     ((took,), (rest,)) = rounds.sibling, rounds.rest_of_stall
     if mode == "credit":
@@ -24,7 +24,7 @@ def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_barriers_on_a_slow_channel(mode: str) -> None:
-    rounds = Rounds()
+    rounds = BarrierRounds()
     barrier.on_a_slow_channel(processes, mode, rounds)
     assert rounds.slow[0] > 0 and rounds.queued[0] > 0
     assert len(rounds.overtaking) == (mode == "credit")
@@ -35,6 +35,6 @@ def test_barriers_on_a_slow_channel(mode: str) -> None:
     [(0.099, 0.099, 3.0, True), (0.1, 0.01, 3.1, False), (0.01, 0.1, 3.1, False), (0.01, 0.01, 2.99, False)],
 )
 def test_verdict_needs_all_three(sibling: float, overtaking: float, tcp: float, met: bool) -> None:
-    credit = Rounds([sibling], [3.0], [0.4], [0.4], [overtaking])
-    result = barrier.report({"credit": credit, "tcp": Rounds([tcp], [3.0], [2.0], [2.0])})
+    credit = BarrierRounds([sibling], [3.0], [0.4], [0.4], [overtaking])
+    result = barrier.report({"credit": credit, "tcp": BarrierRounds([tcp], [3.0], [2.0], [2.0])})
     assert result.met is met and len(result.plots[0].series) == 4

@@ -30,8 +30,8 @@ def _isolation(met: bool) -> Experiment:
 
 
 def _barrier(met: bool) -> Experiment:
-    credit = barrier.Rounds([0.01 if met else 0.5], [3.0], [0.4], [0.4], [0.01])
-    return barrier.report({"credit": credit, "tcp": barrier.Rounds([3.1], [3.0], [2.0], [2.0])})
+    credit = barrier.BarrierRounds([0.01 if met else 0.5], [3.0], [0.4], [0.4], [0.01])
+    return barrier.report({"credit": credit, "tcp": barrier.BarrierRounds([3.1], [3.0], [2.0], [2.0])})
 
 
 def _checkpoint(met: bool) -> Experiment:

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headgate.errors import ExchangeError, InsufficientBuffers
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.memory.redistribution import Claim, shares
+from headgate.memory.redistribution import PoolClaim, shares
 from headgate.memory.segment import MemorySegment
 from tests.memory.conftest import CheckedLocks, request_one
 
@@ -28,7 +28,7 @@ class Owner:
     """The user of one local pool, and what the pool owes it."""
 
     pool: LocalBufferPool
-    claim: Claim
+    claim: PoolClaim
     subpartitions: int
     cap: int
     overdraft: int
@@ -112,7 +112,7 @@ class PoolMachine(RuleBasedStateMachine):
         overdraft=st.integers(0, 3),
     )
     def create(self, required: int, extra: int, weight: int, subpartitions: int, cap: int, overdraft: int) -> None:
-        claim = Claim(required, required + extra, weight)
+        claim = PoolClaim(required, required + extra, weight)
         try:
             pool = self.network.create_local_pool(
                 f"pool {len(self.owners)}", claim.required, claim.maximum, weight, subpartitions, cap, overdraft

@@ -12,7 +12,7 @@ from headgate.records.elements import (
     MIN_TIME,
     LatencyMarker,
     Tag,
-    Watermark,
+    WatermarkElement,
     WatermarkStatus,
     decode_element,
     encode_element,
@@ -21,8 +21,8 @@ from headgate.records.elements import (
 
 @given(st.integers(MIN_TIME, MAX_TIME))
 def test_a_watermark_of_any_time_comes_back(time: int) -> None:
-    tag, body = encode_element(Watermark(time))
-    assert tag is Tag.WATERMARK and decode_element(tag, body) == Watermark(time)
+    tag, body = encode_element(WatermarkElement(time))
+    assert tag is Tag.WATERMARK and decode_element(tag, body) == WatermarkElement(time)
 
 
 @pytest.mark.parametrize("active", [True, False])

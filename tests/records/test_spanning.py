@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import ExchangeError
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, MIN_TIME, Tag, Watermark, WatermarkStatus
+from headgate.records.elements import MAX_TIME, MIN_TIME, Tag, WatermarkElement, WatermarkStatus
 from headgate.records.spanning import (
     DeserializationResult,
     Element,
@@ -36,7 +36,9 @@ def batch_of(rows: list[tuple[int | None, str | None, str | None]], skipped: int
 
 
 BATCH = st.builds(batch_of, st.lists(ROW, max_size=8), st.integers(0, 3))
-ELEMENT = BATCH | st.builds(Watermark, st.integers(MIN_TIME, MAX_TIME)) | st.builds(WatermarkStatus, st.booleans())
+ELEMENT = (
+    BATCH | st.builds(WatermarkElement, st.integers(MIN_TIME, MAX_TIME)) | st.builds(WatermarkStatus, st.booleans())
+)
 
 
 def bytes_of(elements: list[Element]) -> bytes:
@@ -60,7 +62,7 @@ def assert_same(got: list[Element], wanted: list[Element]) -> None:
 def assert_is_between_elements(deserializer: SpanningDeserializer) -> None:
     """What comes next is read from its first byte on."""
     assert not deserializer.partial
-    assert feed(deserializer, bytes_of([Watermark(7)])) == [Watermark(7)]
+    assert feed(deserializer, bytes_of([WatermarkElement(7)])) == [WatermarkElement(7)]
 
 
 @pytest.mark.parametrize("columns", [{"n": pa.int64()}, {"n": pa.int64(), "at": pa.timestamp("us")}])
@@ -83,11 +85,11 @@ def test_any_elements_cut_anywhere_are_the_same_elements(elements: list[Element]
 
 
 MIXED: list[Element] = [
-    Watermark(5),
+    WatermarkElement(5),
     batch_of([(1, "a", "x"), (None, None, None)]),
     WatermarkStatus(False),
     batch_of([]),
-    Watermark(MAX_TIME),
+    WatermarkElement(MAX_TIME),
 ]
 
 
@@ -146,7 +148,7 @@ def test_decoded_batches_own_their_memory() -> None:
 
 
 def test_the_bytes_are_those_documented() -> None:
-    assert bytes_of([Watermark(1)]) == b"\x00\x00\x00\x09\x02" + struct.pack(">q", 1)
+    assert bytes_of([WatermarkElement(1)]) == b"\x00\x00\x00\x09\x02" + struct.pack(">q", 1)
     assert bytes_of([WatermarkStatus(True)]) == b"\x00\x00\x00\x02\x04\x01"
     batch = batch_of([(1, "a", "x")])
     checksum, message = CODEC.encode(batch)
@@ -258,15 +260,21 @@ def test_segments_are_filled_from_pieces_of_any_size(sizes: list[int], fills: li
 
 def test_the_three_results_of_reading() -> None:
     deserializer = SpanningDeserializer(CODEC)
-    stream = bytes_of([Watermark(1), Watermark(2), Watermark(3)])
+    stream = bytes_of([WatermarkElement(1), WatermarkElement(2), WatermarkElement(3)])
     deserializer.set_next_buffer(memoryview(stream[:-1]))
-    assert deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER and deserializer.take() == Watermark(1)
-    assert deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER and deserializer.take() == Watermark(2)
+    assert (
+        deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER
+        and deserializer.take() == WatermarkElement(1)
+    )
+    assert (
+        deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER
+        and deserializer.take() == WatermarkElement(2)
+    )
     assert deserializer.next_record() is Read.PARTIAL_RECORD
     with pytest.raises(ExchangeError, match="before it was complete"):
         deserializer.take()
     deserializer.set_next_buffer(memoryview(stream[-1:]))
-    assert deserializer.next_record() is Read.LAST_RECORD_FROM_BUFFER and deserializer.take() == Watermark(3)
+    assert deserializer.next_record() is Read.LAST_RECORD_FROM_BUFFER and deserializer.take() == WatermarkElement(3)
     assert [result.is_full_record for result in Read] == [False, True, True]
     assert [result.is_buffer_consumed for result in Read] == [True, False, True]
 

@@ -23,17 +23,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.runtime.checkpointing.checkpoint_coordinator import (
-    Abort,
+    AbortCheckpoint,
     Action,
     CheckpointCoordinator,
     CheckpointOptions,
     Commit,
-    Complete,
     Fail,
+    Phase,
     Request,
-    State,
-    Task,
-    Trigger,
+    StoreMetadata,
+    TaskId,
+    TriggerCheckpoint,
     all_finished,
 )
 from headgate.state.checkpoint_metadata import Finished, StateFile
@@ -49,13 +49,13 @@ Step = Callable[[], None]
 class SimTask:
     """A task: `channels` by producer hold rows, ids of barriers, and END."""
 
-    task: Task
+    task: TaskId
     consumers: list[SimTask] = field(default_factory=list)
-    channels: dict[Task, deque[Any]] = field(default_factory=dict)
-    closed: set[Task] = field(default_factory=set)
+    channels: dict[TaskId, deque[Any]] = field(default_factory=dict)
+    closed: set[TaskId] = field(default_factory=set)
     #: The barrier that is being aligned, and who has delivered it.
     barrier: int = 0
-    arrived: set[Task] = field(default_factory=set)
+    arrived: set[TaskId] = field(default_factory=set)
     #: Rows read; the row that a worker holds; rows that a writer has not flushed, and those of its end.
     position: int = 0
     held: Row | None = None
@@ -75,7 +75,7 @@ class SimTask:
         for each in wanted:
             each.channels[self.task].append(item)
 
-    def open_channels(self) -> list[Task]:
+    def open_channels(self) -> list[TaskId]:
         """Those that something can be taken from."""
         return [one for one, queue in self.channels.items() if queue and one not in self.arrived]
 
@@ -83,7 +83,7 @@ class SimTask:
         self.send((self.task.subtask, self.position), self.position)
         self.position += 1
 
-    def take(self, producer: Task) -> None:
+    def take(self, producer: TaskId) -> None:
         item = self.channels[producer].popleft()
         if item == END:
             self.closed.add(producer)
@@ -147,23 +147,23 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.attempt = -1
         self.last = 0
         self.under_way: int | None = None
-        self.complete: Complete | None = None
-        self.committing: Complete | None = None
+        self.complete: StoreMetadata | None = None
+        self.committing: StoreMetadata | None = None
         #: What is being stored, one after the other, also of checkpoints that were given up.
-        self.errands: deque[Complete] = deque()
+        self.errands: deque[StoreMetadata] = deque()
         #: What the job would go on from, and whether it is committed.
-        self.latest: Complete | None = None
+        self.latest: StoreMetadata | None = None
         self.is_committed = True
         self.stopped = self.over = False
         self.failures = 0
         self.triggered_at = self.ended_at = -math.inf
         self.files: dict[str, Any] = {}
         self.committed: list[Row] = []
-        self.restored: dict[Task, Any] = {}
+        self.restored: dict[TaskId, Any] = {}
         self.stale: list[Step] = []
         self.asked: deque[Request] = deque()
         self.request: Request | None = None
-        self.triggered: set[Task] = set()
+        self.triggered: set[TaskId] = set()
         self.restart()
 
     # ---- the job
@@ -204,7 +204,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.under_way is None, "under way through a restart"
 
     def build(self) -> None:
-        vertices = [[SimTask(Task(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)]
+        vertices = [[SimTask(TaskId(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)]
         joined = [*pairwise(vertices), *([(vertices[READ], vertices[WRITE])] if self.branches else [])]
         for producers, consumers in joined:
             for producer in producers:
@@ -237,7 +237,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             found += [partial(self.store, True)] * 6 + [partial(self.store, False)]
         if not heal and self.committing is not None:
             found += [self.commit] * 6 + [self.restart]
-        if not heal and self.coordinator.state is State.WAITING:
+        if not heal and self.coordinator.state is Phase.WAITING:
             found += [partial(self.tick, 0)] * 4
         return found
 
@@ -286,13 +286,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert word() == [], "something followed from what an old attempt said"
         self.stale = []
 
-    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not State.OVER)
+    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not Phase.OVER)
     @rule(times=st.integers(1, 2), at_end=st.integers(0, 3))
     def ask_for_savepoints(self, times: int, at_end: int) -> None:
         for _ in range(times):
             self.ask(Request("savepoints", at_end=not at_end))
 
-    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not State.OVER)
+    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not Phase.OVER)
     @rule(chance=st.integers(0, 3), uri=st.sampled_from([None, "savepoints"]))
     def ask_for_a_stop(self, chance: int, uri: str | None) -> None:
         if not chance:
@@ -345,7 +345,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if in_time:
             self.complete, self.committing = None, complete
 
-    def commit_latest(self, complete: Complete) -> None:
+    def commit_latest(self, complete: StoreMetadata) -> None:
         self.committed += [] if self.is_committed else rows_in(complete)
         self.is_committed = True
 
@@ -357,7 +357,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.over = self.request is not None and self.request.stops
         is_last = self.over or (all_finished(complete.parts) and not any(each.uri for each in self.asked))
         self.carry_out(self.coordinator.committed(complete.checkpoint, self.now))
-        assert (self.coordinator.state is State.OVER) == is_last, "over, or not"
+        assert (self.coordinator.state is Phase.OVER) == is_last, "over, or not"
 
     def state_of(self, part: Any) -> Any:
         return part.positions.get("src") if isinstance(part, Finished) else self.files[part.path]
@@ -368,7 +368,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         for action in actions:
             assert not self.stopped, "something happened after the failure"
             match action:
-                case Trigger(checkpoint, tasks, request):
+                case TriggerCheckpoint(checkpoint, tasks, request):
                     self.on_begun(checkpoint, request)
                     for task in tasks:
                         assert not self.tasks[task].has_said_so, "triggered after its end"
@@ -376,10 +376,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
                         self.triggered.add(task)
                         self.tasks[task].injected.append(checkpoint)
                         self.tasks[task].stands = request is not None and request.stops
-                case Complete():
+                case StoreMetadata():
                     self.on_begun(action.checkpoint, action.request)
                     self.on_complete(action)
-                case Abort(checkpoint, _, request):
+                case AbortCheckpoint(checkpoint, _, request):
                     assert (checkpoint, request) == (self.under_way, self.request), "another one was aborted"
                     self.under_way, self.complete, self.ended_at = None, None, self.now
                     self.failures += counts and request is None
@@ -389,7 +389,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     assert self.failures > self.options.tolerable_failures, "failed too early"
                     self.stopped = True
         assert self.stopped or self.failures <= self.options.tolerable_failures, "failures without an end"
-        if counts and self.under_way is None and self.coordinator.state is State.COLLECTING:
+        if counts and self.under_way is None and self.coordinator.state is Phase.COLLECTING:
             self.on_begun(self.coordinator.last, self.coordinator._request)  # of tasks that have all ended
 
     def on_begun(self, checkpoint: int, request: Request | None) -> None:
@@ -408,7 +408,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.triggered = set()
         self.triggered_at = self.now
 
-    def on_complete(self, complete: Complete) -> None:
+    def on_complete(self, complete: StoreMetadata) -> None:
         assert complete.parts.keys() == self.tasks.keys(), "a part is missing"
         states = {task: self.state_of(part) for task, part in complete.parts.items()}
         held = [row for task, row in states.items() if task.vertex == WORK and row is not None]
@@ -422,11 +422,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if not hasattr(self, "coordinator"):
             return
         self.coordinator.validate()
-        assert (self.coordinator.state is State.STORING) == (self.complete is not None)
-        assert (self.coordinator.state is State.COMMITTING) == (self.committing is not None)
-        assert self.coordinator.state is not State.WAITING or not self.next_asked(), "a savepoint waits for nothing"
+        assert (self.coordinator.state is Phase.STORING) == (self.complete is not None)
+        assert (self.coordinator.state is Phase.COMMITTING) == (self.committing is not None)
+        assert self.coordinator.state is not Phase.WAITING or not self.next_asked(), "a savepoint waits for nothing"
         is_whole = self.complete is not None or self.committing is not None
-        assert (self.coordinator.state is State.COLLECTING) == (self.under_way is not None and not is_whole)
+        assert (self.coordinator.state is Phase.COLLECTING) == (self.under_way is not None and not is_whole)
         assert len(self.coordinator.history) <= 10
         for where, task in self.tasks.items():
             producers = [self.tasks[each] for each in task.channels]
@@ -463,9 +463,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 self.restart()
             else:
                 break
-        assert self.coordinator.state is State.OVER, "stuck: the last checkpoint never completes"
+        assert self.coordinator.state is Phase.OVER, "stuck: the last checkpoint never completes"
         assert self.over or not any(each.uri for each in self.asked), "over before a savepoint"
 
 
-def rows_in(complete: Complete) -> list[Row]:
+def rows_in(complete: StoreMetadata) -> list[Row]:
     return [row for flushed in complete.pending.get("out", ()) for row in flushed]

@@ -25,7 +25,7 @@ from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import build_job_graph
 from headgate.plan.node_keys import node_key
-from headgate.runtime.checkpointing.checkpoint_coordinator import Complete, Task
+from headgate.runtime.checkpointing.checkpoint_coordinator import StoreMetadata, TaskId
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.ends import Ends
 from headgate.state import checkpoint_files
@@ -134,7 +134,7 @@ class Driver:
             position += STEP
             pending.append(writer.flush(number))
             state = write_part(storage.folder_of(number), attempt, "task", [str(position).encode()])
-            complete = Complete(number, 0.0, {Task(vertex.id, 0): state}, {key: list(pending)})
+            complete = StoreMetadata(number, 0.0, {TaskId(vertex.id, 0): state}, {key: list(pending)})
             number += 1
             if self._machine.fails(self._number, number):  # the attempt is lost: the next one begins again
                 attempt += 1

@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 
 from headgate.runtime.checkpointing.checkpoint_coordinator import (
-    Abort,
+    AbortCheckpoint,
     Action,
     CheckpointCoordinator,
     CheckpointOptions,
     Commit,
-    Complete,
     Fail,
-    State,
-    Task,
-    Trigger,
+    Phase,
+    StoreMetadata,
+    TaskId,
+    TriggerCheckpoint,
     all_finished,
 )
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from tests.runtime.checkpointed_plan import three_vertices
 
-READ, WORK, WRITE = Task(0, 0), Task(1, 0), Task(2, 0)
+READ, WORK, WRITE = TaskId(0, 0), TaskId(1, 0), TaskId(2, 0)
 FILE = StateFile("f", 10, "00")
 
 
@@ -39,11 +39,11 @@ class Driver:
         self.now = now
         return self.coordinator.on_time(now)
 
-    def ack(self, task: Task, checkpoint: int, *, attempt: int = 0, pending: str = "") -> list[Action]:
+    def ack(self, task: TaskId, checkpoint: int, *, attempt: int = 0, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
         return self.coordinator.acknowledged(task, attempt, checkpoint, FILE, what, {"alignment_s": 1.0}, self.now)
 
-    def decline(self, task: Task, checkpoint: int, *, pending: str = "") -> list[Action]:
+    def decline(self, task: TaskId, checkpoint: int, *, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
         return self.coordinator.declined(task, 0, checkpoint, "no room", what, self.now)
 
@@ -53,7 +53,7 @@ class Driver:
         assert isinstance(commit, Commit) and commit.complete.checkpoint == checkpoint
         return self.coordinator.committed(checkpoint, self.now)
 
-    def end(self, task: Task, took_part: int = 0, *, pending: str = "") -> list[Action]:
+    def end(self, task: TaskId, took_part: int = 0, *, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
         return self.coordinator.finished(task, 0, took_part, {"src": 7}, what, self.now)
 
@@ -62,15 +62,15 @@ def test_a_checkpoint_from_the_trigger_to_the_end() -> None:
     driver = Driver(min_pause=3.0)
     coordinator = driver.coordinator
     assert coordinator.deadline == 10.0 and driver.at(9.9) == []
-    assert driver.at(10.0) == [Trigger(5, (READ,))]
+    assert driver.at(10.0) == [TriggerCheckpoint(5, (READ,))]
     assert driver.ack(WORK, 5) == driver.ack(READ, 5) == driver.ack(READ, 5) == []
     driver.now = 12.0
     parts = {READ: FILE, WORK: FILE, WRITE: FILE}
     [complete] = driver.ack(WRITE, 5, pending="a")
-    assert complete == Complete(5, 2.0, parts, {"out": ["a"]}) and not all_finished(complete.parts)
-    assert coordinator.deadline == 610.0 and coordinator.state is State.STORING
+    assert complete == StoreMetadata(5, 2.0, parts, {"out": ["a"]}) and not all_finished(complete.parts)
+    assert coordinator.deadline == 610.0 and coordinator.state is Phase.STORING
     assert coordinator.stored(5) == [Commit(complete)] and coordinator.stored(5) == []
-    assert coordinator.deadline is None and coordinator.state is State.COMMITTING
+    assert coordinator.deadline is None and coordinator.state is Phase.COMMITTING
     assert coordinator.committed(5, 18.0) == [] == coordinator.committed(5, 18.0)
     assert coordinator.deadline == 21.0, "three seconds after the end of the last, though it was due at 20"
     [record] = coordinator.history
@@ -85,7 +85,11 @@ def test_what_is_late_doubled_or_of_another_attempt_is_not_minded() -> None:
     driver = Driver()
     driver.at(10.0)
     assert (
-        driver.ack(READ, 6) == driver.ack(READ, 4) == driver.ack(READ, 5, attempt=1) == driver.ack(Task(3, 0), 5) == []
+        driver.ack(READ, 6)
+        == driver.ack(READ, 4)
+        == driver.ack(READ, 5, attempt=1)
+        == driver.ack(TaskId(3, 0), 5)
+        == []
     )
     for task in (READ, WORK, READ, READ):
         assert driver.ack(task, 5) == []
@@ -99,10 +103,10 @@ def test_a_checkpoint_that_takes_too_long_fails_and_says_for_whom_it_waited() ->
     assert driver.coordinator.deadline == 14.0
     [abort] = driver.at(14.0)
     reason = "it took longer than 4 s (checkpoint_timeout); 2 of 3 tasks have not acknowledged: work[0], write[0]"
-    assert abort == Abort(5, reason)
-    assert driver.at(20.0) == [Trigger(6, (READ,))]
+    assert abort == AbortCheckpoint(5, reason)
+    assert driver.at(20.0) == [TriggerCheckpoint(6, (READ,))]
     abort, fail = driver.decline(WORK, 6)
-    assert abort == Abort(6, "work[0]: no room") and isinstance(fail, Fail)
+    assert abort == AbortCheckpoint(6, "work[0]: no room") and isinstance(fail, Fail)
     assert str(fail.error) == (
         "2 checkpoints in a row failed, the last was 6: work[0]: no room (tolerable_failed_checkpoints is 1)"
     )
@@ -117,13 +121,13 @@ def test_metadata_that_is_stored_too_late_does_not_count_and_what_is_pending_sta
     driver.ack(WORK, 5)
     driver.ack(WRITE, 5, pending="a")
     reason = "it took longer than 4 s (checkpoint_timeout); all tasks have acknowledged, but its metadata was not"
-    assert driver.at(13.9) == [] and driver.at(14.0) == [Abort(5, f"{reason} stored by then")]
+    assert driver.at(13.9) == [] and driver.at(14.0) == [AbortCheckpoint(5, f"{reason} stored by then")]
     assert driver.coordinator.stored(5) == driver.coordinator.not_stored(5, "no room", 15.0) == []
-    assert driver.at(20.0) == [Trigger(6, (READ,))] and driver.coordinator.stored(5) == []
+    assert driver.at(20.0) == [TriggerCheckpoint(6, (READ,))] and driver.coordinator.stored(5) == []
     for task in (READ, WORK):
         driver.ack(task, 6)
     [complete] = driver.ack(WRITE, 6, pending="b")
-    assert isinstance(complete, Complete) and complete.pending == {"out": ["a", "b"]}
+    assert isinstance(complete, StoreMetadata) and complete.pending == {"out": ["a", "b"]}
     assert driver.succeed(6) == [] and (driver.coordinator.completed, driver.coordinator.failed) == (1, 1)
 
 
@@ -149,33 +153,33 @@ def test_what_was_flushed_for_a_failed_checkpoint_is_committed_with_the_next() -
     for task in (READ, WORK):
         driver.ack(task, 7)
     [complete] = driver.ack(WRITE, 7, pending="c")
-    assert isinstance(complete, Complete) and complete.pending == {"out": ["a", "b", "c"]}
+    assert isinstance(complete, StoreMetadata) and complete.pending == {"out": ["a", "b", "c"]}
     driver.coordinator.not_stored(7, "no room", driver.now)
     driver.at(40.0)
     for task in (READ, WORK):
         driver.ack(task, 8)
     [complete] = driver.ack(WRITE, 8)
-    assert isinstance(complete, Complete) and complete.pending == {"out": ["a", "b", "c"]}
+    assert isinstance(complete, StoreMetadata) and complete.pending == {"out": ["a", "b", "c"]}
     driver.succeed(8)
     driver.at(50.0)
     for task in (READ, WORK):
         driver.ack(task, 9)
-    assert driver.ack(WRITE, 9) == [Complete(9, 0.0, {READ: FILE, WORK: FILE, WRITE: FILE}, {})], "and only once"
+    assert driver.ack(WRITE, 9) == [StoreMetadata(9, 0.0, {READ: FILE, WORK: FILE, WRITE: FILE}, {})], "and only once"
 
 
 def test_a_task_that_ends_before_the_barrier_reaches_it_is_finished() -> None:
     driver = Driver()
     driver.at(10.0)
-    assert driver.end(READ) == [Trigger(5, (WORK,))], "no barrier will come to it"
+    assert driver.end(READ) == [TriggerCheckpoint(5, (WORK,))], "no barrier will come to it"
     driver.ack(WORK, 5)
     [complete] = driver.ack(WRITE, 5)
-    assert isinstance(complete, Complete) and complete.parts[READ] == Finished({"src": 7})
+    assert isinstance(complete, StoreMetadata) and complete.parts[READ] == Finished({"src": 7})
     driver.succeed(5)
-    assert driver.at(20.0) == [Trigger(6, (WORK,))]
-    assert driver.end(WORK, 5) == [Trigger(6, (WRITE,))]
+    assert driver.at(20.0) == [TriggerCheckpoint(6, (WORK,))]
+    assert driver.end(WORK, 5) == [TriggerCheckpoint(6, (WRITE,))]
     [complete] = driver.ack(WRITE, 6)
     gone = Finished({"src": 7})
-    assert complete == Complete(6, 0.0, {READ: gone, WORK: gone, WRITE: FILE}, {})
+    assert complete == StoreMetadata(6, 0.0, {READ: gone, WORK: gone, WRITE: FILE}, {})
 
 
 def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_heard_first() -> None:
@@ -185,11 +189,13 @@ def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_heard_first() 
     assert driver.end(WORK, 5) == driver.end(WRITE, 5, pending="after") == []
     assert driver.ack(WORK, 5) == driver.ack(READ, 5) == []
     [complete] = driver.ack(WRITE, 5, pending="before")
-    assert isinstance(complete, Complete) and complete.parts == {READ: FILE, WORK: FILE, WRITE: FILE}
+    assert isinstance(complete, StoreMetadata) and complete.parts == {READ: FILE, WORK: FILE, WRITE: FILE}
     assert complete.pending == {"out": ["before"]}
     [complete] = driver.succeed(5)
-    assert isinstance(complete, Complete) and all_finished(complete.parts) and complete.pending == {"out": ["after"]}
-    assert driver.succeed(6) == [] and driver.coordinator.state is State.OVER
+    assert (
+        isinstance(complete, StoreMetadata) and all_finished(complete.parts) and complete.pending == {"out": ["after"]}
+    )
+    assert driver.succeed(6) == [] and driver.coordinator.state is Phase.OVER
 
 
 def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:
@@ -202,21 +208,21 @@ def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:
     driver.ack(WORK, 5)
     [complete] = driver.ack(WRITE, 5, pending="barrier")
     assert (
-        isinstance(complete, Complete)
+        isinstance(complete, StoreMetadata)
         and all_finished(complete.parts)
         and complete.pending == {"out": ["barrier", "end"]}
     )
     [abort, again] = driver.coordinator.not_stored(6, "no room", 11.0)
-    assert abort == Abort(6, "no room") and isinstance(again, Complete) and again.checkpoint == 7
+    assert abort == AbortCheckpoint(6, "no room") and isinstance(again, StoreMetadata) and again.checkpoint == 7
     assert isinstance(driver.coordinator.not_stored(7, "no room", 12.0)[-1], Fail)
 
 
 def test_a_restart_forgets_what_the_last_attempt_left() -> None:
     driver = Driver()
     driver.end(READ, pending="old")
-    assert driver.at(10.0) == [Trigger(5, (WORK,))]
-    assert driver.coordinator.start(1, 11.0) == [Abort(5, "the job restarts")]
-    assert driver.at(21.0) == [Trigger(6, (READ,))]
+    assert driver.at(10.0) == [TriggerCheckpoint(5, (WORK,))]
+    assert driver.coordinator.start(1, 11.0) == [AbortCheckpoint(5, "the job restarts")]
+    assert driver.at(21.0) == [TriggerCheckpoint(6, (READ,))]
     assert driver.ack(READ, 6) == driver.end(WORK) == []
     assert driver.coordinator.failed == 1 and driver.coordinator.deadline == 21.0 + 600
 
@@ -224,7 +230,9 @@ def test_a_restart_forgets_what_the_last_attempt_left() -> None:
 def test_every_subtask_takes_part() -> None:
     coordinator = CheckpointCoordinator(three_vertices(2, 3, 1), CheckpointOptions(1.0))
     coordinator.start(0, 0.0)
-    assert coordinator.on_time(1.0) == [Trigger(1, (Task(0, 0), Task(0, 1)))]
-    assert coordinator.finished(Task(0, 0), 0, 0, {}, {}, 1.0) == []
-    assert coordinator.finished(Task(0, 1), 0, 0, {}, {}, 1.0) == [Trigger(1, (Task(1, 0), Task(1, 1), Task(1, 2)))]
+    assert coordinator.on_time(1.0) == [TriggerCheckpoint(1, (TaskId(0, 0), TaskId(0, 1)))]
+    assert coordinator.finished(TaskId(0, 0), 0, 0, {}, {}, 1.0) == []
+    assert coordinator.finished(TaskId(0, 1), 0, 0, {}, {}, 1.0) == [
+        TriggerCheckpoint(1, (TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)))
+    ]
     coordinator.validate()

@@ -136,7 +136,7 @@ def test_bytes_are_a_message_or_a_value_error(text: bytes) -> None:
 
 
 def test_what_is_nested_no_deeper_than_may_be_is_a_message() -> None:
-    deepest = b'{"type":"Finished","metrics":{"a":' + b"[" * (MAX_NESTING - 2) + b"]" * (MAX_NESTING - 2) + b"}}"
+    deepest = b'{"type":"AllFinished","metrics":{"a":' + b"[" * (MAX_NESTING - 2) + b"]" * (MAX_NESTING - 2) + b"}}"
     assert OF_DRIVER.decode(deepest)
 
 

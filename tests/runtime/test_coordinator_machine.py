@@ -22,7 +22,7 @@ def bug(name: str, method: str, right: str, wrong: str) -> PlantedBug:
 
 BUGS = [
     bug("what was flushed for a failed checkpoint is lost", "_note", "if pending:",
-        "if pending and self.state is State.COLLECTING and checkpoint == self._last:"),
+        "if pending and self.state is Phase.COLLECTING and checkpoint == self._last:"),
     bug("what is pending at a task's end is committed with its part before", "_covered",
         "isinstance(self._parts.get(key[1]), Finished)", "True"),
     bug("what is pending at a task's end is never committed", "_covered",
@@ -51,7 +51,7 @@ BUGS = [
     bug("the last checkpoint is not the last", "committed", "is_last = all_finished(self._parts)", "is_last = False"),
     bug("a checkpoint takes as long as it likes", "on_time",
         "(deadline := self.deadline) is None or now < deadline",
-        "self.state is not State.WAITING or now < self.deadline"),
+        "self.state is not Phase.WAITING or now < self.deadline"),
     bug("there is no pause", "_close", "max(due, now + self._options.min_pause)", "due"),
     bug("there is no interval", "_close", "max(due, now + self._options.min_pause)", "now + self._options.min_pause"),
     bug("failures are counted for ever", "committed", "self._failures = 0", "pass"),
@@ -75,10 +75,10 @@ BUGS = [
     bug("a restart forgets the stop that is under way", "interrupted", "self._requests.appendleft(self._request)",
         "pass"),
     bug("a stop that begins anew is said to have failed", "interrupted", "self._request = None", "pass"),
-    bug("metadata that is stored too late counts", "stored", "self.state is not State.STORING or", ""),
+    bug("metadata that is stored too late counts", "stored", "self.state is not Phase.STORING or", ""),
     bug("what is pending is forgotten when a checkpoint is given up", "_give_up", "self.failed += 1",
         "self.failed += 1; self._pending = {}"),
-    bug("a checkpoint is given up while it is committed", "interrupted", "if self.state is State.COMMITTING",
+    bug("a checkpoint is given up while it is committed", "interrupted", "if self.state is Phase.COMMITTING",
         "if False"),
     PlantedBug("a task that has ended takes its part", SimTask, "inject", "if not self.over:", "if True:"),
 ]  # fmt: skip

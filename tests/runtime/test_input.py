@@ -15,7 +15,7 @@ from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, LatencyMarker, Watermark, WatermarkStatus
+from headgate.records.elements import MAX_TIME, LatencyMarker, WatermarkElement, WatermarkStatus
 from headgate.records.events import (
     Alignment,
     Announcement,
@@ -228,42 +228,42 @@ def test_each_channel_of_each_gate_gathers_for_itself() -> None:
 
 def test_a_watermark_follows_the_rows_before_it() -> None:
     fed = Fed(1)
-    fed.feed(0, 0, rows(1), Watermark(5))
-    assert fed.all() == [(1,), Watermark(5)]
+    fed.feed(0, 0, rows(1), WatermarkElement(5))
+    assert fed.all() == [(1,), WatermarkElement(5)]
 
 
 def test_of_several_watermarks_the_last_counts() -> None:
     fed = Fed(1)
-    fed.feed(0, 0, rows(1), Watermark(5), rows(2), Watermark(6))
-    assert fed.all() == [(1, 2), Watermark(6)]
+    fed.feed(0, 0, rows(1), WatermarkElement(5), rows(2), WatermarkElement(6))
+    assert fed.all() == [(1, 2), WatermarkElement(6)]
 
 
 def test_a_watermark_does_not_wait_for_rows_of_later_messages() -> None:
     fed = Fed(1, message_size=2 * ROW)
-    fed.feed(0, 0, rows(1), Watermark(5), rows(2), rows(3))
-    assert fed.all() == [(1, 2), Watermark(5), (3,)]
+    fed.feed(0, 0, rows(1), WatermarkElement(5), rows(2), rows(3))
+    assert fed.all() == [(1, 2), WatermarkElement(5), (3,)]
 
 
 def test_the_slowest_channel_of_all_gates_makes_the_watermark() -> None:
     fed = Fed(2, 1)
-    fed.feed(0, 0, Watermark(5))
-    fed.feed(0, 1, Watermark(7))
+    fed.feed(0, 0, WatermarkElement(5))
+    fed.feed(0, 1, WatermarkElement(7))
     assert fed.all() == []
-    fed.feed(1, 0, Watermark(6))
-    assert fed.all() == [Watermark(5)]
+    fed.feed(1, 0, WatermarkElement(6))
+    assert fed.all() == [WatermarkElement(5)]
 
 
 def test_a_status_comes_after_the_rows_and_the_watermark_before_it() -> None:
     fed = Fed(1)
-    fed.feed(0, 0, rows(1), Watermark(5), WatermarkStatus(False), WatermarkStatus(True), rows(2))
-    assert fed.all() == [(1,), Watermark(5), WatermarkStatus(False), WatermarkStatus(True), (2,)]
+    fed.feed(0, 0, rows(1), WatermarkElement(5), WatermarkStatus(False), WatermarkStatus(True), rows(2))
+    assert fed.all() == [(1,), WatermarkElement(5), WatermarkStatus(False), WatermarkStatus(True), (2,)]
 
 
 def test_an_idle_channel_lets_the_others_go_on() -> None:
     fed = Fed(2)
-    fed.feed(0, 0, Watermark(5))
+    fed.feed(0, 0, WatermarkElement(5))
     fed.feed(0, 1, WatermarkStatus(False))
-    assert fed.all() == [Watermark(5)]
+    assert fed.all() == [WatermarkElement(5)]
 
 
 # ---- the end
@@ -273,10 +273,10 @@ def test_the_end_is_when_all_channels_have_ended_and_all_is_handed_out() -> None
     fed = Fed(1, 1)
     fed.feed(0, 0, rows(1), *END)
     assert fed.all() == [(1,)] and not fed.input.is_finished
-    fed.feed(1, 0, rows(2), Watermark(MAX_TIME), *END)
+    fed.feed(1, 0, rows(2), WatermarkElement(MAX_TIME), *END)
     assert not fed.input.is_finished
     assert fed.next() == (2,) and not fed.input.is_finished
-    assert fed.next() == Watermark(MAX_TIME) and not fed.input.is_finished
+    assert fed.next() == WatermarkElement(MAX_TIME) and not fed.input.is_finished
     assert fed.next() is None and fed.input.is_finished
 
 
@@ -285,23 +285,23 @@ def test_the_end_of_data_alone_is_not_the_end() -> None:
     fed.feed(0, 0, EndOfData())
     assert fed.all() == [] and not fed.input.is_finished
     fed.feed(0, 0, EndOfPartition())
-    assert fed.all() == [Watermark(MAX_TIME)] and fed.input.is_finished
+    assert fed.all() == [WatermarkElement(MAX_TIME)] and fed.input.is_finished
 
 
 def test_a_channel_that_has_ended_holds_nobody() -> None:
     fed = Fed(2)
-    fed.feed(0, 0, Watermark(5))
+    fed.feed(0, 0, WatermarkElement(5))
     fed.feed(0, 1, *END)
-    assert fed.all() == [Watermark(5)]
+    assert fed.all() == [WatermarkElement(5)]
 
 
 def test_when_only_idle_channels_are_left_the_task_is_idle_and_keeps_its_time() -> None:
     fed = Fed(2)
-    fed.feed(0, 0, Watermark(5), WatermarkStatus(False))
-    fed.feed(0, 1, Watermark(5), *END)
-    assert fed.all() == [Watermark(5), WatermarkStatus(False)]
-    fed.feed(0, 0, WatermarkStatus(True), rows(1), Watermark(6))
-    assert fed.all() == [WatermarkStatus(True), (1,), Watermark(6)]
+    fed.feed(0, 0, WatermarkElement(5), WatermarkStatus(False))
+    fed.feed(0, 1, WatermarkElement(5), *END)
+    assert fed.all() == [WatermarkElement(5), WatermarkStatus(False)]
+    fed.feed(0, 0, WatermarkStatus(True), rows(1), WatermarkElement(6))
+    assert fed.all() == [WatermarkStatus(True), (1,), WatermarkElement(6)]
 
 
 # ---- all together
@@ -333,7 +333,7 @@ def test_rows_keep_their_order_and_no_watermark_overtakes_them(
                 stream.append(rows(*(1000 * number + count + at for at in range(element.num_rows))))
                 count += element.num_rows
             else:
-                stream.append(Watermark(count) if element == "watermark" else element)  # type: ignore[arg-type]
+                stream.append(WatermarkElement(count) if element == "watermark" else element)  # type: ignore[arg-type]
         streams.append([*stream, *END])
     never_idle = all(not isinstance(element, WatermarkStatus) for script in channels for element in script)
     seen: list[list[int]] = [[] for _ in channels]
@@ -342,7 +342,7 @@ def test_rows_keep_their_order_and_no_watermark_overtakes_them(
     def look() -> None:
         nonlocal last
         for element in fed.all():
-            if isinstance(element, Watermark):
+            if isinstance(element, WatermarkElement):
                 assert element.time > last
                 last = element.time
                 if never_idle and element.time < MAX_TIME:
@@ -445,7 +445,7 @@ def test_what_is_read_until_a_channels_barrier_comes_belongs_to_the_checkpoint()
     fed.feed(0, 1, rows(4))
     fed.feed(0, 0, rows(10))
     assert fed.all() == [(2,), (3,), (4,), (10,)]
-    fed.feed(0, 1, rows(5), Watermark(7), rows(6))
+    fed.feed(0, 1, rows(5), WatermarkElement(7), rows(6))
     urgent(fed, 1, PRIORITY)
     assert [in_flight(pieces) for pieces in keeper.stored[1].inputs] == [[], [2, 3, 4, 5, 6]]
     fed.feed(0, 1, rows(8))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.state.snapshot import KEY_GROUP, Captured, Snapshot, decode, encode, in_pieces
+from headgate.state.snapshot import KEY_GROUP, LazyTables, Snapshot, decode, encode, in_pieces
 
 TABLE = pa.table(
     {
@@ -38,7 +38,7 @@ def test_what_was_encoded_is_decoded() -> None:
 
 def test_captured_tables_are_made_once_when_they_are_asked_for() -> None:
     made = []
-    captured = Captured({"entries": lambda: made.append(1) or TABLE, "none": lambda: TABLE.slice(0, 0)})  # type: ignore[func-returns-value]
+    captured = LazyTables({"entries": lambda: made.append(1) or TABLE, "none": lambda: TABLE.slice(0, 0)})  # type: ignore[func-returns-value]
     snapshot = Snapshot(captured)
     assert (list(captured), made) == (["entries", "none"], [])
     assert decode(encode({"x": snapshot}))["x"] == Snapshot({"entries": TABLE, "none": TABLE.slice(0, 0)})

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ def test_every_function_fits_on_a_screen() -> None:
                 if length > MAX_FUNCTION:
                     long[f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"] = length
     assert long == {}
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    """Of modules and of public classes."""
+    modules = Counter(path.stem for path in SOURCES if path.name != "__init__.py")
+    classes = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for names in (modules, classes) for name, count in names.items() if count > 1] == []
 
 
 def test_every_module_says_what_it_covers() -> None:

@@ -39,7 +39,7 @@ from headgate.protocol.messages import (
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, Watermark
+from headgate.records.elements import MAX_TIME, WatermarkElement
 from headgate.records.events import EndOfData, EndOfPartition, encode_event
 from headgate.records.task_event import TaskEvent
 from headgate.runtime.task.barriers import TaskBarriers
@@ -228,7 +228,7 @@ class Pair:
         element = self.consumer.input.next()
         if isinstance(element, pa.RecordBatch):
             self.values += element.column(0).to_pylist()
-        elif isinstance(element, Watermark):
+        elif isinstance(element, WatermarkElement):
             self.watermarks.append(element.time)
         return element is not None or self.consumer.input.catch_up()
 

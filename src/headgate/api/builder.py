@@ -15,7 +15,7 @@ from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, St
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class Upstream:
     """Where rows come from, and how they are dealt; None: forward where parallelism is equal, else rebalance.
     `tag` names a side output of the source."""
 
@@ -29,12 +29,12 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self._nodes: dict[int, Node] = {}
-        self._inputs: dict[int, tuple[Input, ...]] = {}
+        self._inputs: dict[int, tuple[Upstream, ...]] = {}
 
     def __getitem__(self, node_id: int) -> Node:
         return self._nodes[node_id]
 
-    def add(self, name: str, inputs: Iterable[Input] = (), **fields: Any) -> int:
+    def add(self, name: str, inputs: Iterable[Upstream] = (), **fields: Any) -> int:
         """Add a node; `fields` are those of `Node`. Returns its id."""
         node = Node(id=len(self._nodes), name=name, **fields)
         self._nodes[node.id] = node
@@ -54,7 +54,7 @@ class GraphBuilder:
             self._nodes[node_id] = before
             raise
 
-    def inputs(self, node_id: int) -> tuple[Input, ...]:
+    def inputs(self, node_id: int) -> tuple[Upstream, ...]:
         return self._inputs[node_id]
 
     def with_all_above(self, node_ids: Iterable[int]) -> list[int]:
@@ -79,7 +79,7 @@ class GraphBuilder:
         edges = tuple(Edge(part.source, self._partitioning(part, node), part.tag) for part in self._inputs[node_id])
         return dataclasses.replace(node, inputs=edges)
 
-    def _partitioning(self, part: Input, node: Node) -> Partitioning:
+    def _partitioning(self, part: Upstream, node: Node) -> Partitioning:
         if part.partitioning is not None:
             return part.partitioning
         return FORWARD if self._nodes[part.source].parallelism == node.parallelism else REBALANCE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.api.builder import GraphBuilder, Input
+from headgate.api.builder import GraphBuilder, Upstream
 from headgate.api.checks import check_label, check_parallelism, check_schema
 from headgate.api.explain import describe
 from headgate.api.lost_changes import warn_of_lost_changes
@@ -102,7 +102,7 @@ class StreamEnvironment(OtherNames):
             event_time=event_time,
             attributes={"kind": "source"},
         )
-        return DataStream(self, (Input(node_id),), schema, event_time)
+        return DataStream(self, (Upstream(node_id),), schema, event_time)
 
     def execute(self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False) -> JobResult:
         """Run what was added since the last run and wait for its end. Raises the job's error.

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from headgate.api.builder import GraphBuilder, Input
+from headgate.api.builder import GraphBuilder, Upstream
 from headgate.errors import PlanError
 from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.plan.graph import EventTime, Node
@@ -55,27 +55,27 @@ def check_still_time(where: str, event_time: EventTime | None, output: pa.Schema
         )
 
 
-def required(where: str, event_time: EventTime | None, graph: GraphBuilder, inputs: tuple[Input, ...]) -> EventTime:
+def required(where: str, event_time: EventTime | None, graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> EventTime:
     """The event time a window needs, or a PlanError that says where it was lost."""
     if event_time is None:
         raise PlanError(f"{where}: there is no event time; {_why_missing(graph, inputs)}")
     return event_time
 
 
-def on_null_time(graph: GraphBuilder, inputs: tuple[Input, ...]) -> Literal["error", "late"]:
+def on_null_time(graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> Literal["error", "late"]:
     """What a null event time means below these inputs: an error, unless the watermark of a source says otherwise."""
     watermarks = [graph[node_id].watermark for node_id in graph.with_all_above(part.source for part in inputs)]
     return "late" if any(mark is not None and mark.on_null_time == "late" for mark in watermarks) else "error"
 
 
-def out_of_orderness(graph: GraphBuilder, inputs: tuple[Input, ...]) -> str:
+def out_of_orderness(graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> str:
     """The bounds of the sources above these inputs, in words."""
     watermarks = [graph[node_id].watermark for node_id in graph.with_all_above(part.source for part in inputs)]
     bounds = sorted({mark.out_of_orderness for mark in watermarks if mark is not None})
     return "out_of_orderness=" + " or ".join(f"{bound / 1e6:g} s" for bound in bounds)
 
 
-def _why_missing(graph: GraphBuilder, inputs: tuple[Input, ...]) -> str:
+def _why_missing(graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> str:
     if any(graph[part.source].event_time is not None for part in inputs):
         return f"it was lost at the union, {_KEEP_IN_UNION}"
     node = graph[inputs[0].source]

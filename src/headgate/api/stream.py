@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Self
 import pyarrow as pa
 
 from headgate.api import event_time as times
-from headgate.api.builder import Input
+from headgate.api.builder import Upstream
 from headgate.api.checks import (
     as_columns,
     check_columns,
@@ -125,7 +125,7 @@ class DataStream(_LastOperator):
     """
 
     _env: StreamEnvironment
-    _inputs: tuple[Input, ...]
+    _inputs: tuple[Upstream, ...]
     _schema: pa.Schema
     _event_time: EventTime | None
 
@@ -198,7 +198,7 @@ class DataStream(_LastOperator):
                 "side_outputs={tag: schema}, windows with late_output(tag)"
             )
         side = node.sides[tag]
-        return DataStream(self._env, (Input(node.id, tag=tag),), side.schema, side.event_time)
+        return DataStream(self._env, (Upstream(node.id, tag=tag),), side.schema, side.event_time)
 
     def filter(self, condition: Any, *more: Never, rows: bool = False) -> DataStream:
         """Keep the rows for which `condition` is true (not false, not null).
@@ -390,7 +390,7 @@ class DataStream(_LastOperator):
             sides=sides or {},
             attributes={"kind": kind, **attributes},
         )
-        return DataStream(self._env, (Input(node_id),), schema, event_time)
+        return DataStream(self._env, (Upstream(node_id),), schema, event_time)
 
     def _parallelism_below(self) -> int:
         """The next operator's parallelism, if the user says nothing: the environment's, or what the edge allows."""
@@ -430,7 +430,7 @@ class DataStream(_LastOperator):
         """This stream without the hidden column."""
         return DataStream(self._env, self._with_schema(self.schema, "project"), self.schema, None)
 
-    def _with_schema(self, schema: pa.Schema, kind: str) -> tuple[Input, ...]:
+    def _with_schema(self, schema: pa.Schema, kind: str) -> tuple[Upstream, ...]:
         """The inputs, each cut to the columns of `schema` before its rows are dealt."""
         if self._schema.equals(schema):
             return self._inputs
@@ -442,7 +442,7 @@ class DataStream(_LastOperator):
                 tag=None,
                 source=graph.add(
                     kind,
-                    (Input(part.source, tag=part.tag),),
+                    (Upstream(part.source, tag=part.tag),),
                     parallelism=graph[part.source].parallelism,
                     schema=schema,
                     operator=operator,
@@ -453,7 +453,7 @@ class DataStream(_LastOperator):
             for part in self._inputs
         )
 
-    def _dealt(self, partitioning: Partitioning) -> tuple[Input, ...]:
+    def _dealt(self, partitioning: Partitioning) -> tuple[Upstream, ...]:
         return tuple(replace(part, partitioning=partitioning) for part in self._inputs)
 
     def _with_partitioning(self, partitioning: Partitioning) -> DataStream:

@@ -73,7 +73,7 @@ class Abort:
 Action: TypeAlias = Begin | Trigger | Prioritise | Arrived | Resume | Complete | Abort
 
 
-class State(enum.Enum):
+class HandlerState(enum.Enum):
     IDLE = "no checkpoint is under way"
     ALIGNING = "some channels have delivered or announced their barrier"
     OVERTAKING = "triggered, some barriers are still to come"
@@ -101,7 +101,7 @@ class BarrierHandler:
     """The barriers of all channels of a task. Each method returns what is to be done, in order."""
 
     def __init__(self, channels: int) -> None:
-        self.state = State.IDLE
+        self.state = HandlerState.IDLE
         self._open = set(range(channels))
         self._last = 0
         self._barrier = CheckpointBarrier(0, 0)
@@ -136,14 +136,14 @@ class BarrierHandler:
         return actions
 
     def _age(self, checkpoint: int) -> Age:
-        if self.state is State.IDLE:
+        if self.state is HandlerState.IDLE:
             return Age.NEW if checkpoint > self._last else Age.OLD
         return Age((checkpoint > self._barrier.id) - (checkpoint < self._barrier.id))
 
     # --- steps
 
     def _begin(self, channel: int, barrier: CheckpointBarrier) -> None:
-        self.state, self._barrier = State.ALIGNING, barrier
+        self.state, self._barrier = HandlerState.ALIGNING, barrier
         self._actions.append(Begin(barrier))
 
     def _announce(self, channel: int, barrier: CheckpointBarrier) -> None:
@@ -164,7 +164,7 @@ class BarrierHandler:
         self._actions.append(Resume((channel,)))
 
     def _overtake(self, channel: int, barrier: CheckpointBarrier) -> None:
-        self.state = State.OVERTAKING
+        self.state = HandlerState.OVERTAKING
         self._actions.append(Trigger(self._barrier.as_priority()))
         self._prioritise(channel, barrier)
 
@@ -184,7 +184,7 @@ class BarrierHandler:
     def _finish_if_all_in(self, channel: int, barrier: CheckpointBarrier) -> None:
         if not self._arrived >= self._open:
             return
-        if self.state is State.ALIGNING:
+        if self.state is HandlerState.ALIGNING:
             self._actions.append(Trigger(self._barrier))
         self._end()
         self._actions.append(Complete(self._last))
@@ -196,7 +196,7 @@ class BarrierHandler:
     def _end(self) -> None:
         if self._blocked:
             self._actions.append(Resume(tuple(sorted(self._blocked))))
-        self.state, self._last = State.IDLE, self._barrier.id
+        self.state, self._last = HandlerState.IDLE, self._barrier.id
         for channels in (self._announced, self._arrived, self._blocked):
             channels.clear()
 
@@ -210,7 +210,7 @@ class BarrierHandler:
         assert self._arrived | self._announced | self._blocked <= self._open, "a closed channel takes part"
         assert self._blocked <= self._arrived, "blocked without a barrier"
         assert not self._arrived & self._announced, "both announced and delivered"
-        assert self.state is not State.IDLE or not self._arrived | self._announced, "idle with barriers at hand"
+        assert self.state is not HandlerState.IDLE or not self._arrived | self._announced, "idle with barriers at hand"
 
 
 _Step = Callable[[BarrierHandler, int, CheckpointBarrier], None]
@@ -218,36 +218,36 @@ _H = BarrierHandler
 _BEGIN, _ABORT, _IN, _CHECK = _H._begin, _H._abort, _H._arrive, _H._finish_if_all_in
 
 #: What is not listed is not minded.
-_RULES: Final[dict[tuple[State, Input, Age], tuple[_Step, ...]]] = {
-    (State.IDLE, Input.ANNOUNCED, Age.NEW): (_BEGIN, _H._announce),
-    (State.IDLE, Input.BLOCKING, Age.OLD): (_H._resume,),
-    (State.IDLE, Input.BLOCKING, Age.NEW): (_BEGIN, _H._block, _IN, _CHECK),
-    (State.IDLE, Input.PRIORITY, Age.NEW): (_BEGIN, _H._overtake, _IN, _CHECK),
-    (State.IDLE, Input.COUNTED, Age.NEW): (_BEGIN, _IN, _CHECK),
-    (State.IDLE, Input.CANCELLED, Age.NEW): (_H._abandon,),
-    (State.IDLE, Input.ENDED, Age.OLD): (_H._close,),
-    (State.ALIGNING, Input.ANNOUNCED, Age.SAME): (_H._announce,),
-    (State.ALIGNING, Input.ANNOUNCED, Age.NEW): (_ABORT, _BEGIN, _H._announce),
-    (State.ALIGNING, Input.BLOCKING, Age.OLD): (_H._resume,),
-    (State.ALIGNING, Input.BLOCKING, Age.SAME): (_H._block, _IN, _CHECK),
-    (State.ALIGNING, Input.BLOCKING, Age.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
-    (State.ALIGNING, Input.PRIORITY, Age.SAME): (_H._overtake, _IN, _CHECK),
-    (State.ALIGNING, Input.PRIORITY, Age.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
-    (State.ALIGNING, Input.COUNTED, Age.SAME): (_IN, _CHECK),
-    (State.ALIGNING, Input.COUNTED, Age.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
-    (State.ALIGNING, Input.TIMEOUT, Age.SAME): (_H._overtake, _CHECK),
-    (State.ALIGNING, Input.CANCELLED, Age.SAME): (_ABORT,),
-    (State.ALIGNING, Input.CANCELLED, Age.NEW): (_ABORT, _H._abandon),
-    (State.ALIGNING, Input.ENDED, Age.SAME): (_H._close, _CHECK),
-    (State.OVERTAKING, Input.ANNOUNCED, Age.SAME): (_H._announce, _H._prioritise, _CHECK),
-    (State.OVERTAKING, Input.ANNOUNCED, Age.NEW): (_ABORT, _BEGIN, _H._announce),
-    (State.OVERTAKING, Input.BLOCKING, Age.OLD): (_H._resume,),
-    (State.OVERTAKING, Input.BLOCKING, Age.SAME): (_H._block, _IN, _CHECK),
-    (State.OVERTAKING, Input.BLOCKING, Age.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
-    (State.OVERTAKING, Input.PRIORITY, Age.SAME): (_IN, _CHECK),
-    (State.OVERTAKING, Input.PRIORITY, Age.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
-    (State.OVERTAKING, Input.COUNTED, Age.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
-    (State.OVERTAKING, Input.CANCELLED, Age.SAME): (_ABORT,),
-    (State.OVERTAKING, Input.CANCELLED, Age.NEW): (_ABORT, _H._abandon),
-    (State.OVERTAKING, Input.ENDED, Age.SAME): (_H._close, _CHECK),
+_RULES: Final[dict[tuple[HandlerState, Input, Age], tuple[_Step, ...]]] = {
+    (HandlerState.IDLE, Input.ANNOUNCED, Age.NEW): (_BEGIN, _H._announce),
+    (HandlerState.IDLE, Input.BLOCKING, Age.OLD): (_H._resume,),
+    (HandlerState.IDLE, Input.BLOCKING, Age.NEW): (_BEGIN, _H._block, _IN, _CHECK),
+    (HandlerState.IDLE, Input.PRIORITY, Age.NEW): (_BEGIN, _H._overtake, _IN, _CHECK),
+    (HandlerState.IDLE, Input.COUNTED, Age.NEW): (_BEGIN, _IN, _CHECK),
+    (HandlerState.IDLE, Input.CANCELLED, Age.NEW): (_H._abandon,),
+    (HandlerState.IDLE, Input.ENDED, Age.OLD): (_H._close,),
+    (HandlerState.ALIGNING, Input.ANNOUNCED, Age.SAME): (_H._announce,),
+    (HandlerState.ALIGNING, Input.ANNOUNCED, Age.NEW): (_ABORT, _BEGIN, _H._announce),
+    (HandlerState.ALIGNING, Input.BLOCKING, Age.OLD): (_H._resume,),
+    (HandlerState.ALIGNING, Input.BLOCKING, Age.SAME): (_H._block, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.BLOCKING, Age.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.PRIORITY, Age.SAME): (_H._overtake, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.PRIORITY, Age.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.COUNTED, Age.SAME): (_IN, _CHECK),
+    (HandlerState.ALIGNING, Input.COUNTED, Age.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.TIMEOUT, Age.SAME): (_H._overtake, _CHECK),
+    (HandlerState.ALIGNING, Input.CANCELLED, Age.SAME): (_ABORT,),
+    (HandlerState.ALIGNING, Input.CANCELLED, Age.NEW): (_ABORT, _H._abandon),
+    (HandlerState.ALIGNING, Input.ENDED, Age.SAME): (_H._close, _CHECK),
+    (HandlerState.OVERTAKING, Input.ANNOUNCED, Age.SAME): (_H._announce, _H._prioritise, _CHECK),
+    (HandlerState.OVERTAKING, Input.ANNOUNCED, Age.NEW): (_ABORT, _BEGIN, _H._announce),
+    (HandlerState.OVERTAKING, Input.BLOCKING, Age.OLD): (_H._resume,),
+    (HandlerState.OVERTAKING, Input.BLOCKING, Age.SAME): (_H._block, _IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.BLOCKING, Age.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.PRIORITY, Age.SAME): (_IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.PRIORITY, Age.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.COUNTED, Age.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.CANCELLED, Age.SAME): (_ABORT,),
+    (HandlerState.OVERTAKING, Input.CANCELLED, Age.NEW): (_ABORT, _H._abandon),
+    (HandlerState.OVERTAKING, Input.ENDED, Age.SAME): (_H._close, _CHECK),
 }

@@ -23,7 +23,7 @@ from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
 from headgate.exchange.selectors import Broadcast, ChannelSelector
 from headgate.exchange.undealt import UndealtBatches, deal_limit
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from headgate.records.events import CheckpointBarrier, EndOfData, Event
 from headgate.records.spanning import Element, SpanningSerializer, serialize
 
@@ -317,7 +317,7 @@ class RecordWriter:
         if pending.watermark is not None:
             time, pending.watermark = pending.watermark, None
             pending.watermark_sent_at = self._clock()
-            self._write(pending, Watermark(time))
+            self._write(pending, WatermarkElement(time))
 
     def _message_size_for(self, pending: PendingSlices) -> int:
         """Less where readers want smaller buffers; for several the least that any of them wants."""

@@ -21,7 +21,7 @@ _AFTER = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Standstill:
     """One round."""
 
     #: From the beginning of B.4's stall until the last writer stood, seconds; None if one did not.
@@ -32,7 +32,7 @@ class Standing:
     came: Series
 
 
-def one_round(place: Place, mode: str, flow: float, stall: float) -> Standing:
+def one_round(place: Place, mode: str, flow: float, stall: float) -> Standstill:
     """Let rows flow at full speed for `flow` seconds, then stall B.4. Raises HeadgateError if it did not stall."""
     environment = place(MODES[mode])
     probe = Probe({B4: Stall(after=flow, seconds=stall)})
@@ -42,7 +42,7 @@ def one_round(place: Place, mode: str, flow: float, stall: float) -> Standing:
     return standing(mode, probe.seen[B3], probe.seen[B4], flow + stall + _AFTER)
 
 
-def standing(mode: str, b3: Seen, b4: Seen, end: float) -> Standing:
+def standing(mode: str, b3: Seen, b4: Seen, end: float) -> Standstill:
     """What two readers saw of all writers; curves go on until `end`."""
     if b4.stalled is None:
         raise HeadgateError("isolation: B.4 did not stall, so nothing was shown")
@@ -50,15 +50,15 @@ def standing(mode: str, b3: Seen, b4: Seen, end: float) -> Standing:
     gaps = [b3.gaps[writer] for writer in (A1, A2)]
     seconds = max(0.0, *(gap.begin - begin for gap in gaps)) if all(gap.end >= over for gap in gaps) else None
     made = sum(gap.in_flight for gap in b4.gaps.values())
-    return Standing(seconds, made * ROW_BYTES, b3.curve(f"{mode}, all to all", end))
+    return Standstill(seconds, made * ROW_BYTES, b3.curve(f"{mode}, all to all", end))
 
 
-def is_met(outcomes: Mapping[str, Sequence[Standing]]) -> bool:
+def is_met(outcomes: Mapping[str, Sequence[Standstill]]) -> bool:
     """Whether every writer stood in every round."""
     return all(each.seconds is not None for rounds in outcomes.values() for each in rounds)
 
 
-def figures(outcomes: Mapping[str, Sequence[Standing]]) -> list[Figure]:
+def figures(outcomes: Mapping[str, Sequence[Standstill]]) -> list[Figure]:
     """Rounds by mode; a writer that did not stand has no time."""
     found: list[Figure] = []
     for mode, rounds in outcomes.items():
@@ -70,7 +70,7 @@ def figures(outcomes: Mapping[str, Sequence[Standing]]) -> list[Figure]:
     return found
 
 
-def plot(outcomes: Mapping[str, Sequence[Standing]], stall_at: float) -> Plot:
+def plot(outcomes: Mapping[str, Sequence[Standstill]], stall_at: float) -> Plot:
     """B.3's rows over time, of each mode's last round."""
     curves = tuple(rounds[-1].came for rounds in outcomes.values())
     return Plot(

@@ -35,7 +35,7 @@ ROUNDS = 3
 
 
 @dataclass(slots=True)
-class Rounds:
+class BarrierRounds:
     """Of one mode, round by round: seconds from the barrier's injection until a task has all of its barriers."""
 
     sibling: list[float] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Rounds:
 def run(options: Options) -> Experiment:
     """All three in both modes, in turn, round by round."""
     rounds, stall = (1, 3.0) if options.quick else (ROUNDS, 4.0)
-    outcomes = {mode: Rounds() for mode in MODES}
+    outcomes = {mode: BarrierRounds() for mode in MODES}
     for number in range(rounds):
         for mode, outcome in outcomes.items():
             options.say(f"barrier: round {number + 1}, {mode}")
@@ -60,7 +60,7 @@ def run(options: Options) -> Experiment:
     return report(outcomes)
 
 
-def beside_a_stall(place: Place, mode: str, stall: float, outcome: Rounds) -> None:
+def beside_a_stall(place: Place, mode: str, stall: float, outcome: BarrierRounds) -> None:
     """(a): B.4 takes nothing for `stall` seconds; B.3's barriers."""
     probe = Probe({B4: Stall(after=0.5, seconds=stall)})
     flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,), RATE)}, 0.5 + stall)
@@ -78,7 +78,7 @@ def beside_a_stall(place: Place, mode: str, stall: float, outcome: Rounds) -> No
     outcome.rest_of_stall.append(seen.start + seen.stalled[1] - sent)
 
 
-def on_a_slow_channel(place: Place, mode: str, outcome: Rounds) -> None:
+def on_a_slow_channel(place: Place, mode: str, outcome: BarrierRounds) -> None:
     """(b), and under credit (c): B.4 is slow; its own barriers."""
     flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,))}, PATIENCE)
     job = _start(place({**MODES[mode], **_SMALL}), flows, Probe(drains={B4: DRAIN}))
@@ -110,7 +110,7 @@ def _part(job: hg.JobHandle, checkpoint: int, subtask: int) -> Part:
     return job._master.checkpoint_parts(checkpoint)[f"B[{subtask}]"]
 
 
-def report(outcomes: Mapping[str, Rounds]) -> Experiment:
+def report(outcomes: Mapping[str, BarrierRounds]) -> Experiment:
     """Figures and verdict."""
     figures: list[Figure] = []
     for mode, rounds in outcomes.items():
@@ -136,7 +136,7 @@ def report(outcomes: Mapping[str, Rounds]) -> Experiment:
     )
 
 
-def _met(outcomes: Mapping[str, Rounds]) -> bool:
+def _met(outcomes: Mapping[str, BarrierRounds]) -> bool:
     credit, tcp = outcomes["credit"], outcomes["tcp"]
     prompt = median(credit.sibling) < PROMPT and median(credit.overtaking) < PROMPT
     return prompt and all(took >= rest for took, rest in zip(tcp.sibling, tcp.rest_of_stall, strict=True))

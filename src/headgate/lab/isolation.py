@@ -106,7 +106,7 @@ def run(options: Options) -> Experiment:
     times, rounds = (QUICK, 1) if options.quick else (FULL, ROUNDS)
     outcomes: dict[tuple[str, str], Rounds] = {}
     burning = Rounds()
-    shared: dict[str, list[all_to_all.Standing]] = {mode: [] for mode in MODES}
+    shared: dict[str, list[all_to_all.Standstill]] = {mode: [] for mode in MODES}
     skipped: list[Skipped] = []
     with ExitStack() as stack:
         stack.enter_context(cores_awake())
@@ -158,7 +158,7 @@ def observe(
 def report(
     outcomes: Mapping[tuple[str, str], Rounds],
     burning: Rounds,
-    shared: Mapping[str, Sequence[all_to_all.Standing]],
+    shared: Mapping[str, Sequence[all_to_all.Standstill]],
     times: Times,
     skipped: tuple[Skipped, ...],
 ) -> Experiment:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from headgate.errors import ExchangeError
 from headgate.memory.lock import Lock
-from headgate.memory.redistribution import Claim
+from headgate.memory.redistribution import PoolClaim
 from headgate.memory.segment import MemorySegment
 
 #: Told at most once: with a segment, which it may decline with False, or with None when the pool is destroyed.
@@ -56,7 +56,7 @@ class LocalBufferPool:
         source: GlobalPool,
         lock: Lock,
         owner: str,
-        claim: Claim,
+        claim: PoolClaim,
         subpartitions: int,
         max_per_subpartition: int,
         max_overdraft: int,

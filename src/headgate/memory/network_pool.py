@@ -15,7 +15,7 @@ from headgate.errors import ExchangeError, InsufficientBuffers
 from headgate.memory.guarded_pool import GuardedPool
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
-from headgate.memory.redistribution import Claim, shares
+from headgate.memory.redistribution import PoolClaim, shares
 from headgate.memory.segment import MemorySegment, SegmentArena
 
 
@@ -73,7 +73,7 @@ class NetworkBufferPool:
         """
         if not 1 <= required <= maximum:
             raise ExchangeError(f"{owner}: a pool needs 1 <= required <= maximum, not {required} and {maximum}")
-        claim = Claim(required, maximum, max(1, required if expected is None else expected))
+        claim = PoolClaim(required, maximum, max(1, required if expected is None else expected))
         with self._factory_lock:
             self._reserve(required, owner)
             kind = GuardedPool if guarded else LocalBufferPool

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PoolClaim:
     """What one pool may have, in segments: 0 < required <= maximum; `weight` > 0 is its part of the excess."""
 
     required: int
@@ -19,7 +19,7 @@ class Claim:
     weight: int
 
 
-def shares(spare: int, claims: Sequence[Claim]) -> list[int]:
+def shares(spare: int, claims: Sequence[PoolClaim]) -> list[int]:
     """The size of each pool when `spare` segments are left over after everybody's `required`."""
     sizes = [claim.required for claim in claims]
     elastic = [i for i, claim in enumerate(claims) if claim.required < claim.maximum]
@@ -32,7 +32,7 @@ def shares(spare: int, claims: Sequence[Claim]) -> list[int]:
     return sizes
 
 
-def _pass_on(left: int, sizes: list[int], claims: Sequence[Claim]) -> bool:
+def _pass_on(left: int, sizes: list[int], claims: Sequence[PoolClaim]) -> bool:
     """One round of giving (`left` > 0) or taking back (`left` < 0) by weight; False when it changed nothing."""
     sign = 1 if left > 0 else -1
     amount = abs(left)

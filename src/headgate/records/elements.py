@@ -28,7 +28,7 @@ class Tag(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
+class WatermarkElement:
     """Nothing earlier than `time` (microseconds since the epoch) follows on this channel, late rows excepted."""
 
     time: int
@@ -50,7 +50,7 @@ class LatencyMarker:
     subtask: int
 
 
-SmallElement: TypeAlias = Watermark | WatermarkStatus | LatencyMarker
+SmallElement: TypeAlias = WatermarkElement | WatermarkStatus | LatencyMarker
 
 _TIME = struct.Struct(">q")
 #: Operator ids have 128 bits there; ours fill the lower half.
@@ -59,7 +59,7 @@ _MARKER = struct.Struct(">q8xqi")
 
 def encode_element(element: SmallElement) -> tuple[Tag, bytes]:
     """Tag and body of a small element."""
-    if isinstance(element, Watermark):
+    if isinstance(element, WatermarkElement):
         return Tag.WATERMARK, _TIME.pack(element.time)
     if isinstance(element, LatencyMarker):
         return Tag.LATENCY_MARKER, _MARKER.pack(element.time, element.source, element.subtask)
@@ -69,7 +69,7 @@ def encode_element(element: SmallElement) -> tuple[Tag, bytes]:
 def decode_element(tag: int, body: bytes) -> SmallElement:
     """The inverse of `encode_element`. Raises ExchangeError for what no writer sends."""
     if tag == Tag.WATERMARK and len(body) == _TIME.size:
-        return Watermark(_TIME.unpack(body)[0])
+        return WatermarkElement(_TIME.unpack(body)[0])
     if tag == Tag.LATENCY_MARKER and len(body) == _MARKER.size:
         return LatencyMarker(*_MARKER.unpack(body))
     if tag == Tag.WATERMARK_STATUS and body in (b"\x00", b"\x01"):

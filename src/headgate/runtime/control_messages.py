@@ -136,7 +136,7 @@ class TaskFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class AllFinished:
     """All its tasks have ended well, and their consumers have taken everything."""
 
     metrics: dict[str, Any]
@@ -226,7 +226,7 @@ FromTaskManager: TypeAlias = (
     | AcknowledgeCheckpoint
     | DeclineCheckpoint
     | TaskFinished
-    | Finished
+    | AllFinished
     | Failed
     | Stuck
 )

@@ -41,7 +41,7 @@ _MAGIC = b"HGSS"
 _VERSION = 1
 
 
-class Captured(Mapping[str, pa.Table]):
+class LazyTables(Mapping[str, pa.Table]):
     """Tables that are made when they are asked for first, by whoever asks. What they are made of was captured before,
     and does not change."""
 

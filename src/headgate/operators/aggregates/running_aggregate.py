@@ -18,7 +18,7 @@ from headgate.records.canonical import Int64s
 from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
 from headgate.state.keys import KeyTable, check_key_groups
 from headgate.state.renumber import OneRowPerSlot
-from headgate.state.snapshot import Captured, Snapshot, in_pieces
+from headgate.state.snapshot import LazyTables, Snapshot, in_pieces
 
 _MOST_ROWS = 65_536
 #: What aggregates of no rows are that are not null.
@@ -132,7 +132,7 @@ class RunningAggregate(Operator):
         of = {"the operator": "a running aggregation", "max_parallelism": self.context.max_parallelism}
         if self._time_column is not None:
             of["event time"] = f"{self._time_column} + {self._time_offset} us"
-        return Snapshot(Captured({"keys": partial(in_pieces, rows, some)}), {"of": of, "ended": self._ended})
+        return Snapshot(LazyTables({"keys": partial(in_pieces, rows, some)}), {"of": of, "ended": self._ended})
 
     def restore_ended(self, groups: Sequence[range]) -> None:
         """Who had the global key has said what there was to say."""

@@ -25,7 +25,7 @@ from headgate.records.canonical import Int64s, as_arrow
 from headgate.records.hashing import key_group_range
 from headgate.state import shapes
 from headgate.state.keys import KeyTable, check_key_groups
-from headgate.state.snapshot import Captured, Snapshot, in_pieces
+from headgate.state.snapshot import LazyTables, Snapshot, in_pieces
 
 _EVENT, _PROCESSING = "event timers", "processing timers"
 #: With fewer keys than this none are forgotten.
@@ -255,7 +255,7 @@ class KeyedProcess(Operator):
             tables[name] = partial(self._timer_table, keys, timers.copy())
         groups = key_group_range(context.subtask, context.parallelism, context.max_parallelism)
         of = {"the operator": "a process function", "max_parallelism": context.max_parallelism}
-        return Snapshot(Captured(tables), {"of": of, "progress": [groups.start, groups.stop, self._user.watermark]})
+        return Snapshot(LazyTables(tables), {"of": of, "progress": [groups.start, groups.stop, self._user.watermark]})
 
     def _state_table(self, keys: KeyTable, state: State[Any, Any]) -> pa.Table:
         slots = state.slots.tolist()

@@ -27,8 +27,8 @@ from headgate.operators.sql.sql_eval import (
     InLiterals,
     Like,
     Literal,
-    Node,
     NullIfZero,
+    SqlNode,
 )
 from headgate.operators.sql.sql_parser import ALLOWED, parse, position_of, sql_error
 from headgate.operators.sql.sql_types import common_type, kind_of
@@ -51,7 +51,7 @@ class Expression:
     """A compiled SQL string: immutable, picklable, evaluated without looking at the text again."""
 
     text: str
-    root: Node
+    root: SqlNode
 
     @property
     def type(self) -> pa.DataType:
@@ -87,7 +87,7 @@ class _Compiler:
         self._schema = schema
         self._depth = 0
 
-    def node(self, tree: exp.Expr) -> Node:
+    def node(self, tree: exp.Expr) -> SqlNode:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             self._refuse(tree, f"nested more than {_MAX_DEPTH} deep; 'in' takes long lists of values")
@@ -95,7 +95,7 @@ class _Compiler:
         self._depth -= 1
         return node
 
-    def _compile(self, tree: exp.Expr) -> Node:
+    def _compile(self, tree: exp.Expr) -> SqlNode:
         kind = tree.key
         if kind in _ARITHMETIC:
             return self._arithmetic(tree, _ARITHMETIC[kind])
@@ -114,24 +114,24 @@ class _Compiler:
 
     # -- leaves
 
-    def _paren(self, tree: exp.Expr) -> Node:
+    def _paren(self, tree: exp.Expr) -> SqlNode:
         return self.node(tree.this)
 
-    def _column(self, tree: exp.Expr) -> Node:
+    def _column(self, tree: exp.Expr) -> SqlNode:
         if tree.args.get("table") is not None:
             self._refuse(tree, f"a column has no table here; {ALLOWED}")
         return Column(tree.name, self._schema.field(tree.name).type)
 
-    def _null(self, tree: exp.Expr) -> Node:
+    def _null(self, tree: exp.Expr) -> SqlNode:
         return Literal(None, pa.null())
 
-    def _truth(self, tree: exp.Expr) -> Node:
+    def _truth(self, tree: exp.Expr) -> SqlNode:
         return Literal(bool(tree.this), _BOOL)
 
-    def _constant(self, tree: exp.Expr) -> Node:
+    def _constant(self, tree: exp.Expr) -> SqlNode:
         return Literal(tree.this, pa.string()) if tree.is_string else self._number(tree, tree.this)
 
-    def _number(self, tree: exp.Expr, digits: str) -> Node:
+    def _number(self, tree: exp.Expr, digits: str) -> SqlNode:
         if digits.lstrip("-").isdigit():
             if int(digits) not in _INT64:
                 self._refuse(tree, f"{digits} does not fit int64; write {digits}.0 for a float64")
@@ -141,7 +141,7 @@ class _Compiler:
         except ValueError:
             self._refuse(tree, f"{digits!r} is not a number")
 
-    def _timestamp(self, tree: exp.Expr) -> Node:
+    def _timestamp(self, tree: exp.Expr) -> SqlNode:
         if tree.args["to"].this.name != "TIMESTAMPTZ" or tree.this.key != "literal" or not tree.this.is_string:
             self._refuse(tree, f"casts are not allowed; {ALLOWED}")
         text = str(tree.this.this)
@@ -154,7 +154,7 @@ class _Compiler:
 
     # -- operators
 
-    def _arithmetic(self, tree: exp.Expr, kernel: str) -> Node:
+    def _arithmetic(self, tree: exp.Expr, kernel: str) -> SqlNode:
         left, right = _meet_decimals([self._numeric(tree.this), self._numeric(tree.expression)])
         if {kind_of(left.type), kind_of(right.type)} in ({"decimal"}, {"decimal", "integer"}):
             return self._decimal(tree, kernel, left, right)
@@ -167,7 +167,7 @@ class _Compiler:
             return Call(kernel, (left, NullIfZero(right, result)), result)
         return Call(f"{kernel}_checked" if both_int else kernel, (left, right), result)
 
-    def _decimal(self, tree: exp.Expr, kernel: str, left: Node, right: Node) -> Node:
+    def _decimal(self, tree: exp.Expr, kernel: str, left: SqlNode, right: SqlNode) -> SqlNode:
         left, right = (self._coerce(node, as_decimal(node.type), tree) for node in (left, right))
         digits = left.type.precision + right.type.precision
         whole = max(kind.precision - kind.scale for kind in (left.type, right.type))
@@ -178,7 +178,7 @@ class _Compiler:
             right = NullIfZero(right, right.type)
         return DecimalCall(kernel, left, right, result)
 
-    def _negate(self, tree: exp.Expr) -> Node:
+    def _negate(self, tree: exp.Expr) -> SqlNode:
         inner = tree.this
         if inner.key == "literal" and not inner.is_string:  # so that -9223372036854775808 can be written
             return self._number(inner, f"-{inner.this}")
@@ -189,7 +189,7 @@ class _Compiler:
         result = pa.int64() if integer else pa.float64()
         return Call("negate_checked" if integer else "negate", (self._coerce(operand, result, tree),), result)
 
-    def _logical(self, tree: exp.Expr, kernel: str) -> Node:
+    def _logical(self, tree: exp.Expr, kernel: str) -> SqlNode:
         """A chain of one operator, as a balanced tree, so that thousands of them can be pickled."""
         nodes = [self._boolean(part) for part in tree.flatten()]
         while len(nodes) > 1:
@@ -197,19 +197,19 @@ class _Compiler:
             nodes = [Call(kernel, pair, _BOOL) if len(pair) == 2 else pair[0] for pair in pairs]
         return nodes[0]
 
-    def _not(self, tree: exp.Expr) -> Node:
+    def _not(self, tree: exp.Expr) -> SqlNode:
         return _invert(self._boolean(tree.this))
 
-    def _is(self, tree: exp.Expr) -> Node:
+    def _is(self, tree: exp.Expr) -> SqlNode:
         if tree.expression.key != "null":
             self._refuse(tree, f"only 'is null' and 'is not null' are allowed; {ALLOWED}")
         return Call("is_null", (self.node(tree.this),), _BOOL)
 
-    def _between(self, tree: exp.Expr) -> Node:
+    def _between(self, tree: exp.Expr) -> SqlNode:
         value, low, high = self._common([tree.this, tree.args["low"], tree.args["high"]])
         return Call("and_kleene", (_compare("greater_equal", value, low), _compare("less_equal", value, high)), _BOOL)
 
-    def _in(self, tree: exp.Expr) -> Node:
+    def _in(self, tree: exp.Expr) -> SqlNode:
         if not tree.expressions:
             self._refuse(tree, "'in' takes a list of values in parentheses, with at least one")
         operand, *values = self._common([tree.this, *tree.expressions])
@@ -221,7 +221,7 @@ class _Compiler:
             found = Call("or_kleene", (found, _compare("equal", operand, value)), _BOOL)
         return found
 
-    def _like(self, tree: exp.Expr, escape: str = "\\") -> Node:
+    def _like(self, tree: exp.Expr, escape: str = "\\") -> SqlNode:
         operand, pattern = self.node(tree.this), tree.expression
         if kind_of(operand.type) not in ("string", "null"):
             self._refuse(tree, f"'like' needs a string, not {operand.type}")
@@ -231,7 +231,7 @@ class _Compiler:
         result = Like(self._coerce(operand, common_type([operand.type, pa.string()]), tree), arrow_pattern, _BOOL)
         return _invert(result) if tree.args.get("negate") else result
 
-    def _escape(self, tree: exp.Expr) -> Node:
+    def _escape(self, tree: exp.Expr) -> SqlNode:
         escape = tree.expression
         if tree.this.key != "like" or escape.key != "literal" or not escape.is_string or len(escape.this) != 1:
             self._refuse(escape, "'escape' follows a 'like' and takes one character, as in like '50!%' escape '!'")
@@ -252,19 +252,19 @@ class _Compiler:
 
     # -- operands
 
-    def _numeric(self, tree: exp.Expr) -> Node:
+    def _numeric(self, tree: exp.Expr) -> SqlNode:
         node = self.node(tree)
         if kind_of(node.type) not in ("integer", "decimal", "float", "null"):
             self._refuse(tree, f"{tree.sql('spark')} is {node.type}: arithmetic needs integers, decimals or floats")
         return node
 
-    def _boolean(self, tree: exp.Expr) -> Node:
+    def _boolean(self, tree: exp.Expr) -> SqlNode:
         node = self.node(tree)
         if kind_of(node.type) not in ("boolean", "null"):
             self._refuse(tree, f"{tree.sql('spark')} is {node.type}: and, or, not need conditions")
         return self._coerce(node, _BOOL, tree)
 
-    def _common(self, trees: Sequence[exp.Expr]) -> list[Node]:
+    def _common(self, trees: Sequence[exp.Expr]) -> list[SqlNode]:
         """The operands, brought to one type."""
         nodes = _meet_decimals([self.node(tree) for tree in trees])
         target = common_type([node.type for node in nodes])
@@ -274,7 +274,7 @@ class _Compiler:
             self._refuse(trees[0], f"cannot compare {shown}: types are not converted{hint}")
         return [self._coerce(node, target, tree) for node, tree in zip(nodes, trees, strict=True)]
 
-    def _coerce(self, node: Node, target: pa.DataType, tree: exp.Expr) -> Node:
+    def _coerce(self, node: SqlNode, target: pa.DataType, tree: exp.Expr) -> SqlNode:
         if node.type.equals(target):
             return node
         if not isinstance(node, Literal):
@@ -293,14 +293,14 @@ def _exact(digits: str) -> Literal | None:
     return _decimal(Decimal(digits)) if is_plain else None
 
 
-def _meet_decimals(nodes: list[Node]) -> list[Node]:
+def _meet_decimals(nodes: list[SqlNode]) -> list[SqlNode]:
     """Among decimals, numbers are the decimals that they are written as."""
     if not any(kind_of(node.type) == "decimal" for node in nodes):
         return nodes
     return [_written(node) if isinstance(node, Literal) else node for node in nodes]
 
 
-def _folded(kernel: str, left: Node, right: Node) -> Literal | None:
+def _folded(kernel: str, left: SqlNode, right: SqlNode) -> Literal | None:
     """Of two numbers as they are written, one with a point: a number that is exact too. So `price * (1 + 0.19)` is."""
     if kernel not in _FOLDED or kind_of(left.type) == kind_of(right.type) == "integer":
         return None
@@ -322,13 +322,13 @@ def _decimal(value: Decimal) -> Literal:
     return Literal(value, literal_type(value))
 
 
-def _compare(operator: str, left: Node, right: Node) -> Node:
+def _compare(operator: str, left: SqlNode, right: SqlNode) -> SqlNode:
     if pa.types.is_floating(left.type):
         return CompareFloats(operator, left, right, _BOOL)
     return Call(operator, (left, right), _BOOL)
 
 
-def _invert(node: Node) -> Node:
+def _invert(node: SqlNode) -> SqlNode:
     return Call("invert", (node,), _BOOL)
 
 
@@ -343,7 +343,7 @@ _COMPARISONS = {
     "gt": "greater",
     "gte": "greater_equal",
 }
-_HANDLERS: dict[str, Callable[[_Compiler, exp.Expr], Node]] = {
+_HANDLERS: dict[str, Callable[[_Compiler, exp.Expr], SqlNode]] = {
     "paren": _Compiler._paren,
     "column": _Compiler._column,
     "null": _Compiler._null,

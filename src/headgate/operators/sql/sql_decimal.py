@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.compat import MISSING_KERNELS
-from headgate.operators.sql.sql_eval import Node, Value
+from headgate.operators.sql.sql_eval import SqlNode, Value
 
 _MOST: Final = 76
 _EXACT: Final = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
 
 
 @dataclass(frozen=True, slots=True)
-class DecimalCall(Node):
+class DecimalCall(SqlNode):
     """`left` and `right` are decimals, of their own types; a zero divisor is null already.
 
     Rows are calculated by Arrow. Those of a division whose quotient may take more than 76 digits on the way, and of a
@@ -26,8 +26,8 @@ class DecimalCall(Node):
     """
 
     kernel: str
-    left: Node
-    right: Node
+    left: SqlNode
+    right: SqlNode
     type: pa.DataType
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:

@@ -21,7 +21,7 @@ from headgate.compat import MISSING_KERNELS
 Value: TypeAlias = Union[pa.Array, pa.Scalar]  # noqa: UP007 - pyarrow has no types: "|" would not be an alias
 
 
-class Node(ABC):
+class SqlNode(ABC):
     """A piece of an expression; immutable and picklable."""
 
     type: pa.DataType
@@ -32,7 +32,7 @@ class Node(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Node):
+class Column(SqlNode):
     name: str
     type: pa.DataType
 
@@ -41,7 +41,7 @@ class Column(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Literal(Node):
+class Literal(SqlNode):
     """A constant: int, float, str, bool, None or a datetime with a zone."""
 
     value: Any
@@ -54,10 +54,10 @@ class Literal(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Node):
+class Cast(SqlNode):
     """A widening of the operand's type; int64 to float64 rounds, as it does in Spark."""
 
-    operand: Node
+    operand: SqlNode
     type: pa.DataType
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
@@ -65,11 +65,11 @@ class Cast(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class Call(SqlNode):
     """An Arrow kernel whose meaning is already the one wanted."""
 
     kernel: str
-    operands: tuple[Node, ...]
+    operands: tuple[SqlNode, ...]
     type: pa.DataType
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
@@ -79,10 +79,10 @@ class Call(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class NullIfZero(Node):
+class NullIfZero(SqlNode):
     """A divisor."""
 
-    operand: Node
+    operand: SqlNode
     type: pa.DataType
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
@@ -91,12 +91,12 @@ class NullIfZero(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class CompareFloats(Node):
+class CompareFloats(SqlNode):
     """A comparison in which NaN is equal to itself and greater than any number; Arrow's own follow IEEE 754."""
 
     operator: str
-    left: Node
-    right: Node
+    left: SqlNode
+    right: SqlNode
     type: pa.DataType
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
@@ -122,10 +122,10 @@ _TOTAL_ORDER: dict[str, Callable[[Value, Value], Value]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class InLiterals(Node):
+class InLiterals(SqlNode):
     """`operand in (constants)`: one hash probe per row. Unknown for null, and for a miss when a constant is null."""
 
-    operand: Node
+    operand: SqlNode
     values: tuple[Literal, ...]
     has_null: bool
     type: pa.DataType
@@ -143,10 +143,10 @@ class InLiterals(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Like(Node):
+class Like(SqlNode):
     """`operand like pattern`; the pattern is in Arrow's form, with a backslash before what stands for itself."""
 
-    operand: Node
+    operand: SqlNode
     pattern: str
     type: pa.DataType
 

@@ -31,7 +31,7 @@ from headgate.records.canonical import Int64s, as_arrow, null_mask
 from headgate.records.hashing import key_group_range, key_groups, key_hash
 from headgate.state import shapes
 from headgate.state.keys import check_key_groups
-from headgate.state.snapshot import Captured, Snapshot
+from headgate.state.snapshot import LazyTables, Snapshot
 
 Duration = float | str | timedelta
 _MOST_ROWS = 65_536
@@ -227,7 +227,7 @@ class WindowAggregate(Operator):
             "event time": f"{self._time_column} + {self._time_offset} us",
             "max_parallelism": self.context.max_parallelism,
         }
-        return Snapshot(Captured({"entries": partial(self._table, states)}), {"of": of, "progress": progress})
+        return Snapshot(LazyTables({"entries": partial(self._table, states)}), {"of": of, "progress": progress})
 
     def _table(self, states: Sequence[WindowState]) -> pa.Table:
         return pa.concat_tables([state.table(self._keys, self.context.max_parallelism) for state in states])

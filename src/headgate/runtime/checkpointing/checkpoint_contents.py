@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 
 from headgate.plan.job_graph import JobGraph
 from headgate.plan.node_keys import describe, describe_exchange, node_key, vertex_key
-from headgate.runtime.checkpointing.checkpoint_coordinator import Complete, Task
+from headgate.runtime.checkpointing.checkpoint_coordinator import StoreMetadata, TaskId
 from headgate.state.checkpoint_metadata import (
     ExchangeDescription,
     Finished,
@@ -16,28 +16,28 @@ from headgate.state.checkpoint_metadata import (
 )
 
 
-def vertices_of(complete: Complete, job: JobGraph, key_groups: Mapping[int, int]) -> tuple[VertexState, ...]:
+def vertices_of(complete: StoreMetadata, job: JobGraph, key_groups: Mapping[int, int]) -> tuple[VertexState, ...]:
     """Each with its tasks' parts; `key_groups` is how many each vertex has."""
     return tuple(
         VertexState(
             vertex_key(vertex),
             vertex.name,
             key_groups[vertex.id],
-            tuple(complete.parts[Task(vertex.id, subtask)] for subtask in range(vertex.parallelism)),
+            tuple(complete.parts[TaskId(vertex.id, subtask)] for subtask in range(vertex.parallelism)),
             tuple(map(node_key, vertex.nodes)),
         )
         for vertex in job.vertices
     )
 
 
-def nodes_of(complete: Complete, job: JobGraph, kept: Set[str]) -> tuple[NodeDescription, ...]:
+def nodes_of(complete: StoreMetadata, job: JobGraph, kept: Set[str]) -> tuple[NodeDescription, ...]:
     """Those that have something in it; `kept` are keys of some that have."""
     ended = [part.positions for part in complete.parts.values() if isinstance(part, Finished)]
     keys = set(kept).union(complete.pending, *ended)
     return tuple(describe(node) for vertex in job.vertices for node in vertex.nodes if node_key(node) in keys)
 
 
-def exchanges_of(complete: Complete, job: JobGraph) -> tuple[ExchangeDescription, ...]:
+def exchanges_of(complete: StoreMetadata, job: JobGraph) -> tuple[ExchangeDescription, ...]:
     """Those of which data are in it."""
     states = [part for part in complete.parts.values() if isinstance(part, StateFile)]
     used = {key for state in states if state.in_flight is not None for key in state.in_flight.exchanges}

@@ -61,7 +61,7 @@ _AT_END: Final = math.inf
 _NAMED: Final = 3
 
 
-class Task(NamedTuple):
+class TaskId(NamedTuple):
     """One subtask of a vertex."""
 
     vertex: int
@@ -92,21 +92,21 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class TriggerCheckpoint:
     """Inject the barrier at these tasks. May come more than once for a checkpoint, with other tasks."""
 
     checkpoint: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[TaskId, ...]
     request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
+class StoreMetadata:
     """Store the metadata, and say `stored` or `not_stored`; `pending`, by node key, is what is to be committed."""
 
     checkpoint: int
     duration: float
-    parts: Mapping[Task, TaskState]
+    parts: Mapping[TaskId, TaskState]
     pending: Mapping[str, Sequence[Any]]
     request: Request | None = None
 
@@ -115,11 +115,11 @@ class Complete:
 class Commit:
     """The checkpoint is complete: commit what is pending, and say `committed`."""
 
-    complete: Complete
+    complete: StoreMetadata
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class AbortCheckpoint:
     """The checkpoint failed: what was written for it can be removed, unless its metadata may be there."""
 
     checkpoint: int
@@ -134,10 +134,10 @@ class Fail:
     error: CheckpointError
 
 
-Action: TypeAlias = Trigger | Complete | Commit | Abort | Fail
+Action: TypeAlias = TriggerCheckpoint | StoreMetadata | Commit | AbortCheckpoint | Fail
 
 
-class State(enum.Enum):
+class Phase(enum.Enum):
     STOPPED = "the job does not run"
     WAITING = "for the time of the next checkpoint"
     COLLECTING = "a checkpoint is under way"
@@ -172,7 +172,7 @@ class CheckpointCoordinator:
     """See the module. Each method returns what is to be done, in order."""
 
     def __init__(self, plan: ExecutionPlan, options: CheckpointOptions, first_id: int = 1) -> None:
-        self.state = State.STOPPED
+        self.state = Phase.STOPPED
         self.history: deque[CheckpointRecord] = deque(maxlen=HISTORY)
         self.completed = 0
         self.failed = 0
@@ -191,17 +191,17 @@ class CheckpointCoordinator:
         self._requests: deque[Request] = deque()
         self._request: Request | None = None
         self._record = CheckpointRecord(self._last, 0.0)
-        self._parts: dict[Task, TaskState] = {}
-        self._complete: Complete | None = None
+        self._parts: dict[TaskId, TaskState] = {}
+        self._complete: StoreMetadata | None = None
         #: Tasks that the barrier of the checkpoint under way comes to from a producer that has ended since.
-        self._reached: set[Task] = set()
+        self._reached: set[TaskId] = set()
         #: Of the attempt: how many producers have not ended, the last checkpoint each task told of, the last that each
         #: of those that have ended took part in, and where its readers ended.
-        self._live: dict[Task, int] = {}
-        self._told: dict[Task, int] = {}
-        self._ended: dict[Task, tuple[int, Finished]] = {}
+        self._live: dict[TaskId, int] = {}
+        self._told: dict[TaskId, int] = {}
+        self._ended: dict[TaskId, tuple[int, Finished]] = {}
         #: What is not committed yet, by checkpoint (or `_AT_END`) and task.
-        self._pending: dict[tuple[float, Task], Mapping[str, Any]] = {}
+        self._pending: dict[tuple[float, TaskId], Mapping[str, Any]] = {}
 
     # --- the driver's side
 
@@ -214,7 +214,7 @@ class CheckpointCoordinator:
         """All tasks run, again if the attempt is not the first; then what the last one left is forgotten."""
         actions = self.interrupted("the job restarts", now)
         self._attempt = attempt
-        self.state = State.WAITING
+        self.state = Phase.WAITING
         self._next_trigger = now + self._options.interval
         self._failures = 0
         self._live = dict(self._producers)
@@ -230,11 +230,11 @@ class CheckpointCoordinator:
             self._requests.appendleft(self._request)
             self._request = None
         actions: list[Action] = []
-        if self.state is State.COMMITTING:
+        if self.state is Phase.COMMITTING:
             self._succeed(now)
         elif self._is_under_way:
             actions = [self._give_up(reason, now)]
-        self.state = State.STOPPED
+        self.state = Phase.STOPPED
         return actions
 
     def request(self, request: Request, now: float) -> list[Action]:
@@ -244,21 +244,21 @@ class CheckpointCoordinator:
 
     @property
     def _is_under_way(self) -> bool:
-        return self.state in (State.COLLECTING, State.STORING, State.COMMITTING)
+        return self.state in (Phase.COLLECTING, Phase.STORING, Phase.COMMITTING)
 
     @property
     def deadline(self) -> float | None:
         """When `on_time` is to be called, if nothing happens before."""
-        if self.state in (State.COLLECTING, State.STORING):
+        if self.state in (Phase.COLLECTING, Phase.STORING):
             return self._record.triggered_at + self._options.timeout
-        if self.state is State.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
+        if self.state is Phase.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
             return self._next_trigger
         return None
 
     def on_time(self, now: float) -> list[Action]:
         if (deadline := self.deadline) is None or now < deadline:
             return []
-        if self.state is State.WAITING:
+        if self.state is Phase.WAITING:
             return self._trigger(now, None)
         limit = f"{self._options.timeout:g} s (checkpoint_timeout)"
         return self._fail(f"it took longer than {limit}; {self._missing()}", now)
@@ -272,15 +272,15 @@ class CheckpointCoordinator:
 
     def stored(self, checkpoint: int) -> list[Action]:
         """The metadata is there. Nothing follows if the checkpoint was given up before."""
-        if self.state is not State.STORING or checkpoint != self._last:
+        if self.state is not Phase.STORING or checkpoint != self._last:
             return []
         assert self._complete is not None
-        self.state = State.COMMITTING
+        self.state = Phase.COMMITTING
         return [Commit(self._complete)]
 
     def committed(self, checkpoint: int, now: float) -> list[Action]:
         """What was pending is committed."""
-        if self.state is not State.COMMITTING or checkpoint != self._last:
+        if self.state is not Phase.COMMITTING or checkpoint != self._last:
             return []
         for key in self._covered():
             del self._pending[key]
@@ -288,45 +288,45 @@ class CheckpointCoordinator:
         self._succeed(now)
         is_last = all_finished(self._parts) and not any(request.uri for request in self._requests)
         if is_last or (self._request is not None and self._request.stops):
-            self.state = State.OVER
+            self.state = Phase.OVER
             return []
         return self._advance(now)
 
     def not_stored(self, checkpoint: int, reason: str, now: float) -> list[Action]:
         """The metadata could not be written."""
-        if self.state is not State.STORING or checkpoint != self._last:
+        if self.state is not Phase.STORING or checkpoint != self._last:
             return []
         return self._fail(reason, now)
 
-    def name(self, task: Task) -> str:
+    def name(self, task: TaskId) -> str:
         """What people call it."""
         return f"{self._names[task.vertex]}[{task.subtask}]"
 
     # --- the tasks' side
 
-    def acknowledged(self, task: Task, attempt: int, checkpoint: int, state: StateFile,
+    def acknowledged(self, task: TaskId, attempt: int, checkpoint: int, state: StateFile,
                      pending: Mapping[str, Any], part: Any, now: float) -> list[Action]:  # fmt: skip
         """A task took its part and has written it. `pending` is what its sinks flushed, by node key."""
         if not self._is_news(task, attempt, checkpoint):
             return []
         self._note(task, checkpoint, pending)
-        if self.state is State.COLLECTING and checkpoint == self._last:
+        if self.state is Phase.COLLECTING and checkpoint == self._last:
             self._parts[task] = state
             self._record.size += state.size + state.in_flight_bytes
             self._record.parts[self.name(task)] = part
         return self._advance(now)
 
-    def declined(self, task: Task, attempt: int, checkpoint: int, reason: str,
+    def declined(self, task: TaskId, attempt: int, checkpoint: int, reason: str,
                  pending: Mapping[str, Any], now: float) -> list[Action]:  # fmt: skip
         """A task could not take its part, or took it and could not write it."""
         if not self._is_news(task, attempt, checkpoint):
             return []
         self._note(task, checkpoint, pending)
-        if self.state is State.COLLECTING and checkpoint == self._last:
+        if self.state is Phase.COLLECTING and checkpoint == self._last:
             return self._fail(f"{self.name(task)}: {reason}", now)
         return self._advance(now)
 
-    def finished(self, task: Task, attempt: int, took_part: int, positions: Mapping[str, Any],
+    def finished(self, task: TaskId, attempt: int, took_part: int, positions: Mapping[str, Any],
                  pending: Mapping[str, Any], now: float) -> list[Action]:  # fmt: skip
         """A task has ended, and all that it sent has been worked on. `took_part` is the last checkpoint it took its
         part in, 0 for none; `positions` and `pending` are those at its end, by node key."""
@@ -337,18 +337,18 @@ class CheckpointCoordinator:
             self._pending[_AT_END, task] = pending
         return [*self._roots_below(task, took_part), *self._advance(now)]
 
-    def _is_news(self, task: Task, attempt: int, checkpoint: int) -> bool:
+    def _is_news(self, task: TaskId, attempt: int, checkpoint: int) -> bool:
         if attempt != self._attempt or task not in self._producers:
             return False
         most = self._ended[task][0] if task in self._ended else self._last
         return self._told[task] < checkpoint <= most
 
-    def _note(self, task: Task, checkpoint: int, pending: Mapping[str, Any]) -> None:
+    def _note(self, task: TaskId, checkpoint: int, pending: Mapping[str, Any]) -> None:
         self._told[task] = checkpoint
         if pending:
             self._pending[checkpoint, task] = pending
 
-    def _roots_below(self, task: Task, took_part: int) -> list[Action]:
+    def _roots_below(self, task: TaskId, took_part: int) -> list[Action]:
         """Of the checkpoint under way, as this task has ended."""
         roots = []
         for consumer in self._consumers_of(task):
@@ -357,50 +357,52 @@ class CheckpointCoordinator:
                 self._reached.add(consumer)
             elif not self._live[consumer] and consumer not in self._reached and consumer not in self._ended:
                 roots.append(consumer)
-        collecting = self.state is State.COLLECTING
-        return [Trigger(self._last, tuple(roots), self._request)] if collecting and roots else []
+        collecting = self.state is Phase.COLLECTING
+        return [TriggerCheckpoint(self._last, tuple(roots), self._request)] if collecting and roots else []
 
     # --- one checkpoint
 
     def _trigger(self, now: float, request: Request | None) -> list[Action]:
         self._last += 1
-        self.state = State.COLLECTING
+        self.state = Phase.COLLECTING
         self._request = request
         is_savepoint = request is not None and request.uri is not None
         self._record = CheckpointRecord(self._last, now, kind="savepoint" if is_savepoint else "checkpoint")
         self._parts, self._reached = {}, set()
         roots = tuple(task for task, live in self._live.items() if not live and task not in self._ended)
-        return [Trigger(self._last, roots, self._request), *self._advance(now)] if roots else self._advance(now)
+        return (
+            [TriggerCheckpoint(self._last, roots, self._request), *self._advance(now)] if roots else self._advance(now)
+        )
 
     def _advance(self, now: float) -> list[Action]:
         """What follows when something was heard of a task."""
-        if self.state is State.WAITING:
+        if self.state is Phase.WAITING:
             have_ended = all(map(self._is_heard, self._producers))
             request = next((each for each in self._requests if have_ended or not each.at_end), None)
             if request is not None:
                 self._requests.remove(request)
             return self._trigger(now, request) if have_ended or request is not None else []
-        if self.state is not State.COLLECTING:
+        if self.state is not Phase.COLLECTING:
             return []
         for task, (_, finished) in self._ended.items():
             if task not in self._parts and self._is_heard(task):
                 self._parts[task] = finished
         if len(self._parts) < len(self._producers):
             return []
-        self.state = State.STORING
+        self.state = Phase.STORING
         pending: dict[str, list[Any]] = {}
         for key in self._covered():
             for node, what in self._pending[key].items():
                 pending.setdefault(node, []).append(what)
         duration = now - self._record.triggered_at
-        self._complete = Complete(self._last, duration, dict(self._parts), pending, self._request)
+        self._complete = StoreMetadata(self._last, duration, dict(self._parts), pending, self._request)
         return [self._complete]
 
-    def _is_heard(self, task: Task) -> bool:
+    def _is_heard(self, task: TaskId) -> bool:
         """It has ended, and told of all checkpoints that it took part in."""
         return task in self._ended and self._told[task] >= self._ended[task][0]
 
-    def _covered(self) -> list[tuple[float, Task]]:
+    def _covered(self) -> list[tuple[float, TaskId]]:
         """What is pending and came before the cut of the checkpoint under way, in order."""
         keys = sorted(self._pending)
         return [key for key in keys if key[0] < _AT_END or isinstance(self._parts.get(key[1]), Finished)]
@@ -412,7 +414,7 @@ class CheckpointCoordinator:
         self._failures += abort.request is None
         if self._failures <= self._options.tolerable_failures:
             return [abort, *self._advance(now)]
-        self.state = State.STOPPED
+        self.state = Phase.STOPPED
         often = f"{self._failures} checkpoints in a row failed, the last was" if self._failures > 1 else "checkpoint"
         tolerated = f"tolerable_failed_checkpoints is {self._options.tolerable_failures}"
         return [abort, Fail(CheckpointError(f"{often} {checkpoint}: {reason} ({tolerated})"))]
@@ -421,44 +423,44 @@ class CheckpointCoordinator:
         self.completed += 1
         self._close(None, now)
 
-    def _give_up(self, reason: str, now: float) -> Abort:
+    def _give_up(self, reason: str, now: float) -> AbortCheckpoint:
         self.failed += 1
         self._close(reason, now)
-        return Abort(self._last, reason, self._request)
+        return AbortCheckpoint(self._last, reason, self._request)
 
     def _close(self, failure: str | None, now: float) -> None:
-        self.state = State.WAITING
+        self.state = Phase.WAITING
         self._record.failure = failure
         self._record.duration = now - self._record.triggered_at
         self.history.append(self._record)
         due = self._record.triggered_at + self._options.interval
         self._next_trigger = max(due, now + self._options.min_pause)
 
-    def _consumers_of(self, task: Task) -> list[Task]:
+    def _consumers_of(self, task: TaskId) -> list[TaskId]:
         """One for each channel."""
-        return [Task(vertex, subtask) for vertex, subtasks in self._consumers[task] for subtask in subtasks]
+        return [TaskId(vertex, subtask) for vertex, subtasks in self._consumers[task] for subtask in subtasks]
 
     def validate(self) -> None:
         """Raises AssertionError when the coordinator broke its own rules."""
-        is_whole = self.state in (State.STORING, State.COMMITTING)
+        is_whole = self.state in (Phase.STORING, Phase.COMMITTING)
         assert not self._is_under_way or set(self._parts) <= set(self._producers), "a part of an unknown task"
         assert not is_whole or len(self._parts) == len(self._producers), "stored without a part"
-        assert self.state is not State.OVER or not self._covered(), "over, and something was not committed"
-        assert self._failures <= self._options.tolerable_failures or self.state is State.STOPPED, "too many failures"
+        assert self.state is not Phase.OVER or not self._covered(), "over, and something was not committed"
+        assert self._failures <= self._options.tolerable_failures or self.state is Phase.STOPPED, "too many failures"
         assert all(count >= 0 for count in self._live.values()), "a producer ended twice"
         assert all(told <= self._last for told in self._told.values()), "told of a checkpoint that is to come"
 
 
-def all_finished(parts: Mapping[Task, TaskState]) -> bool:
+def all_finished(parts: Mapping[TaskId, TaskState]) -> bool:
     """Whether a checkpoint of these parts is the last of its job."""
     return all(isinstance(part, Finished) for part in parts.values())
 
 
-def _consumers(plan: ExecutionPlan) -> dict[Task, list[tuple[int, range]]]:
+def _consumers(plan: ExecutionPlan) -> dict[TaskId, list[tuple[int, range]]]:
     """Of every task: whom it has channels to, by vertex."""
-    tasks = [Task(vertex.id, subtask) for vertex in plan.job.vertices for subtask in range(vertex.parallelism)]
-    found: dict[Task, list[tuple[int, range]]] = {task: [] for task in tasks}
+    tasks = [TaskId(vertex.id, subtask) for vertex in plan.job.vertices for subtask in range(vertex.parallelism)]
+    found: dict[TaskId, list[tuple[int, range]]] = {task: [] for task in tasks}
     for edge in plan.job.edges:
         for subtask in range(plan.job.vertex(edge.source).parallelism):
-            found[Task(edge.source, subtask)].append((edge.target, plan.consumers(edge, subtask)))
+            found[TaskId(edge.source, subtask)].append((edge.target, plan.consumers(edge, subtask)))
     return found

@@ -30,18 +30,18 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.records.events import Alignment
 from headgate.runtime.checkpointing.checkpoint_contents import exchanges_of, nodes_of, vertices_of
 from headgate.runtime.checkpointing.checkpoint_coordinator import (
-    Abort,
+    AbortCheckpoint,
     Action,
     CheckpointCoordinator,
     CheckpointOptions,
     CheckpointRecord,
     Commit,
-    Complete,
     Fail,
+    Phase,
     Request,
-    State,
-    Task,
-    Trigger,
+    StoreMetadata,
+    TaskId,
+    TriggerCheckpoint,
     all_finished,
 )
 from headgate.runtime.checkpointing.ends import LEFT, Ends, Pending
@@ -287,12 +287,12 @@ class Checkpoints:
         """All that they wrote has been told; the last checkpoint may still be being stored or committed. Raises
         CheckpointError if there is none."""
         self._tasks_have_ended = True
-        if self._coordinator.state not in (State.STORING, State.COMMITTING, State.OVER):
+        if self._coordinator.state not in (Phase.STORING, Phase.COMMITTING, Phase.OVER):
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        if self._tasks_have_ended and self._coordinator.state is State.OVER:
+        if self._tasks_have_ended and self._coordinator.state is Phase.OVER:
             self._errands.begin(self._ends.finish, self._on_finished)
 
     def _on_finished(self, error: Exception | None) -> None:
@@ -314,18 +314,18 @@ class Checkpoints:
     def acknowledged(self, said: AcknowledgeCheckpoint, part: Any) -> None:
         """A task's part is stored; `part` is what it told of its alignment."""
         self._kept.update(said.nodes)
-        task, attempt, now = Task(said.vertex, said.subtask), self._attempt, time.monotonic()
+        task, attempt, now = TaskId(said.vertex, said.subtask), self._attempt, time.monotonic()
         self._do(self._coordinator.acknowledged(task, attempt, said.checkpoint, said.file, said.pending, part, now))
 
     def declined(self, said: DeclineCheckpoint) -> None:
         """A task's part could not be stored."""
-        task, attempt, reason = Task(said.vertex, said.subtask), self._attempt, printable(said.reason)
+        task, attempt, reason = TaskId(said.vertex, said.subtask), self._attempt, printable(said.reason)
         now = time.monotonic()
         self._do(self._coordinator.declined(task, attempt, said.checkpoint, reason, said.pending, now))
 
     def task_finished(self, said: TaskFinished) -> None:
         """A task has ended, and all that it sent has been worked on."""
-        task, attempt, now = Task(said.vertex, said.subtask), self._attempt, time.monotonic()
+        task, attempt, now = TaskId(said.vertex, said.subtask), self._attempt, time.monotonic()
         self._do(self._coordinator.finished(task, attempt, said.took_part, said.final, said.pending, now))
 
     # --- by the clock
@@ -354,16 +354,16 @@ class Checkpoints:
         """Raises the error that the job cannot go on with."""
         for action in actions:
             match action:
-                case Trigger(checkpoint, tasks, request):
+                case TriggerCheckpoint(checkpoint, tasks, request):
                     folder = self._savepoint(checkpoint, request) or self._own_folder(checkpoint)
                     how = alignment(self._config) if request is None else (Alignment.ALIGNED, 0.0)
                     stops = request is not None and request.stops
                     self._tell(injection(checkpoint, *how, roots=tasks, folder=folder, stops=stops))
-                case Complete():
+                case StoreMetadata():
                     self._complete(action)
                 case Commit(complete):
                     self._commit(complete)
-                case Abort():
+                case AbortCheckpoint():
                     self._abort(action)
                 case Fail(error):
                     raise error
@@ -377,7 +377,7 @@ class Checkpoints:
     def _own_folder(self, checkpoint: int) -> str | None:
         return None if self._storage is None else self._storage.folder_of(checkpoint)
 
-    def _complete(self, complete: Complete) -> None:
+    def _complete(self, complete: StoreMetadata) -> None:
         savepoint = self._savepoint(complete.checkpoint, complete.request)
         if self._storage is None and savepoint is None:  # all tasks have ended
             self._last = None
@@ -387,7 +387,7 @@ class Checkpoints:
         work, then = partial(self._store, metadata, savepoint), partial(self._on_stored, complete, metadata)
         self._storing[complete.checkpoint] = self._errands.begin(work, then)
 
-    def _on_stored(self, complete: Complete, metadata: CheckpointMetadata, error: Exception | None) -> None:
+    def _on_stored(self, complete: StoreMetadata, metadata: CheckpointMetadata, error: Exception | None) -> None:
         del self._storing[complete.checkpoint]
         if isinstance(error, CheckpointError):
             actions = self._coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
@@ -405,7 +405,7 @@ class Checkpoints:
                         "from until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
         self._do(actions)
 
-    def _commit(self, complete: Complete) -> None:
+    def _commit(self, complete: StoreMetadata) -> None:
         if not self._runs:  # whoever goes on from it commits
             self._answer(complete)
             return
@@ -423,7 +423,7 @@ class Checkpoints:
         if self._storage is not None:
             self._storage.require_owner()
 
-    def _on_committed(self, complete: Complete, error: Exception | None) -> None:
+    def _on_committed(self, complete: StoreMetadata, error: Exception | None) -> None:
         """With an error the job goes on from it, and commits again."""
         self._answer(complete)
         raise_it(error)
@@ -436,11 +436,11 @@ class Checkpoints:
         self._do(self._coordinator.committed(complete.checkpoint, time.monotonic()))
         self._finish_if_over()
 
-    def _answer(self, complete: Complete) -> None:
+    def _answer(self, complete: StoreMetadata) -> None:
         if complete.request is not None:
             self._requests.done(complete.request, self._place(complete))
 
-    def _place(self, complete: Complete) -> str:
+    def _place(self, complete: StoreMetadata) -> str:
         """Its path or URI, once it is stored."""
         place = self._savepoint(complete.checkpoint, complete.request) or self._own_folder(complete.checkpoint)
         assert place is not None
@@ -472,7 +472,7 @@ class Checkpoints:
         if error is not None:
             log.warning("job %r: of a savepoint that failed something is left: %s", self._job, error)
 
-    def _abort(self, abort: Abort) -> None:
+    def _abort(self, abort: AbortCheckpoint) -> None:
         self._discard(abort.checkpoint, abort.request)
         if abort.request is None:
             log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
@@ -482,7 +482,7 @@ class Checkpoints:
         if abort.request.stops:
             self._tell(GoOn())
 
-    def _metadata(self, complete: Complete, kind: Kind) -> CheckpointMetadata:
+    def _metadata(self, complete: StoreMetadata, kind: Kind) -> CheckpointMetadata:
         job, prepared = self._plan.job, self._ends.prepared()
         vertices = vertices_of(complete, job, self.resumption.key_groups)
         nodes = nodes_of(complete, job, self._kept.union(prepared))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from headgate.config import Config
 from headgate.records.events import Alignment
-from headgate.runtime.checkpointing.checkpoint_coordinator import Task
+from headgate.runtime.checkpointing.checkpoint_coordinator import TaskId
 from headgate.runtime.control_messages import InjectBarrier
 
 
@@ -23,7 +23,7 @@ def injection(
     alignment: Alignment,
     timeout: float,
     *,
-    roots: Iterable[Task] | None = None,
+    roots: Iterable[TaskId] | None = None,
     folder: str | None = None,
     stops: bool = False,
 ) -> InjectBarrier:

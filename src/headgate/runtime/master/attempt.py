@@ -20,10 +20,10 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import CONTROL_LINK, Credentials
 from headgate.runtime.control_messages import (
     OF_DRIVER,
+    AllFinished,
     Cancel,
     Close,
     Failed,
-    Finished,
     FromDriver,
     FromTaskManager,
     Printed,
@@ -312,7 +312,7 @@ class Attempt:
                 self._on_failed(from_wire(message.error))
             case Stuck():
                 self._stuck += map(printable, message.operators)
-            case Finished():
+            case AllFinished():
                 self._on_finished(member, message)
         if not self._decided or isinstance(message, Printed | ReportMetrics | ReportCheckpointMetrics):
             self._job.on_message(member, message, payload)
@@ -367,7 +367,7 @@ class Attempt:
         if member.gone and member.exited and self._decide_by is not None:
             self._decide_by = time.monotonic()
 
-    def _on_finished(self, member: Member, message: Finished) -> None:
+    def _on_finished(self, member: Member, message: AllFinished) -> None:
         member.finished = member.has_reported = True
         member.metrics = message.metrics
         if not self._decided and all(other.finished for other in self.members):

@@ -14,7 +14,7 @@ from headgate.exchange.union_gate import UnionGate
 from headgate.exchange.watermark_valve import WatermarkValve
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer, serialize
 from headgate.runtime.task.barriers import TaskBarriers
@@ -95,7 +95,7 @@ class TaskInput:
             return self._joined()
         if self._watermark is not None:
             time, self._watermark = self._watermark, None
-            return Watermark(time)
+            return WatermarkElement(time)
         if self._status is not None:
             active, self._status = self._status, None
             return WatermarkStatus(active)
@@ -132,7 +132,7 @@ class TaskInput:
         if isinstance(element, pa.RecordBatch):
             self._batches.append(element)
             self._bytes += self._codec.batch_bytes(element)
-        elif isinstance(element, Watermark):
+        elif isinstance(element, WatermarkElement):
             # A later watermark replaces an earlier one: it says more, and rows in between were on time for both.
             watermark = self._valve.watermark(channel, element.time)
             self._watermark = watermark if watermark is not None else self._watermark

@@ -89,7 +89,7 @@ def input_in_flight(
     for edge, codec in zip(plan.job.inputs(vertex), codecs, strict=True):
         selector = keyed(edge, vertex.parallelism) if edge.partitioning.kind == "key_group" else None
         groups_stay = selector is None or groups == {selector.max_parallelism}
-        target = Target(exchange_key(edge, plan.job), subtask, vertex.parallelism, selector, groups_stay)
+        target = RestoreTarget(exchange_key(edge, plan.job), subtask, vertex.parallelism, selector, groups_stay)
         producers = [channel.producer for channel in plan.channels(edge, subtask)]
         for producer, rows in rows_in_flight(metadata, target, codec):
             number = producers.index(producer) if producer in producers else producer % len(producers)
@@ -98,7 +98,7 @@ def input_in_flight(
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RestoreTarget:
     """A subtask, of `subtasks`, at the end of an exchange. `selector` deals the rows of a keyed exchange: each target
     takes its share by itself, so it must give the same rows the same way everywhere. Else whole channels are dealt.
     `groups_stay` says whether keys have the key groups that they had."""
@@ -111,7 +111,7 @@ class Target:
 
 
 def rows_in_flight(
-    metadata: CheckpointMetadata, target: Target, codec: BatchCodec
+    metadata: CheckpointMetadata, target: RestoreTarget, codec: BatchCodec
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows that were on their way to the target, of each channel that there was in order, with the producer's
     number. Waits for the storage. Raises CheckpointError for data that are not as they were written."""

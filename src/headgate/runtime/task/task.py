@@ -21,7 +21,7 @@ from headgate.errors import HeadgateError, JobCancelled, from_wire
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.records.arrow import plain_batch
-from headgate.records.elements import LatencyMarker, Watermark, WatermarkStatus
+from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from headgate.records.events import EndOfPartition
 from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.chain import Chained, ToOperator, placed
@@ -225,7 +225,7 @@ class InputHead:
             if self._input.catch_up():
                 return MORE
             return END if self._input.is_finished else WAIT
-        if isinstance(element, Watermark):
+        if isinstance(element, WatermarkElement):
             self._output.emit_watermark(element.time)
         elif isinstance(element, WatermarkStatus):
             self._output.emit_status(element.active)

@@ -25,12 +25,12 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.stages import Stages
 from headgate.records.events import CheckpointBarrier
 from headgate.runtime.control_messages import (
+    AllFinished,
     Cancel,
     Close,
     Delivered,
     Drain,
     Failed,
-    Finished,
     FromDriver,
     GoOn,
     InjectBarrier,
@@ -341,7 +341,7 @@ class TaskManager:
             return
         self._reported = True
         self._flush_console()
-        self._driver.send(Finished(metrics=self._metrics(self._pool)))
+        self._driver.send(AllFinished(metrics=self._metrics(self._pool)))
 
     def _fail(self, error: HeadgateError) -> None:
         """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
