@@ -27,7 +27,6 @@ from headgate.protocol.messages import (
     NewBufferSize,
     OfChannel,
     ResumeConsumption,
-    TaskEventRequest,
     encode,
     encode_buffer_response,
 )
@@ -41,7 +40,6 @@ from headgate.records.events import (
     Event,
     encode_event,
 )
-from headgate.records.task_event import TaskEvent
 from tests.exchange.link import OneAtATime, write_bytes
 from tests.memory.conftest import CheckedLocks, request_one
 
@@ -520,30 +518,6 @@ def test_a_channel_released_before_it_was_requested_cancels_nothing(remote: Remo
     other.release()
     floating.destroy()
     assert remote.posted == []
-
-
-# ---- what a consumer tells its producers
-
-
-def test_a_local_producer_hears_what_it_has_asked_for(local: Local) -> None:
-    heard: list[TaskEvent] = []
-    for _ in range(2):
-        local.partition.task_events.subscribe(7, heard.append)
-    for kind in (6, 7, 8):
-        local.channel.send_task_event(TaskEvent(kind, b"x"))
-    assert heard == [TaskEvent(7, b"x")] * 2, "each who asked, and for no other kind"
-    local.partition.release()
-    local.channel.send_task_event(TaskEvent(7))
-    assert len(heard) == 2, "its task is over"
-
-
-def test_a_gate_tells_all_its_producers(local: Local, remote: Remote) -> None:
-    heard: list[TaskEvent] = []
-    local.partition.task_events.subscribe(7, heard.append)
-    gate = InputGate(lambda: None)
-    gate.channels = [local.channel, remote.channel]
-    gate.send_task_event(TaskEvent(7, b"x"))
-    assert heard == [TaskEvent(7, b"x")] and remote.said == [TaskEventRequest(TaskEvent(7, b"x"), remote.number)]
 
 
 # ---- how full pools are

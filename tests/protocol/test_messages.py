@@ -23,7 +23,6 @@ from headgate.protocol.messages import (
     NewBufferSize,
     PartitionRequest,
     ResumeConsumption,
-    TaskEventRequest,
     ToConsumer,
     ToProducer,
     check_frame,
@@ -31,7 +30,6 @@ from headgate.protocol.messages import (
     encode_buffer_response,
     parse_control,
 )
-from headgate.records.task_event import MAX_TASK_EVENT, TaskEvent
 
 NUMBER = st.integers(0, (1 << 32) - 1)
 COUNT = st.integers(1, (1 << 32) - 1)
@@ -44,7 +42,6 @@ MESSAGE = st.one_of(
     st.builds(AckAllUserRecordsProcessed, NUMBER),
     st.builds(BacklogAnnouncement, COUNT, NUMBER),
     st.builds(NewBufferSize, COUNT, NUMBER),
-    st.builds(TaskEventRequest, st.builds(TaskEvent, st.integers(0, 0xFFFF), st.binary(max_size=50)), NUMBER),
     st.builds(ErrorResponse, st.text(max_size=50), st.none() | NUMBER),
     st.builds(ErrorResponse, st.text(max_size=50), NUMBER, st.booleans()),
 )
@@ -67,8 +64,6 @@ def test_the_bytes_are_those_documented() -> None:
     assert encode(AckAllUserRecordsProcessed(9)).hex() == "0000000d" + head + "08" + "00000009"
     assert encode(BacklogAnnouncement(3, 9)).hex() == "00000011" + head + "09" + "00000003" + "00000009"
     assert encode(NewBufferSize(3, 9)).hex() == "00000011" + head + "0a" + "00000003" + "00000009"
-    event = TaskEventRequest(TaskEvent(258, b"no"), 9)
-    assert encode(event).hex() == "00000011" + head + "03" + "00000009" + "0102" + b"no".hex()
     assert encode(CloseRequest()).hex() == "00000009" + head + "05"
     assert encode(CancelPartitionRequest(9)).hex() == "0000000d" + head + "04" + "00000009"
     assert encode(ErrorResponse("no")).hex() == "0000000c" + head + "01" + "00" + b"no".hex()
@@ -81,7 +76,6 @@ def test_the_bytes_are_those_documented() -> None:
 def test_every_message_has_a_number_of_its_own() -> None:
     assert {number: kind.__name__ for number, kind in TO_PRODUCER.items()} == {
         2: "PartitionRequest",
-        3: "TaskEventRequest",
         4: "CancelPartitionRequest",
         5: "CloseRequest",
         6: "AddCredit",
@@ -126,20 +120,3 @@ def test_a_body_of_another_length_is_corruption(kind: type[ToProducer | ToConsum
 def test_an_error_without_its_receiver_is_corruption(body: bytes) -> None:
     with pytest.raises(ExchangeError, match="stream corrupted: ErrorResponse with"):
         parse_control(ErrorResponse.id, body, TO_CONSUMER)
-
-
-@pytest.mark.parametrize("size", [0, 3, 5])
-def test_a_task_event_without_its_kind_is_corruption(size: int) -> None:
-    with pytest.raises(ExchangeError, match=f"stream corrupted: TaskEventRequest with {size} bytes"):
-        parse_control(TaskEventRequest.id, bytes(size), TO_PRODUCER)
-
-
-def test_a_task_event_has_a_limit_at_both_ends() -> None:
-    longest = TaskEventRequest(TaskEvent(0xFFFF, bytes(MAX_TASK_EVENT)), 9)
-    body = longest.body()
-    assert parse_control(TaskEventRequest.id, body, TO_PRODUCER) == longest
-    with pytest.raises(ExchangeError, match="a task event of kind 65535 with 1025 bytes; .* 1024 bytes at most"):
-        parse_control(TaskEventRequest.id, body + b"x", TO_PRODUCER)
-    for kind in (-1, 0x10000):
-        with pytest.raises(ExchangeError, match=f"a task event of kind {kind} with 0 bytes"):
-            TaskEvent(kind)

@@ -26,12 +26,10 @@ from headgate.protocol.messages import (
     NewBufferSize,
     PartitionRequest,
     ResumeConsumption,
-    TaskEventRequest,
     ToProducer,
     encode,
 )
 from headgate.protocol.sender import Polled, Sender
-from headgate.records.task_event import TaskEvent
 
 EVENT = b"event"
 BARRIER = b"barrier"
@@ -57,7 +55,6 @@ class View:
         self.released = 0
         self.blocked = False
         self.acknowledged = 0
-        self.task_events: list[TaskEvent] = []
         self.credit: list[bool] = []
         self.lent = 0
 
@@ -94,9 +91,6 @@ class View:
 
     def acknowledge(self) -> None:
         self.acknowledged += 1
-
-    def on_task_event(self, event: TaskEvent) -> None:
-        self.task_events.append(event)
 
     def poll(self, limit: int = 1) -> list[Polled]:
         assert limit > 0
@@ -432,17 +426,8 @@ def test_a_consumer_acknowledges_and_chooses_its_buffer_size(producer: Producer)
     assert producer.views[0].acknowledged == 1 and producer.views[0].buffer_size == 512
 
 
-def test_a_task_event_goes_to_its_own_channel_and_needs_no_credit(producer: Producer) -> None:
-    for subpartition in (0, 1):
-        producer.request(subpartition, 0)
-    events = [TaskEvent(1, b"first"), TaskEvent(2)]
-    producer.hear(*(TaskEventRequest(event, 11) for event in events))
-    assert producer.views[1].task_events == events and producer.views[0].task_events == []
-
-
 def test_words_about_a_channel_that_has_left_are_not_minded(producer: Producer) -> None:
     producer.hear(ResumeConsumption(10), AckAllUserRecordsProcessed(10), NewBufferSize(512, 10))
-    producer.hear(TaskEventRequest(TaskEvent(1), 10))
     assert producer.said() == []
 
 

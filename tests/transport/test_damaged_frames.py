@@ -28,14 +28,12 @@ from headgate.protocol.messages import (
     NewBufferSize,
     PartitionRequest,
     ResumeConsumption,
-    TaskEventRequest,
     encode,
     encode_buffer_response,
 )
 from headgate.records.arrow import BatchCodec
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfData, EndOfPartition, encode_event
 from headgate.records.spanning import serialize
-from headgate.records.task_event import TaskEvent
 from tests.records.mutations import mutated
 from tests.transport.target import CREDENTIALS, PATIENCE, SCHEMA, SUBPARTITIONS, rows
 
@@ -131,7 +129,6 @@ def requests(chance: random.Random) -> bytes:
         ResumeConsumption(receiver),
         AckAllUserRecordsProcessed(receiver),
         NewBufferSize(chance.randint(1, 1 << 20), receiver),
-        TaskEventRequest(TaskEvent(7, b"x"), receiver),
         CancelPartitionRequest(receiver),
         CloseRequest(),
     ]

@@ -41,7 +41,6 @@ from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, WatermarkElement
 from headgate.records.events import EndOfData, EndOfPartition, encode_event
-from headgate.records.task_event import TaskEvent
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
@@ -600,23 +599,6 @@ def test_without_credit_a_peer_that_dies_while_nobody_reads_is_found_when_somebo
         on(network, lambda: None)
         assert time.monotonic() < deadline, "the loss was not seen"
     assert len(pair.consumer.lost) == 1
-
-
-@pytest.mark.parametrize("flow_control", FlowControl)
-def test_a_consumer_tells_its_producer_while_no_data_may_flow(make: MakePair, flow_control: FlowControl) -> None:
-    """In order, also what is said before the connection is there."""
-    pair = make(2, flow_control=flow_control)
-    heard: queue.SimpleQueue[TaskEvent] = queue.SimpleQueue()
-    pair.producer.partition.task_events.subscribe(7, heard.put)
-    while pair.write():
-        pair.producer.writer.emit(rows(0, 100))
-    events = [TaskEvent(7, bytes([number])) for number in range(10)]
-    pair.consumer.gate.send_task_event(events[0])
-    pair.connect()
-    for event in events[1:]:
-        pair.consumer.gate.send_task_event(event)
-    got = [heard.get(timeout=PATIENCE) for _ in range(2 * len(events))]
-    assert got[::2] == got[1::2] == events, "once from each channel"
 
 
 def connected(buffer: int) -> tuple[socket.socket, socket.socket]:

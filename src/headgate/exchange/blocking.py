@@ -21,7 +21,6 @@ from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
 from headgate.protocol.sender import Polled
 from headgate.records.events import CheckpointBarrier, EndOfPartition, encode_event
-from headgate.records.task_event import TaskEvent
 
 #: What stands for an event where a buffer has its size.
 _EVENT: Final = 0
@@ -200,9 +199,6 @@ class BlockingSubpartition:
 
     def acknowledge(self) -> None:
         """Nobody waits for that."""
-
-    def on_task_event(self, event: TaskEvent) -> None:
-        """The task has ended."""
 
     def credit_changed(self, is_whole: bool) -> None:
         """Nobody waits for that."""

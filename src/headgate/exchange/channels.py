@@ -25,7 +25,6 @@ from headgate.protocol.messages import (
     OfChannel,
     PartitionRequest,
     ResumeConsumption,
-    TaskEventRequest,
 )
 from headgate.records.events import (
     Announcement,
@@ -36,7 +35,6 @@ from headgate.records.events import (
     decode_event,
     is_priority,
 )
-from headgate.records.task_event import TaskEvent
 
 #: Events that wait for the task. Buffers are bounded by their memory, but events need no credit: more than this come
 #: from no producer that waits for its consumer's word behind a barrier.
@@ -80,9 +78,6 @@ class InputChannel:
 
     def announce_buffer_size(self, size: int) -> None:
         """Ask the producer for buffers of `size` bytes at most."""
-
-    def send_task_event(self, event: TaskEvent) -> None:
-        """Tell the producer's task something."""
 
     def bytes_before(self, checkpoint: int) -> int:
         """All data bytes that arrived before a checkpoint's barrier, or so far if that has not arrived."""
@@ -173,9 +168,6 @@ class LocalInputChannel(InputChannel):
 
     def announce_buffer_size(self, size: int) -> None:
         self._subpartition.buffer_size = size
-
-    def send_task_event(self, event: TaskEvent) -> None:
-        self._subpartition.on_task_event(event)
 
     @property
     def buffers_in_use(self) -> int:
@@ -411,10 +403,6 @@ class RemoteInputChannel(InputChannel):
     def announce_buffer_size(self, size: int) -> None:
         if self._receiver is not None:
             self._connection.tell(NewBufferSize(size, self._receiver))
-
-    def send_task_event(self, event: TaskEvent) -> None:
-        if self._receiver is not None:
-            self._connection.tell(TaskEventRequest(event, self._receiver))
 
     def _tell(self, message: type[ResumeConsumption] | type[AckAllUserRecordsProcessed]) -> None:
         if self._receiver is not None:

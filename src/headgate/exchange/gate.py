@@ -9,7 +9,6 @@ from headgate.exchange.channels import InputChannel
 from headgate.memory.buffer import Buffer
 from headgate.protocol.messages import TURN
 from headgate.records.events import Event
-from headgate.records.task_event import TaskEvent
 
 
 def _tell_nobody() -> None: ...
@@ -86,11 +85,6 @@ class InputGate:
             if polled is not None:
                 return channel, polled
         return None
-
-    def send_task_event(self, event: TaskEvent) -> None:
-        """Tell all producers something; each hands it to whoever in its task has asked for such events."""
-        for channel in self.channels:
-            channel.send_task_event(event)
 
     def validate(self) -> None:
         """Raises AssertionError unless each channel with data stands in the queue once; while nobody notifies."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from headgate.exchange.blocking import BlockingSubpartition, Subpartition
 from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
-from headgate.exchange.task_events import TaskEventDispatcher
 from headgate.memory.buffer import Buffer, Recycler
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.local_pool import LocalBufferPool
@@ -54,11 +53,8 @@ class ResultPartition:
         self._builders: list[BufferBuilder | None] = [None] * subpartitions
         self._recyclers = [self._recycler(index) for index in range(subpartitions)]
         self._wanting = False
-        self.task_events = TaskEventDispatcher()
         for subpartition in self.subpartitions:
             subpartition.on_starved = wake
-            if isinstance(subpartition, PipelinedSubpartition):
-                subpartition.on_task_event = self.task_events.publish
         pool.on_available = pool.on_refill = self._segment_freed
         self.bytes_out = 0
         self.buffers_out = 0
@@ -184,7 +180,6 @@ class ResultPartition:
         for index, subpartition in enumerate(self.subpartitions):
             self._finish_builder(index)
             subpartition.release()
-        self.task_events.close()
         file, self._file = self._file, None
         if file is not None:
             file.release()

@@ -21,7 +21,6 @@ from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
 from headgate.protocol.sender import Polled
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, blocks, encode_event, is_priority
-from headgate.records.task_event import TaskEvent
 
 
 class EventConsumer:
@@ -42,9 +41,6 @@ class EventConsumer:
 
 
 def _tell_nobody() -> None: ...
-
-
-def _forget(event: TaskEvent) -> None: ...
 
 
 class PipelinedSubpartition:
@@ -75,7 +71,6 @@ class PipelinedSubpartition:
         "index",
         "on_barrier_left",
         "on_starved",
-        "on_task_event",
     )
 
     def __init__(self, index: int, lock_factory: LockFactory, on_settled: Callable[[], None] = _tell_nobody) -> None:
@@ -100,8 +95,6 @@ class PipelinedSubpartition:
         self.on_starved: Callable[[], None] = _tell_nobody
         #: Told, from any thread, that the reader has a barrier that went in order.
         self.on_barrier_left: Callable[[], None] = _tell_nobody
-        #: Told, from any thread, what the reader has to say to the task.
-        self.on_task_event: Callable[[TaskEvent], None] = _forget
         self.finished = False
 
     # --- the writer's side

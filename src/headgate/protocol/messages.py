@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, get_args
 
 from headgate.errors import ExchangeError
-from headgate.records.task_event import TaskEvent, decode_task_event, encode_task_event
 
 MAGIC: Final = 0xBADC0FFE
 FRAME: Final = struct.Struct(">IIB")
@@ -79,23 +78,6 @@ class PartitionRequest:
     @classmethod
     def parse(cls, body: bytes) -> PartitionRequest:
         return cls(*_PARTITION_REQUEST.unpack(body))
-
-
-@dataclass(frozen=True, slots=True)
-class TaskEventRequest:
-    """C->P: an event for the task that produces this channel."""
-
-    id: ClassVar[int] = 3
-    event: TaskEvent
-    receiver: int
-
-    def body(self) -> bytes:
-        return _RECEIVER.pack(self.receiver) + encode_task_event(self.event)
-
-    @classmethod
-    def parse(cls, body: bytes) -> TaskEventRequest:
-        (receiver,) = _RECEIVER.unpack_from(body)
-        return cls(decode_task_event(body[_RECEIVER.size :]), receiver)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +211,7 @@ class BufferResponse:
 
 
 #: What a consumer tells the producer of one of its channels.
-OfChannel = AddCredit | ResumeConsumption | AckAllUserRecordsProcessed | NewBufferSize | TaskEventRequest
+OfChannel = AddCredit | ResumeConsumption | AckAllUserRecordsProcessed | NewBufferSize
 ToProducer = PartitionRequest | CancelPartitionRequest | CloseRequest | OfChannel
 ToConsumer = ErrorResponse | BacklogAnnouncement
 #: What each end accepts; any other id is an error.

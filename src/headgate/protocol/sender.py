@@ -31,12 +31,10 @@ from headgate.protocol.messages import (
     NewBufferSize,
     PartitionRequest,
     ResumeConsumption,
-    TaskEventRequest,
     ToProducer,
     encode,
     encode_buffer_response,
 )
-from headgate.records.task_event import TaskEvent
 
 _MAX_CHANNELS: Final = 1 << 16
 #: Answers that wait for the socket. A consumer has one question open for each channel at most; more come from one that
@@ -76,9 +74,6 @@ class SubpartitionView(Protocol):
 
     def acknowledge(self) -> None:
         """The consumer has processed all records."""
-
-    def on_task_event(self, event: TaskEvent) -> None:
-        """The consumer has something to say to the task."""
 
     #: The most that the consumer wants in one buffer, bytes; None for as much as fits.
     buffer_size: int | None
@@ -172,9 +167,6 @@ class Sender:
             case NewBufferSize(size, receiver):
                 if receiver in self._readers:
                     self._readers[receiver].view.buffer_size = size
-            case TaskEventRequest(event, receiver):
-                if receiver in self._readers:
-                    self._readers[receiver].view.on_task_event(event)
             case CancelPartitionRequest(receiver):
                 self._cancel(receiver)
             case CloseRequest():
