@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         LostChangeWarning,
         NotEnoughSlots,
         PlanError,
+        SessionLost,
         SinkError,
         SourceError,
         SpillError,
@@ -63,8 +64,8 @@ _HOMES = {
     "headgate.config": ("Config",),
     "headgate.errors": (
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
-        "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "SinkError", "SourceError", "SpillError",
-        "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
+        "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "SessionLost", "SinkError", "SourceError",
+        "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
     ),
     "headgate.operators.aggregates.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
@@ -85,10 +86,10 @@ __all__ = [
     "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError",
     "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction",
     "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState", "NotEnoughSlots", "PlanError",
-    "ProcessContext", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
-    "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark",
-    "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean",
-    "min", "restart", "sinks", "sources", "sum", "tumble",
+    "ProcessContext", "SessionLost", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError",
+    "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError",
+    "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first",
+    "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "tumble",
 ]  # fmt: skip
 
 

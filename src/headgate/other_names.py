@@ -89,10 +89,14 @@ _INSTEAD: Final = {
         "from_source(hg.sources.iterable([batch]))",
     ),
     **dict.fromkeys(
-        ("addSource", "add_source", "fromSource", "read", "readStream"),
+        ("addSource", "add_source", "fromSource", "read", "readStream", "read_csv"),
         'from_source(hg.sources.csv("in/*.csv", schema=...))',
     ),
-    **dict.fromkeys(("readTextFile", "read_text_file", "textFile"), 'from_source(hg.sources.text("in/*.txt"))'),
+    "read_parquet": 'from_source(hg.sources.parquet("in/"))',
+    "read_json": 'from_source(hg.sources.json_lines("in/*.json", schema=...))',
+    **dict.fromkeys(
+        ("readTextFile", "read_text_file", "textFile", "read_text"), 'from_source(hg.sources.text("in/*.txt"))'
+    ),
     "socketTextStream": 'from_source(hg.sources.socket_lines("host", 9999))',
     **dict.fromkeys(
         ("enableCheckpointing", "enable_checkpointing"),
@@ -117,6 +121,10 @@ _INSTEAD: Final = {
         ("session", "Session", "SessionWindow", "session_window", "EventTimeSessionWindows"),
         'key_by("column").process(function, schema=...) with timers of a hg.KeyedProcessFunction; session windows are '
         "not there yet",
+    ),
+    **dict.fromkeys(
+        ("Time", "Duration", "timedelta", "seconds", "minutes"),
+        'tumble("5 s"): times are strings with a unit, everywhere',
     ),
     **dict.fromkeys(("average", "avg", "AVG"), 'hg.mean("column")'),
     **dict.fromkeys(
@@ -146,6 +154,8 @@ _OWN_CLIENT: Final = "; a connector to Kafka is not there yet"
 #: What to write where the same name means something else than elsewhere.
 _INSTEAD_AT: Final = {
     "StreamEnvironment": {"setParallelism": _SLOTS, "set_parallelism": _SLOTS, "sql": 'filter("a > 1")'},
+    "DataStream": {"parallelism": "set_parallelism(2)"},
+    "headgate": {"window": 'key_by("column").window(hg.tumble("1 min")), of a stream with a watermark'},
     "WindowedStream": {"trigger": _FIRES, "evictor": _FIRES},
     "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): its name stands before it'),
     "headgate.sources": {"kafka": "iterable(fn, schema=...) with a client of your own" + _OWN_CLIENT},

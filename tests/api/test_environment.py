@@ -30,6 +30,7 @@ def endless(start: int, n: int) -> pa.RecordBatch:
         ({"parallelism": 3, "config": hg.Config(max_parallelism=2)}, hg.PlanError, "above the largest, 2"),
         ({"config": {"segment_size": 512}}, hg.ConfigError, r"hg\.Config"),
         ({"spark": 2}, hg.PlanError, "SparkSession"),
+        ({"spark": hg.Config()}, hg.PlanError, r"not a Config; name the others: .*config=hg\.Config\(\.\.\.\)"),
         ({"deployment": "local"}, hg.PlanError, r"hg\.LocalDeployment"),
     ],
 )

@@ -36,8 +36,15 @@ def test_every_name_is_foreign_and_every_remedy_is_there(plans):
     for name, remedy in _INSTEAD.items():
         assert not hasattr(stream, name) and not hasattr(plans.env, name), name
         assert _first_call(remedy) in calls, f"{name}: there is no {_first_call(remedy)}"
-    places = {"StreamEnvironment": plans.env, "WindowedStream": things[3], "Aggregate": hg.count(),
-              "headgate.sources": hg.sources, "headgate.sinks": hg.sinks}  # fmt: skip
+    places = {
+        "StreamEnvironment": plans.env,
+        "DataStream": stream,
+        "WindowedStream": things[3],
+        "Aggregate": hg.count(),
+        "headgate": hg,
+        "headgate.sources": hg.sources,
+        "headgate.sinks": hg.sinks,
+    }
     assert places.keys() == _INSTEAD_AT.keys()
     for place, names in _INSTEAD_AT.items():
         for name, remedy in names.items():

@@ -28,6 +28,11 @@ def test_collect_keeps_the_rows_of_one_run(write_sink: Write) -> None:
     assert not sink.full
 
 
+def test_collect_before_a_job_has_no_rows_to_give() -> None:
+    with pytest.raises(hg.PlanError, match="no job has run with this sink; add it with stream.sink_to"):
+        hg.sinks.collect().to_table()
+
+
 @pytest.mark.parametrize("limit", [0, 1, 3, 4, 9])
 def test_collect_keeps_no_more_than_its_limit(write_sink: Write, limit: int) -> None:
     sink = hg.sinks.collect(limit)

@@ -287,6 +287,16 @@ def test_what_cannot_be_a_file_sink(tmp_path: Path) -> None:
     ("sink", "types", "message"),
     [
         (hg.sinks.csv, {"x": pa.list_(pa.int64())}, "column 'x' is list<.*>, which csv files cannot hold"),
+        (
+            hg.sinks.csv,
+            {"x\ny": pa.int64()},
+            r"column 'x\\ny' is int64, which csv .* \(a column's name has a line break\)",
+        ),
+        (
+            hg.sinks.parquet,
+            {"x": pa.binary(0)},
+            r"column 'x' is fixed_size_binary\[0\], which parquet files cannot hold",
+        ),
         (hg.sinks.parquet, {"x": pa.month_day_nano_interval()}, "column 'x' is month_.*, which parquet files cannot"),
     ],
 )

@@ -40,6 +40,15 @@ def test_the_schema_of_a_list() -> None:
         hg.sources.iterable([])
 
 
+def test_a_frame_of_pandas_without_rows_has_no_types_of_objects() -> None:
+    frame = pd.DataFrame({"n": [1], "text": ["a"]}).astype({"text": object}).iloc[:0]
+    assert hg.sources.iterable(frame[["n"]]).schema == pa.schema({"n": pa.int64()})
+    with pytest.raises(hg.SourceError, match=r"no rows, which would tell the type of column 'text'; give schema="):
+        hg.sources.iterable(frame)
+    schema = pa.schema({"n": pa.int64(), "text": pa.string()})
+    assert hg.sources.iterable(frame, schema).schema == schema
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [
@@ -89,7 +98,8 @@ def test_a_frame_is_a_source_and_an_item(read_source: Read, frame: Any) -> None:
     whole = [{"a": 1, "s": "x"}, {"a": 2, "s": None}]
     assert read_source(hg.sources.iterable(frame))[0].to_pylist() == whole
     assert [part.to_pylist() for part in read_source(hg.sources.iterable([frame, frame]), 2)] == [whole, whole]
-    assert hg.sources.iterable(frame[:0]).schema.names == ["a", "s"]
+    schema = pa.schema({"a": pa.int64(), "s": pa.string()})
+    assert hg.sources.iterable(frame[:0], schema).schema.names == ["a", "s"]
 
 
 def test_a_list_of_rows_is_a_source(read_source: Read) -> None:

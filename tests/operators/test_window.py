@@ -56,7 +56,7 @@ def bounds(kept: Kept) -> list[tuple[int, int, int]]:
 def test_specs_are_in_microseconds() -> None:
     assert tumble("1 h") == Windows(3600 * SECOND, 3600 * SECOND)
     assert tumble(timedelta(milliseconds=5)) == tumble(0.005)
-    assert hop("90 s", every="1 min") == Windows(90 * SECOND, 60 * SECOND)
+    assert hop("90 s", every="1 min") == hop("90 s", "1 min") == Windows(90 * SECOND, 60 * SECOND)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ import pytest
 
 import headgate as hg
 from headgate.runtime.launch.forks import ENDED, command, server
+from headgate.runtime.launch.framing import NOBODY_TOLD
 from tests.ending import END, within
-from tests.runtime.jobs import endless, environment, error_of, keyed, pids, wait_until_running
+from tests.runtime.jobs import endless, environment, error_of, eventually, keyed, pids, wait_until_running
 
 pytestmark = pytest.mark.alone
 
@@ -176,7 +177,7 @@ def test_a_server_without_anything_to_do_ends_and_serves_who_asked_before() -> N
     with ours, theirs:
         theirs.close()
         process, code = ENDED.unpack(os.read(status, ENDED.size))
-        assert process not in (0, server.pid) and code == 3
+        assert process not in (0, server.pid) and code == NOBODY_TOLD
         assert server.wait(60) == 0
         with pytest.raises(ConnectionError):
             ours.send(request)
@@ -197,3 +198,32 @@ def test_a_server_that_is_killed_takes_its_processes_with_it() -> None:
     assert type(error) is hg.TaskManagerLost
     assert "the process that starts TaskManagers was killed" in error.message
     assert left == []
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_a_child_that_returns_from_a_function_ends_there(capfd: pytest.CaptureFixture[str], processes: bool) -> None:
+    """It would go on as a second task of the same connections."""
+
+    def splits(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if child := os.fork():
+            os.waitpid(child, 0)
+        return batch
+
+    env = environment(processes=processes)
+    batches = [pa.record_batch({"n": [n]}) for n in range(4)]
+    rows = env.from_source(hg.sources.iterable(batches)).map_batches(splits, schema=batches[0].schema)
+    assert sorted(rows.collect()["n"].to_pylist()) == [0, 1, 2, 3]
+    assert "splits forked this process, and the child returned from it" in capfd.readouterr().err
+
+
+def test_what_functions_leave_running_ends_with_their_process(tmp_path: Path) -> None:
+    def starts(batch: pa.RecordBatch) -> pa.RecordBatch:
+        left = subprocess.Popen(["sleep", "600"])
+        (tmp_path / str(left.pid)).touch()
+        return batch
+
+    env = environment(processes=True)
+    batch = pa.record_batch({"n": [1]})
+    env.from_source(hg.sources.iterable([batch])).map_batches(starts, schema=batch.schema).collect()
+    [process] = [int(file.name) for file in tmp_path.iterdir()]
+    eventually(lambda: not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE)

@@ -223,7 +223,11 @@ def _check_session(spark: Any) -> None:
     """Raises PlanError for what is no Spark session, ConfigError for one that can run no job."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(spark).__mro__}
     if not kinds & {"pyspark.sql.session.SparkSession", "pyspark.sql.connect.session.SparkSession"}:
-        raise PlanError(f"StreamEnvironment: the first argument is a SparkSession, not {spark!r}; name the others")
+        given = f"a {type(spark).__name__}" if isinstance(spark, Config) else repr(spark)
+        raise PlanError(
+            f"StreamEnvironment: the first argument is a SparkSession, not {given}; name the others: "
+            "StreamEnvironment(parallelism=2, config=hg.Config(...))"
+        )
     from headgate.spark.session import context_of
 
     context_of(spark)

@@ -35,6 +35,10 @@ def foreach_dataframe(fn: Callable[[Any, int], object]) -> Sink:
     return ForeachDataframeSink(fn)
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 if not TYPE_CHECKING:  # type checkers are to report such names themselves
 
     def __getattr__(name: str) -> object:

@@ -27,6 +27,10 @@ def dataframe(df: Any) -> Source:
     return DataFrameSource(df)
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 if not TYPE_CHECKING:  # type checkers are to report such names themselves
 
     def __getattr__(name: str) -> object:

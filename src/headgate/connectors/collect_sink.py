@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.connectors.connector import Sink, SinkWriter, WriterContext
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, PlanError
 
 
 def check_limit(limit: int | None) -> None:
@@ -44,7 +44,7 @@ class CollectSink(Sink):
         self.batches: list[pa.RecordBatch] = []
         self.rows = 0
         self._checkpoints: list[int] = []
-        self._schema = pa.schema([])
+        self._schema: pa.Schema | None = None
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Forget the last run's rows."""
@@ -75,5 +75,9 @@ class CollectSink(Sink):
         return self.limit is not None and self.rows >= self.limit
 
     def to_table(self) -> pa.Table:
-        """The rows so far, in no particular order."""
+        """The rows so far, in no particular order. Raises PlanError before the first job."""
+        if self._schema is None:
+            raise PlanError(
+                "collect: no job has run with this sink; add it with stream.sink_to(...), then env.execute()"
+            )
         return pa.Table.from_batches(self.batches, self._schema)

@@ -43,6 +43,8 @@ class CsvFormat:
     extension = "csv"
 
     def open(self, stream: Any, schema: pa.Schema) -> TableWriter:
+        if any("\n" in name or "\r" in name for name in schema.names):
+            raise pa.ArrowInvalid("a column's name has a line break")
         writer: TableWriter = csv.CSVWriter(stream, schema)
         return writer
 
@@ -50,12 +52,12 @@ class CsvFormat:
 def check_writable(format_: FileFormat, schema: pa.Schema) -> None:
     """Raises PlanError that names the column whose type the format does not have."""
     for field in schema:
-        one = pa.schema([field])
+        one = pa.schema([field.with_nullable(True)])
         try:
             writer = format_.open(pa.BufferOutputStream(), one)
-            writer.write_table(one.empty_table())
+            writer.write_table(pa.table([pa.nulls(1, field.type)], one))  # some are refused with a row only
             writer.close()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             raise PlanError(
                 f"column {field.name!r} is {field.type}, which {format_.extension} files cannot hold ({error}); "
                 "convert it or leave it out with select"

@@ -58,7 +58,11 @@ def _table(frame: Any, schema: pa.Schema | None, where: str) -> pa.Table:
             frame = _with_index(frame, schema, where)
             if schema is not None:
                 return pa.table([_cast_pandas(series, column) for series, column in _series(frame, schema)], schema)
-            return pa.Table.from_pandas(frame, preserve_index=False)
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            if not len(frame) and pa.null() in table.schema.types:
+                name = table.column_names[table.schema.types.index(pa.null())]
+                raise ValueError(f"it has no rows, which would tell the type of column {name!r}; give schema=")
+            return table
         table = pa.table(frame)
         if schema is None or table.column_names != schema.names:
             return table

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Protocol
+from typing import Any, Never, Protocol
 
 import pyarrow as pa
 
@@ -153,15 +153,17 @@ def call_user(function: Callable[..., Any], *arguments: Any) -> Any:
 class UserCode:
     """A block that runs a user's function: what it raises becomes a UserFunctionError, errors of ours excepted."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("_function", "_process")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
     def __enter__(self) -> None:
-        pass
+        self._process = os.getpid()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if os.getpid() != self._process:
+            _end_child(self._function)
         # What is no Exception, too: that of sys.exit(), asyncio's CancelledError. An interrupt is not theirs.
         # Nor is a HeadgateError, except that of another job's cancel: this job was not cancelled.
         ours = isinstance(error, HeadgateError) and not isinstance(error, JobCancelled)
@@ -169,6 +171,13 @@ class UserCode:
             text = "".join(traceback.format_exception(type(error), error, _without_us(error))).rstrip()
             what = f"{function_name(self._function)} raised {type(error).__name__}: {_said(error)}"
             raise UserFunctionError(f"{what}\n{text}") from None
+
+
+def _end_child(function: Callable[..., Any]) -> Never:
+    """Of a function that forked this process: it would go on as a second task of the same connections."""
+    text = f"headgate: {function_name(function)} forked this process, and the child returned from it; it ends here\n"
+    os.write(2, text.encode(errors="replace"))
+    os._exit(1)
 
 
 def _said(error: BaseException) -> str:

@@ -64,7 +64,7 @@ def tumble(size: Duration) -> Windows:
     return hop(size, every=size)
 
 
-def hop(size: Duration, *, every: Duration) -> Windows:
+def hop(size: Duration, every: Duration) -> Windows:
     """Overlapping windows: `hop("1 h", every="5 min")`. Any size from `every` on. Raises PlanError otherwise."""
     try:
         windows = Windows(microseconds(size), microseconds(every))

@@ -31,7 +31,10 @@ def found(resume: str, storage: CheckpointStorage | None) -> Found | None:
         verify_checkpoint(metadata)
         return absolute(resume).rstrip("/").removesuffix(f"/{METADATA_FILE}"), metadata
     if storage is None:
-        raise CheckpointError("to go on from the latest checkpoint the job needs its checkpoint_dir")
+        raise CheckpointError(
+            "to go on from the latest checkpoint the job needs its checkpoint_dir; give it to the environment: "
+            "config=hg.Config(checkpoint_dir='...')"
+        )
     completed = storage.completed()
     if not completed and resume == LATEST:
         where = f"job {storage.job!r} has no checkpoint in {storage.folder}"
