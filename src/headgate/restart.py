@@ -12,6 +12,8 @@ from typing import TypeAlias
 from headgate.errors import ConfigError
 from headgate.quantities import seconds
 
+__all__ = ["exponential", "failure_rate", "fixed", "none"]
+
 _Duration: TypeAlias = float | str | timedelta
 
 
