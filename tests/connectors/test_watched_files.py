@@ -169,7 +169,9 @@ def test_windows_fire_with_fewer_files_than_subtasks(tmp_path: Path, files: int)
         put(tmp_path, f"{number}.csv", "a,at\n1,2024-01-01T00:00:00\n1,2024-01-01T00:02:00\n")
     job = env.execute_async()
     try:
-        eventually(lambda: fired.rows, timeout=60)
+        eventually(lambda: fired.rows or job.status() == "FAILED", timeout=60)
+        if not fired.rows:
+            job.wait(0)
     finally:
         job.cancel()
     assert fired.to_table()["rows"].to_pylist() == [files]
