@@ -157,6 +157,16 @@ def test_subtasks_look_at_the_same_moments(tmp_path: Path) -> None:
     assert {reader.next_read() for reader in readers} == {105.0}
 
 
+def test_a_clock_that_is_set_back_is_not_waited_for(tmp_path: Path) -> None:
+    clock = Clock()
+    [reader] = readers_of(hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True, interval=5), clock, 1)
+    assert reader.read() is None
+    put(tmp_path, "a.csv", "a\n1\n")
+    clock.now -= 3600
+    assert reader.read() is not None
+    assert clock.now < reader.next_read() <= clock.now + 5
+
+
 @pytest.mark.parametrize("files", [1, 2])
 def test_windows_fire_with_fewer_files_than_subtasks(tmp_path: Path, files: int) -> None:
     env = hg.StreamEnvironment(parallelism=4, deployment=hg.LocalDeployment(2, processes=False))

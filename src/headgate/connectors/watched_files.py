@@ -135,7 +135,7 @@ class _WatchReader(SourceReader):
 
     def _found_more(self) -> bool:
         now = self._context.clock()
-        if now < self._look_at:
+        if self._look_at - self._interval <= now < self._look_at:  # earlier than that: the clock was set back
             return False
         started_at = self._context.started_at
         self._look_at = started_at + ((now - started_at) // self._interval + 1) * self._interval
