@@ -306,6 +306,10 @@ def test_types_that_a_format_lacks(tmp_path: Path, sink: Any, types: dict[str, A
     assert not (tmp_path / "out").exists()
 
 
+def test_a_struct_whose_fields_are_never_null_is_no_such_type(tmp_path: Path) -> None:
+    start(hg.sinks.parquet(tmp_path / "out"), pa.schema({"x": pa.struct([pa.field("a", pa.int64(), nullable=False)])}))
+
+
 @pytest.mark.parametrize(
     ("partition_by", "message"),
     [
