@@ -12,12 +12,12 @@ BIN := .venv/bin
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
 
-# Several tests at once, then one by one those that measure time; then the oldest versions, while a compiled package is
-# built, and that.
+# Several tests at once, then one by one those that measure time; then the oldest versions, while the
+# compiled package is built, and then that.
 test: check
 	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" --planted slice $(ARGS)
 	$(BIN)/pytest -m "alone and not soak" $(ARGS)
-	scripts/compiled true & scripts/compat slice && wait $$!
+	scripts/compiled true & scripts/compat slice; slice=$$?; wait $$! && exit $$slice
 	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
 
 check: setup

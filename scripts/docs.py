@@ -96,8 +96,7 @@ def _members(kind: type) -> Iterator[tuple[str, object]]:
 
 
 def _is_shown(name: str, member: object) -> bool:
-    kinds = (property, classmethod, staticmethod)
-    return not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, kinds))
+    return not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
 
 
 def _described(name: str, thing: object) -> str:

@@ -96,10 +96,11 @@ class _Server:
 
     def _reap(self) -> None:
         for number, (process, _) in list(self._children.items()):
-            if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                with suppress(ProcessLookupError, PermissionError):  # none is left, or not of this user
-                    os.killpg(process, signal.SIGKILL)  # what functions started there, while the number is taken
-                _, status = os.waitpid(process, 0)
+            found, status = os.waitpid(process, os.WNOHANG)
+            if found:
+                # What functions started there: its group has this number for as long as one of them lives.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process, signal.SIGKILL)
                 self._tell_end(number, os.waitstatus_to_exitcode(status))
 
     def _tell_end(self, number: int, code: int) -> None:

@@ -1,0 +1,35 @@
+"""Pages of docs/ that are written from the code are as the code has them now."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import headgate as hg
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "docs.py"
+
+
+@pytest.fixture
+def docs() -> ModuleType:
+    """The script that writes pages."""
+    script = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("docs", SCRIPT))
+    spec.loader.exec_module(script)
+    return script
+
+
+def test_the_page_is_the_one_that_the_options_make(docs: ModuleType) -> None:
+    page = (docs.DOCS / "configuration.md").read_text()
+    assert docs.configuration(page) == page, "run scripts/docs.py"
+
+
+def test_the_reference_is_the_one_that_the_docstrings_make(docs: ModuleType) -> None:
+    assert (docs.DOCS / "reference.md").read_text() == docs.reference(), "run scripts/docs.py"
+
+
+def test_every_name_is_in_the_reference(docs: ModuleType) -> None:
+    shown = [name for names in docs.SECTIONS.values() for name in names]
+    assert sorted([*shown, *docs.ELSEWHERE]) == sorted(hg.__all__)
