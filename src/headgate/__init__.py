@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from headgate import restart
     from headgate.api import sinks, sources
     from headgate.api.environment import StreamEnvironment
-    from headgate.api.keyed import KeyedStream, WindowedStream
-    from headgate.api.stream import DataStream, StreamSink
+    from headgate.api.stream import DataStream, KeyedStream, StreamSink, WindowedStream
     from headgate.api.watermark import Watermark
     from headgate.config import Config
     from headgate.errors import (
@@ -58,8 +57,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headgate.api.environment": ("StreamEnvironment",),
-    "headgate.api.stream": ("DataStream", "StreamSink"),
-    "headgate.api.keyed": ("KeyedStream", "WindowedStream"),
+    "headgate.api.stream": ("DataStream", "KeyedStream", "StreamSink", "WindowedStream"),
     "headgate.api.watermark": ("Watermark",),
     "headgate.config": ("Config",),
     "headgate.errors": (

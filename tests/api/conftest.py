@@ -40,7 +40,7 @@ class Plans:
     def graph(self, *streams: DataStream) -> StreamGraph:
         for stream in streams:
             stream.sink_to(hg.sinks.null())
-        return self.env._graph.graph(self.env._pending)
+        return self.env._jobs.graph.graph(self.env._jobs.pending)
 
     def node(self, stream: DataStream, name: str) -> Node:
         return next(node for node in self.graph(stream).nodes if node.name == name)

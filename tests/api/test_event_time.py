@@ -63,7 +63,7 @@ def test_sinks_never_see_the_hidden_column(plans):
 
 def test_the_event_time_column_stays_a_timestamp(plans):
     stream = plans.stream()
-    assert stream.with_columns(ts="ts")._event_time == EventTime("ts")
+    assert stream.with_columns(ts="ts")._rows.event_time == EventTime("ts")
     for wrong in [lambda: stream.with_columns(ts="delay"), lambda: stream.select("carrier", ts="delay")]:
         with pytest.raises(hg.PlanError, match="column 'ts' holds event time and would become int64"):
             wrong()
@@ -91,7 +91,7 @@ def test_a_union_keeps_it_where_the_columns_agree(plans):
     assert time_of(plans, one.union(other)) == "ts"
     assert time_of(plans, one.select("delay").union(other.select("delay"))) == "__event_time__"
     mixed = one.select("delay").union(plans.stream(timed=False).select("delay"))
-    assert mixed.schema.names == mixed._schema.names == ["delay"]
+    assert mixed.schema.names == mixed._rows.schema.names == ["delay"]
     with pytest.raises(hg.PlanError, match="whose streams must all have the same event-time column"):
         windowed(mixed)
 
@@ -100,10 +100,10 @@ def test_a_union_brings_the_hidden_column_in_line(plans):
     titles = pa.table({"carrier": ["AA"], "title": ["American"]})
     one = plans.stream().select("carrier").lookup(titles, on="carrier")
     other = plans.stream().select("carrier", title="origin")
-    assert one._schema.names != other._schema.names
+    assert one._rows.schema.names != other._rows.schema.names
     both = one.union(other)
     assert both.schema.names == ["carrier", "title"]
-    assert both._schema.names == ["carrier", "title", "__event_time__"]
+    assert both._rows.schema.names == ["carrier", "title", "__event_time__"]
     assert time_of(plans, both) == "__event_time__"
 
 
@@ -124,7 +124,7 @@ def test_first_and_last_need_event_time(plans):
 
 def test_a_windows_row_belongs_to_its_last_microsecond(plans):
     windows = plans.stream().key_by("carrier").window(hg.tumble("1 h")).aggregate(rows=hg.count())
-    assert windows._event_time == EventTime("window_end", -1)
-    assert windows.select("rows")._event_time == EventTime("__event_time__", -1)
+    assert windows._rows.event_time == EventTime("window_end", -1)
+    assert windows.select("rows")._rows.event_time == EventTime("__event_time__", -1)
     again = plans.graph(windowed(windows)).nodes[-2].operator.keywords
     assert (again["time_column"], again["time_offset"]) == ("window_end", -1)

@@ -151,5 +151,5 @@ def test_process_needs_keys_and_keeps_event_time_with_its_column(plans):
     with pytest.raises(hg.PlanError, match="process is for each key"):
         plans.stream().process(Process(), schema=schema)
     keyed = plans.stream().key_by("carrier")
-    assert keyed.process(Process(), schema=schema)._event_time == keyed._event_time
-    assert keyed.process(Process(), schema=pa.schema({"a": pa.int64()}))._event_time is None
+    assert keyed.process(Process(), schema=schema)._rows.event_time == keyed._rows.event_time
+    assert keyed.process(Process(), schema=pa.schema({"a": pa.int64()}))._rows.event_time is None

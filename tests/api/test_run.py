@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.environment import RESUME
+from headgate.api.job_builder import RESUME
 from headgate.api.progress import SHOWN
 from headgate.cli import main
 

@@ -63,7 +63,7 @@ def subtasks_of(stream: hg.DataStream, parallelism: int) -> dict[Any, set[int]]:
             seen.setdefault(value, set()).add(info.subtask)
 
     stream.sink_to(hg.sinks.for_each_batch(note)).set_parallelism(parallelism)
-    assert stream._env.execute().rows_out == ROWS
+    assert stream._jobs.start("job", None, False).wait().rows_out == ROWS
     return seen
 
 

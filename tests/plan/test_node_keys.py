@@ -20,7 +20,7 @@ def job(*, uid: str = "per-n", **aggregates: object) -> JobGraph:
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).name("numbers")
     counted = rows.key_by("n").aggregate(**(aggregates or {"rows": hg.count()})).uid(uid)
     counted.filter("rows > 1").sink_to(hg.sinks.null())
-    return build_job_graph(env._graph.graph(env._pending))
+    return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
 
 
 def checkpoint(of: JobGraph, groups: int = 128) -> CheckpointMetadata:
@@ -34,7 +34,7 @@ def dealt(by: str, parallelism: int) -> JobGraph:
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).rebalance()
     rows = rows.filter("n > 0").name("positive").uid("positive")
     (rows.broadcast() if by == "broadcast" else rows.partition_by(at_random)).sink_to(hg.sinks.null()).uid("null")
-    return build_job_graph(env._graph.graph(env._pending))
+    return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
 
 
 def at_random(batch: pa.RecordBatch, subtasks: int) -> np.ndarray:
@@ -89,7 +89,7 @@ def prices(
         sums = sums.key_by("n").aggregate(greatest=hg.max("total")).uid("greatest")
         sums = sums.with_columns(total="greatest")
     (sums.rebalance() if again else sums).with_columns(grand="total").sink_to(hg.sinks.null()).name("grand").uid("sink")
-    return build_job_graph(env._graph.graph(env._pending))
+    return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
 
 
 def kept(metadata: CheckpointMetadata, *uids: str) -> CheckpointMetadata:
@@ -182,7 +182,7 @@ def widening(parallelism: int, *, again: bool = False) -> JobGraph:
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).uid("source")
     filtered = (rows.rebalance() if again else rows).filter("n > 0").name("positive").uid("positive")
     filtered.set_parallelism(2).sink_to(hg.sinks.null()).set_parallelism(2)
-    return build_job_graph(env._graph.graph(env._pending))
+    return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
 
 
 def test_an_exchange_that_chaining_removed_is_named_with_the_way_out() -> None:

@@ -17,7 +17,7 @@ def plan() -> ExecutionPlan:
     first, second = (env.from_source(hg.sources.iterable([batch])) for _ in range(2))
     counted = first.rebalance().filter("n > 0").union(second).key_by("n").aggregate(rows=hg.count())
     counted.select("n").rebalance().sink_to(hg.sinks.null())
-    return ExecutionPlan(build_job_graph(env._graph.graph(env._pending)), 2)
+    return ExecutionPlan(build_job_graph(env._jobs.graph.graph(env._jobs.pending)), 2)
 
 
 def test_all_at_once_while_data_stream() -> None:

@@ -108,7 +108,7 @@ class Driver:
         out = hg.sinks.csv(self._machine.folder / "out", mode="append")
         env = hg.StreamEnvironment(parallelism=1)
         rows = env.from_source(hg.sources.generate(_rows, rows=ROWS))
-        graph = env._graph.graph([env._add_sink(rows, out)])
+        graph = env._jobs.graph.graph([rows.sink_to(out)._node_id])
         plan = ExecutionPlan(build_job_graph(graph), 1)
         run = f"0-{self._number:08x}"
         ends = Ends(plan.job, run)

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
-from headgate.api.environment import RESUME
+from headgate.api.job_builder import RESUME
 from headgate.api.progress import wait_and_tell
 from headgate.operators.windows.window import WindowAggregate
 from headgate.runtime.taskmanager import state_upload

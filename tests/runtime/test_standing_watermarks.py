@@ -54,7 +54,7 @@ def graph(timed: bool = True) -> JobGraph:
     keyed = env.from_source(source, watermark=hg.Watermark("at")).name("trips").key_by("key")
     counts = keyed.window(hg.tumble("1 s")) if timed else keyed
     counts.aggregate(rows=hg.count()).sink_to(hg.sinks.null())
-    return build_job_graph(env._graph.graph(env._pending))
+    return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ CREDENTIALS = Credentials(b"j" * 16, 1, b"secret")
 def spec() -> TaskManagerSpec:
     env = environment()
     counted(env).sink_to(hg.sinks.null())
-    plan = ExecutionPlan(build_job_graph(env._graph.graph(env._pending)), 1)
+    plan = ExecutionPlan(build_job_graph(env._jobs.graph.graph(env._jobs.pending)), 1)
     return TaskManagerSpec("job", Plan(plan), hg.Config(), CREDENTIALS, ("127.0.0.1", 0))
 
 

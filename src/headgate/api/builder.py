@@ -16,7 +16,7 @@ from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, St
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where rows come from, and how they are dealt; None: forward where parallelism is equal, else rebalance.
+    """Where rows come from, and how they are partitioned; None: forward where parallelism is equal, else rebalance.
     `tag` names a side output of the source."""
 
     source: int
@@ -25,9 +25,11 @@ class Upstream:
 
 
 class GraphBuilder:
-    """All nodes written so far, by id; ids grow, so a node's inputs have smaller ones."""
+    """All nodes written so far, by id; ids grow, so a node's inputs have smaller ones. `parallelism` is that of nodes
+    about which the user says nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, parallelism: int) -> None:
+        self.parallelism = parallelism
         self._nodes: dict[int, Node] = {}
         self._inputs: dict[int, tuple[Upstream, ...]] = {}
 
@@ -91,7 +93,7 @@ class GraphBuilder:
             if part.partitioning == FORWARD and source.parallelism != node.parallelism:
                 raise PlanError(
                     f"forward from {source.name!r} (parallelism {source.parallelism}) to {node.name!r} "
-                    f"({node.parallelism}): it deals subtask i to subtask i, so both need the same parallelism; "
+                    f"({node.parallelism}): subtask i goes to subtask i, so both need the same parallelism; "
                     "use rebalance() instead"
                 )
 

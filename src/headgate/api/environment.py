@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.api.builder import GraphBuilder, Upstream
-from headgate.api.checks import check_label, check_parallelism, check_schema
-from headgate.api.explain import describe
-from headgate.api.lost_changes import warn_of_lost_changes
-from headgate.api.overwrites import check_overwrites
-from headgate.api.results import check_batch, check_end_sinks, check_ends, check_limit, finish, wait_for_rows
+from headgate.api.builder import Upstream
+from headgate.api.checks import check_parallelism, check_schema
+from headgate.api.job_builder import JobBuilder, default_name
+from headgate.api.planned_rows import PlannedRows
+from headgate.api.results import finish
 from headgate.api.stream import DataStream
 from headgate.api.watermark import Watermark
 from headgate.config import Config
-from headgate.connectors.built_in_sinks import parquet
-from headgate.connectors.collect_sink import CollectSink
-from headgate.connectors.connector import Sink, Source
-from headgate.connectors.file_sink import FileSink
-from headgate.connectors.frames import as_table, is_frame
-from headgate.connectors.iterable_source import FactorySource, ListSource
+from headgate.connectors.connector import Source
+from headgate.connectors.frames import is_frame
 from headgate.errors import ConfigError, PlanError
 from headgate.other_names import OtherNames
 from headgate.plan.graph import EventTime, Side
-from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.launch.local import LocalDeployment
 
 if TYPE_CHECKING:
     from headgate.runtime.master.job import JobHandle, JobResult
-
-_NO_SINK = (
-    "nothing to run: no sink was added since the last run; end a stream with sink_to(...), collect() or to_dataframe()"
-)
-
-
-#: Set by `headgate run --from`: the checkpoint that the script's jobs go on from.
-RESUME: Final = "HEADGATE_FROM"
-#: Set if `headgate run --allow-duplicates` says so.
-ALLOW_DUPLICATES: Final = "HEADGATE_ALLOW_DUPLICATES"
 
 
 class StreamEnvironment(OtherNames):
@@ -74,14 +57,11 @@ class StreamEnvironment(OtherNames):
             )
         self.config = config or Config()
         self.parallelism = check_parallelism("StreamEnvironment", parallelism, self.config.max_parallelism)
-        self._spark = spark
-        self._deployment = LocalDeployment() if deployment is None and spark is None else deployment
-        if self._deployment is not None:
-            self._deployment.warm_up()
-        self._graph = GraphBuilder()
-        self._sinks: list[Sink] = []
-        self._pending: list[int] = []
-        self._last_run: list[int] = []
+        if deployment is None and spark is None:
+            deployment = LocalDeployment()
+        if deployment is not None:
+            deployment.warm_up()
+        self._jobs = JobBuilder(self.config, self.parallelism, spark, deployment)
 
     def from_source(self, source: Source, *, watermark: Watermark | None = None) -> DataStream:
         """A stream of what a source of `hg.sources` reads. Windows need a `watermark`."""
@@ -92,7 +72,8 @@ class StreamEnvironment(OtherNames):
         source.configure(self.config)
         schema = check_schema("from_source", source.schema)
         event_time = None if watermark is None else EventTime(watermark.column)
-        node_id = self._graph.add(
+        graph = self._jobs.graph
+        node_id = graph.add(
             default_name(source),
             parallelism=self.parallelism,
             schema=schema,
@@ -102,7 +83,7 @@ class StreamEnvironment(OtherNames):
             event_time=event_time,
             attributes={"kind": "source"},
         )
-        return DataStream(self, (Upstream(node_id),), schema, event_time)
+        return DataStream(self._jobs, PlannedRows(graph, (Upstream(node_id),), schema, event_time))
 
     def execute(self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False) -> JobResult:
         """Run what was added since the last run and wait for its end. Raises the job's error.
@@ -123,100 +104,11 @@ class StreamEnvironment(OtherNames):
     ) -> JobHandle:
         """Start what was added since the last run; see `execute`. Raises PlanError when that is nothing,
         CheckpointError for a checkpoint that the job cannot resume from."""
-        if not self._pending:
-            raise PlanError(_NO_SINK)
-        self._last_run, self._pending = self._pending, []
-        allow_duplicates = allow_duplicates or bool(os.environ.get(ALLOW_DUPLICATES))
-        return self._submit(self._last_run, name, os.environ.get(RESUME) or resume, allow_duplicates)
+        return self._jobs.start(name, resume, allow_duplicates)
 
     def explain(self) -> None:
         """Print the plan of the next run, or else of the last: chains of operators, exchanges, parallelism."""
-        sinks = self._pending or self._last_run
-        if not sinks:
-            raise PlanError(_NO_SINK)
-        print(describe(build_job_graph(self._graph.graph(sinks))))
-
-    # For DataStream
-
-    def _add_sink(self, stream: DataStream, sink: Sink) -> int:
-        """Add a sink, which the next run then runs."""
-        if any(sink is other for other in self._sinks):
-            raise PlanError("sink_to: this sink object takes another stream already; make a second one, or use union()")
-        sink.configure(self.config, self._spark)
-        self._sinks.append(sink)
-        self._pending.append(self._sink_node(stream, sink))
-        return self._pending[-1]
-
-    def _sink_node(self, stream: DataStream, sink: Sink) -> int:
-        return self._graph.add(
-            default_name(sink),
-            stream._inputs,
-            parallelism=stream._parallelism_below(),
-            schema=stream.schema,
-            sink=sink,
-            attributes={"kind": "sink"},
-        )
-
-    def _collect(self, stream: DataStream, limit: int | None) -> pa.Table:
-        check_limit(limit)
-        rows = CollectSink(limit)
-        sink = self._sink_node(stream, rows)
-        if limit is not None:
-            return wait_for_rows(self._submit([sink], "collect"), rows)
-        self._run_to_the_end(sink, "collect")
-        return rows.to_table()
-
-    def _to_dataframe(self, stream: DataStream) -> Any:
-        if self._spark is None:
-            raise PlanError("to_dataframe() needs Spark: StreamEnvironment(spark); without it use collect()")
-        from headgate.spark.dataframe import read_folder, spark_columns, spill_folder
-
-        columns = spark_columns("to_dataframe", stream.schema)
-        folder = spill_folder(self._spark, self.config.spill_dir)
-        sink = self._sink_node(stream, parquet(folder))
-        self._run_to_the_end(sink, "to_dataframe")
-        return read_folder(self._spark, folder, columns)
-
-    def _run_to_the_end(self, sink: int, name: str) -> None:
-        """Run `sink` and whatever else was added since the last run."""
-        check_ends(f"{name}()", self._graph.graph([*self._pending, sink]))
-        self._pending.append(sink)
-        self.execute(name)
-
-    def _spilled(self, table: Any) -> Any:
-        """A Spark DataFrame as files that every subtask can read, a frame of pandas and the like as Arrow's; anything
-        else as it is."""
-        if is_frame(table):
-            return as_table(table, "lookup: the frame")
-        if not type(table).__module__.startswith("pyspark."):
-            return table
-        from headgate.spark.dataframe import spill
-
-        return spill(table, self.config.spill_dir)
-
-    def _submit(
-        self, sinks: list[int], name: str, resume: str | None = None, allow_duplicates: bool = False
-    ) -> JobHandle:
-        from headgate.runtime.master.job import submit  # loaded while TaskManagers' processes start
-
-        graph = self._graph.graph(sinks)
-        if self.config.is_batch:
-            check_batch(graph)
-        if self.config.checkpoint_dir is None:
-            check_end_sinks(graph)
-        check_overwrites(graph, self.config.checkpoint_dir)
-        deployment = self._deployed()
-        if deployment.copies_functions:
-            warn_of_lost_changes(graph)
-        name = check_label("the job's name", name)
-        return submit(graph, name, self.config, deployment, resume, allow_duplicates)
-
-    def _deployed(self) -> Deployment:
-        if self._deployment is None:
-            from headgate.spark.spark_deployment import SparkDeployment
-
-            self._deployment = SparkDeployment(self._spark)
-        return self._deployment
+        print(self._jobs.explain())
 
 
 def _check_session(spark: Any) -> None:
@@ -242,14 +134,3 @@ def _source_of(given: object) -> str:
     if isinstance(given, (str, os.PathLike)):
         return f"use one of hg.sources: for files hg.sources.csv({os.fspath(given)!r}), or parquet, json_lines, text"
     return "use one of hg.sources, for example hg.sources.iterable([batch])"
-
-
-def default_name(connector: Source | Sink) -> str:
-    """`csv` for what reads or writes CSV files, `for_each_batch` for a ForEachBatchSink, `iterable` for both kinds of
-    iterables."""
-    if isinstance(connector, FileSink):
-        return connector.format_name
-    if isinstance(connector, (ListSource, FactorySource)):
-        return "iterable"
-    words = re.findall("[A-Z][a-z0-9]*", type(connector).__name__)
-    return "_".join(words[:-1] or words).lower()

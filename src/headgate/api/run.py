@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 
-from headgate.api.environment import ALLOW_DUPLICATES, RESUME
+from headgate.api.job_builder import ALLOW_DUPLICATES, RESUME
 from headgate.api.progress import SHOWN
 from headgate.errors import HeadgateError
 from headgate.json_option import add_json_option, write_json

@@ -1,18 +1,19 @@
-"""`DataStream`: what can be done to rows that have no key. Every call adds to the plan and runs nothing."""
+"""`DataStream`, `KeyedStream` and `WindowedStream`: what can be done to rows. Every call adds to the plan and runs
+nothing. They are in one file since each is what a call of another returns; what the calls do is in `planned_rows` and
+`rows_by_key`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 import pyarrow as pa
 
 from headgate.api import event_time as times
-from headgate.api.builder import Upstream
 from headgate.api.checks import (
     as_columns,
     check_columns,
@@ -21,53 +22,34 @@ from headgate.api.checks import (
     check_named,
     check_names,
     check_parallelism,
-    check_schema,
-    check_sides,
-    listed,
 )
+from headgate.api.job_builder import JobBuilder
+from headgate.api.planned_rows import PlannedRows
+from headgate.api.results import check_limit
+from headgate.api.rows_by_key import RowsByKey
 from headgate.connectors.connector import Sink
-from headgate.errors import PlanError
-from headgate.operators.aggregates.aggregates import Aggregate, key_fields
+from headgate.errors import ConfigError, PlanError
+from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
-from headgate.operators.operator import Operator, OperatorFactory, check_function
+from headgate.operators.operator import check_function
 from headgate.operators.rows import (
-    Columns,
     Filter,
     FilterRows,
     FlatMapRows,
     MapBatches,
     MapRows,
-    Project,
     filter_predicate,
-    result_schema,
     select_expressions,
     with_columns_expressions,
 )
 from headgate.operators.side_output import SideOutput
-from headgate.operators.sql.expressions import HIDDEN_COLUMN, column_expression
 from headgate.operators.windows.window import Windows
 from headgate.other_names import OtherNames
-from headgate.plan.graph import (
-    BROADCAST,
-    FORWARD,
-    LOAD_AWARE,
-    REBALANCE,
-    RESCALE,
-    SHUFFLE,
-    TO_ONE,
-    EventTime,
-    Partitioning,
-    Side,
-)
+from headgate.plan.graph import BROADCAST, FORWARD, LOAD_AWARE, REBALANCE, RESCALE, SHUFFLE, TO_ONE, Partitioning
+from headgate.quantities import microseconds
 
-if TYPE_CHECKING:
-    from headgate.api.environment import StreamEnvironment
-    from headgate.api.keyed import KeyedStream, WindowedStream
-
-#: Rows of one global key are worked on by one subtask; more would have nothing to do.
-_GLOBAL_KEY = Partitioning("key_group")
 _NO_KEY = (
     "{} is for each key, and there is none; write key_by('column') right before it, or key_by() for one global key"
 )
@@ -76,7 +58,7 @@ _NO_KEY = (
 class _LastOperator(OtherNames, ABC):
     """Settings of the operator that was written last."""
 
-    _env: StreamEnvironment
+    _jobs: JobBuilder
 
     @abstractmethod
     def _last(self, what: str) -> int:
@@ -84,33 +66,33 @@ class _LastOperator(OtherNames, ABC):
 
     def name(self, name: str) -> Self:
         """Name it, for metrics, errors and `explain`; a second operator of that name becomes `name#2`."""
-        self._env._graph.change(self._last("name"), name=check_label("name", name))
+        self._jobs.graph.change(self._last("name"), name=check_label("name", name))
         return self
 
     def uid(self, uid: str) -> Self:
         """Give it an identity that stays when the pipeline around it changes; unique in a job."""
-        self._env._graph.change(self._last("uid"), uid=check_label("uid", uid))
+        self._jobs.graph.change(self._last("uid"), uid=check_label("uid", uid))
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
         """Give it its own number of subtasks instead of the environment's."""
         node_id = self._last("set_parallelism")
-        most = self._env.config.max_parallelism
-        checked = check_parallelism(f"set_parallelism of {self._env._graph[node_id].name!r}", parallelism, most)
-        self._env._graph.change(node_id, parallelism=checked)
+        most = self._jobs.config.max_parallelism
+        checked = check_parallelism(f"set_parallelism of {self._jobs.graph[node_id].name!r}", parallelism, most)
+        self._jobs.graph.change(node_id, parallelism=checked)
         return self
 
     def disable_chaining(self) -> Self:
         """Run it in a task of its own, not called directly by the operator before it."""
-        self._env._graph.change(self._last("disable_chaining"), chaining=False)
+        self._jobs.graph.change(self._last("disable_chaining"), chaining=False)
         return self
 
 
 class StreamSink(_LastOperator):
     """A sink in the plan; `env.execute()` runs it."""
 
-    def __init__(self, env: StreamEnvironment, node_id: int) -> None:
-        self._env = env
+    def __init__(self, program: JobBuilder, node_id: int) -> None:
+        self._jobs = program
         self._node_id = node_id
 
     def _last(self, what: str) -> int:
@@ -124,15 +106,13 @@ class DataStream(_LastOperator):
     An unknown column, a missing schema and whatever else can be checked is a PlanError at the call that writes it.
     """
 
-    _env: StreamEnvironment
-    _inputs: tuple[Upstream, ...]
-    _schema: pa.Schema
-    _event_time: EventTime | None
+    _jobs: JobBuilder
+    _rows: PlannedRows
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
-        return times.visible(self._schema)
+        return times.visible(self._rows.schema)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
@@ -161,7 +141,7 @@ class DataStream(_LastOperator):
         where they are cut. Rows that it returns as `hg.SideOutput(tag, batch)`, alone or in the list, have the schema
         that `side_outputs` gives for the tag, and are read with `side_output(tag)`.
         """
-        return self._function("map_batches", MapBatches, fn, schema, side_outputs)
+        return self._stream(self._rows.function("map_batches", MapBatches, fn, schema, side_outputs))
 
     def map(
         self,
@@ -172,7 +152,7 @@ class DataStream(_LastOperator):
     ) -> DataStream:
         """`fn` gets a row as a dict and returns one, or `hg.SideOutput(tag, row)`. Convenient, and far slower than
         `map_batches`."""
-        return self._function("map", MapRows, fn, schema, side_outputs)
+        return self._stream(self._rows.function("map", MapRows, fn, schema, side_outputs))
 
     def flat_map(
         self,
@@ -183,22 +163,12 @@ class DataStream(_LastOperator):
     ) -> DataStream:
         """`fn` gets a row as a dict and returns any number of them, and of `hg.SideOutput(tag, row)`. Convenient, and
         far slower than `map_batches`."""
-        return self._function("flat_map", FlatMapRows, fn, schema, side_outputs)
+        return self._stream(self._rows.function("flat_map", FlatMapRows, fn, schema, side_outputs))
 
     def side_output(self, tag: str) -> DataStream:
         """The rows that the operator written last puts aside under `tag`: functions with `side_outputs`, windows with
         `late_output`, sources of lines with "bad". Rows of a side output that is not read are dropped."""
-        node = self._env._graph[self._last("side_output")]
-        if self._inputs[0].tag is not None:
-            raise PlanError(f"side_output: this is the side output {self._inputs[0].tag!r} itself")
-        if check_label("side_output: the tag", tag) not in node.sides:
-            known = f"it has {listed(node.sides)}" if node.sides else "it has none"
-            raise PlanError(
-                f"side_output: {node.name!r} has no side output {tag!r}; {known}; functions declare theirs with "
-                "side_outputs={tag: schema}, windows with late_output(tag)"
-            )
-        side = node.sides[tag]
-        return DataStream(self._env, (Upstream(node.id, tag=tag),), side.schema, side.event_time)
+        return self._stream(self._rows.side_output(tag))
 
     def filter(self, condition: Any, *more: Never, rows: bool = False) -> DataStream:
         """Keep the rows for which `condition` is true (not false, not null).
@@ -211,20 +181,21 @@ class DataStream(_LastOperator):
             raise PlanError(f"filter: rows={rows!r} must be True or False")
         if more:
             raise PlanError('filter takes one condition; write filter("a > 1 and b > 1")')
-        predicate = filter_predicate(condition, self._schema, rows)
-        operator = partial(FilterRows if rows else Filter, predicate, self._schema)
-        return self._then("filter", operator, self._schema, self._event_time)
+        before = self._rows
+        predicate = filter_predicate(condition, before.schema, rows)
+        operator = partial(FilterRows if rows else Filter, predicate, before.schema)
+        return self._stream(before.then("filter", operator, before.schema, before.event_time))
 
     def select(self, /, *columns: str, **expressions: str) -> DataStream:
         """Only these columns, then the given SQL expressions: `select("a", b="c + 1")`."""
         check_expressions("select", expressions)
-        return self._project("select", select_expressions(self.schema, *columns, **expressions))
+        return self._stream(self._rows.project("select", select_expressions(self.schema, *columns, **expressions)))
 
     def with_columns(self, /, *unnamed: Never, **expressions: str) -> DataStream:
         """All columns, and these besides: `with_columns(late="delay > 15")`. A column of that name is replaced."""
         check_named("with_columns", unnamed, 'with_columns(total="a + b")')
         check_expressions("with_columns", expressions)
-        return self._project("with_columns", with_columns_expressions(self.schema, **expressions))
+        return self._stream(self._rows.project("with_columns", with_columns_expressions(self.schema, **expressions)))
 
     def lookup(
         self,
@@ -247,11 +218,12 @@ class DataStream(_LastOperator):
         columns = None if columns is None else as_columns("lookup: columns", columns)
         if suffix is not None and not isinstance(suffix, str):
             raise PlanError(f"lookup: suffix={suffix!r} must be a string")
-        source = lookup_source(self._env._spilled(table))
+        source = lookup_source(self._jobs.readable(table))
         check_names("lookup", source.schema.names)
-        schema = lookup_schema(source, on, how, columns, suffix, self._schema)
-        operator = partial(Lookup, source, on, how, columns, suffix, self._schema)
-        return self._then("lookup", operator, schema, self._event_time)
+        rows = self._rows
+        schema = lookup_schema(source, on, how, columns, suffix, rows.schema)
+        operator = partial(Lookup, source, on, how, columns, suffix, rows.schema)
+        return self._stream(rows.then("lookup", operator, schema, rows.event_time))
 
     def union(self, *others: DataStream) -> DataStream:
         """The rows of all these streams, whose columns must be the same; there is no order between the streams.
@@ -259,35 +231,16 @@ class DataStream(_LastOperator):
         Event time stays if all of them have it in a column of the same name.
         """
         for other in others:
-            self._check_union(other)
-        streams = (self, *others)
-        event_time = times.common([(stream._event_time, stream._schema) for stream in streams])
-        hidden = event_time is not None and event_time.column == HIDDEN_COLUMN
-        names = [*self.schema.names, HIDDEN_COLUMN] if hidden else self.schema.names
-        schema = pa.schema([_common_field([stream._schema.field(name) for stream in streams]) for name in names])
-        inputs = tuple(part for stream in streams for part in stream._with_schema(schema, "union"))
-        return DataStream(self._env, inputs, schema, event_time)
+            if not isinstance(other, DataStream) or other._jobs is not self._jobs:
+                raise PlanError(f"union: {other!r} is not a stream of this environment")
+        return self._stream(self._rows.union([other._rows for other in others]))
 
-    def _check_union(self, other: object) -> None:
-        if not isinstance(other, DataStream) or other._env is not self._env:
-            raise PlanError(f"union: {other!r} is not a stream of this environment")
-        for mine, its in zip_longest(self.schema, other.schema):
-            if mine is None or its is None or (mine.name, mine.type) != (its.name, its.type):
-                raise PlanError(
-                    f"union: columns must be the same, in the same order: here {_column(mine)}, there {_column(its)}; "
-                    "use select() to make them so"
-                )
-
-    # Partitioning: how rows are dealt to the next operator's subtasks
+    # Partitioning: which subtask of the next operator a row goes to
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Rows with equal keys go to the same subtask. Without columns all rows have one global key."""
-        from headgate.api.keyed import KeyedStream
-
-        keys = check_columns("key_by", columns, self.schema)
-        key_fields(keys, self.schema)  # some types, such as lists, cannot be keys
-        inputs = self._dealt(Partitioning("key_group", keys))
-        return KeyedStream(self._env, inputs, self._schema, self._event_time, keys)
+        by_key = RowsByKey.of(self._rows, columns)
+        return KeyedStream(self._jobs, by_key.rows, by_key)
 
     def rebalance(self, *, load_aware: bool = False) -> DataStream:
         """Deal batches in turn to all subtasks of the next operator; with `load_aware` each to the least loaded of the
@@ -295,35 +248,35 @@ class DataStream(_LastOperator):
         these fill: of rows that fit into them a slow subtask gets as many as the others, and in batch mode always."""
         if not isinstance(load_aware, bool):
             raise PlanError(f"rebalance: load_aware={load_aware!r} must be True or False")
-        return self._with_partitioning(LOAD_AWARE if load_aware else REBALANCE)
+        return self._partitioned(LOAD_AWARE if load_aware else REBALANCE)
 
     def rescale(self) -> DataStream:
         """Deal batches in turn to a subtask's neighbours only: with 2 subtasks here and 4 below, subtask 0 serves 0 and
         1, subtask 1 serves 2 and 3. Fewer channels than `rebalance`, and an uneven load stays within its neighbours."""
-        return self._with_partitioning(RESCALE)
+        return self._partitioned(RESCALE)
 
     def shuffle(self) -> DataStream:
         """Deal each row by chance to any subtask of the next operator. The same run again deals the same way, if its
         batches are cut the same way."""
-        return self._with_partitioning(SHUFFLE)
+        return self._partitioned(SHUFFLE)
 
     def to_one(self) -> DataStream:
         """Give all rows to subtask 0 of the next operator, which has one subtask unless it is given more."""
-        return self._with_partitioning(TO_ONE)
+        return self._partitioned(TO_ONE)
 
     def partition_by(self, fn: Callable[[pa.RecordBatch, int], Any]) -> DataStream:
         """Deal rows as `fn(batch, subtasks)` says: it returns an integer array, for each row the subtask of the next
         operator, from 0 on. It is called once per batch."""
         check_function("partition_by", fn)
-        return self._with_partitioning(Partitioning("custom", function=fn))
+        return self._partitioned(Partitioning("custom", function=fn))
 
     def broadcast(self) -> DataStream:
         """Give every row to every subtask of the next operator."""
-        return self._with_partitioning(BROADCAST)
+        return self._partitioned(BROADCAST)
 
     def forward(self) -> DataStream:
         """Subtask i to subtask i of the next operator, which gets the same parallelism."""
-        return self._with_partitioning(FORWARD)
+        return self._partitioned(FORWARD)
 
     # What only a keyed stream can do
 
@@ -351,7 +304,7 @@ class DataStream(_LastOperator):
         """Write the rows to a sink of `hg.sinks`, when `env.execute()` runs the plan."""
         if not isinstance(sink, Sink):
             raise PlanError(f"sink_to: {sink!r} is not a sink; use one of hg.sinks, for example hg.sinks.printer()")
-        return StreamSink(self._env, self._env._add_sink(self._shown(), sink))
+        return StreamSink(self._jobs, self._jobs.add_sink(self._rows.shown(), sink))
 
     def collect(self, limit: int | None = None) -> pa.Table:
         """Run the plan now and return this stream's rows, gathered on the driver.
@@ -359,116 +312,108 @@ class DataStream(_LastOperator):
         Like `execute`, it runs all sinks added since the last run. With `limit` it runs this stream alone, returns
         that many rows (or fewer, if there are fewer) and cancels the job; sinks then wait for the next run.
         """
-        return self._env._collect(self._shown(), limit)
+        check_limit(limit)
+        return self._jobs.collect(self._rows.shown(), limit)
 
     def to_dataframe(self) -> Any:
         """Run the plan now into files, and return a Spark DataFrame over them; nothing is run again by using it.
 
         Rows do not pass through the driver. The files are in `spill_dir` and live until this process ends.
         """
-        return self._env._to_dataframe(self._shown())
+        return self._jobs.to_dataframe(self._rows.shown())
 
-    # Adding to the plan
+    def _stream(self, rows: PlannedRows) -> DataStream:
+        return DataStream(self._jobs, rows)
 
-    def _then(
-        self,
-        kind: str,
-        operator: OperatorFactory,
-        schema: pa.Schema,
-        event_time: EventTime | None,
-        sides: Mapping[str, Side] | None = None,
-        **attributes: Any,
-    ) -> DataStream:
-        """This stream with one more operator at its end."""
-        node_id = self._env._graph.add(
-            kind,
-            self._inputs,
-            parallelism=self._parallelism_below(),
-            schema=schema,
-            operator=operator,
-            event_time=event_time,
-            sides=sides or {},
-            attributes={"kind": kind, **attributes},
-        )
-        return DataStream(self._env, (Upstream(node_id),), schema, event_time)
-
-    def _parallelism_below(self) -> int:
-        """The next operator's parallelism, if the user says nothing: the environment's, or what the edge allows."""
-        for part in self._inputs:
-            if part.partitioning == FORWARD:
-                return self._env._graph[part.source].parallelism
-            if part.partitioning in (_GLOBAL_KEY, TO_ONE):
-                return 1
-        return self._env.parallelism
-
-    def _function(
-        self,
-        kind: str,
-        operator: Callable[..., Operator],
-        fn: Any,
-        schema: pa.Schema,
-        side_outputs: Mapping[str, pa.Schema] | None,
-    ) -> DataStream:
-        check_function(kind, fn)
-        output = check_schema(kind, schema)
-        schemas = check_sides(kind, side_outputs)
-        sides = {tag: Side(side, times.after_function(self._event_time, side)) for tag, side in schemas.items()}
-        event_time = times.after_function(self._event_time, output)
-        return self._then(kind, partial(operator, fn, output, schemas), output, event_time, sides)
-
-    def _project(self, kind: str, columns: Columns) -> DataStream:
-        """Computed columns; the event time's comes along hidden if it is not among them."""
-        event_time = self._event_time
-        if event_time is not None and event_time.column not in dict(columns):
-            columns += ((HIDDEN_COLUMN, column_expression(event_time.column, self._schema)),)
-            event_time = replace(event_time, column=HIDDEN_COLUMN)
-        schema = result_schema(columns)
-        times.check_still_time(kind, event_time, schema)
-        return self._then(kind, partial(Project, columns, schema), schema, event_time)
-
-    def _shown(self) -> DataStream:
-        """This stream without the hidden column."""
-        return DataStream(self._env, self._with_schema(self.schema, "project"), self.schema, None)
-
-    def _with_schema(self, schema: pa.Schema, kind: str) -> tuple[Upstream, ...]:
-        """The inputs, each cut to the columns of `schema` before its rows are dealt."""
-        if self._schema.equals(schema):
-            return self._inputs
-        operator = partial(Project, select_expressions(self._schema, *schema.names), schema)
-        graph = self._env._graph
-        return tuple(
-            replace(
-                part,
-                tag=None,
-                source=graph.add(
-                    kind,
-                    (Upstream(part.source, tag=part.tag),),
-                    parallelism=graph[part.source].parallelism,
-                    schema=schema,
-                    operator=operator,
-                    event_time=self._event_time if HIDDEN_COLUMN in schema.names else None,
-                    attributes={"kind": kind},
-                ),
-            )
-            for part in self._inputs
-        )
-
-    def _dealt(self, partitioning: Partitioning) -> tuple[Upstream, ...]:
-        return tuple(replace(part, partitioning=partitioning) for part in self._inputs)
-
-    def _with_partitioning(self, partitioning: Partitioning) -> DataStream:
-        return DataStream(self._env, self._dealt(partitioning), self._schema, self._event_time)
+    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        return self._stream(self._rows.partitioned(partitioning))
 
     def _last(self, what: str) -> int:
-        if len(self._inputs) > 1:
-            raise PlanError(f"{what}: a union is no operator of its own; call it on the streams before union()")
-        return self._inputs[0].source
+        return self._rows.last(what)
 
 
-def _column(field: pa.Field | None) -> str:
-    return "no column" if field is None else f"{field.name!r} {field.type}"
+@dataclass(frozen=True, eq=False, repr=False)
+class KeyedStream(DataStream):
+    """A stream whose rows of equal keys meet in one subtask of the next operator."""
+
+    _by_key: RowsByKey
+
+    def window(self, windows: Windows) -> WindowedStream:
+        """Group the rows of a key by event time: `hg.tumble(size)` or `hg.hop(size, every=...)`."""
+        if not isinstance(windows, Windows):
+            raise PlanError(f"window: {windows!r} is no window; use hg.tumble(size) or hg.hop(size, every=...)")
+        self._by_key.required_time("window")
+        return WindowedStream(self, windows)
+
+    def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
+        """Aggregates of all rows of a key so far: the key columns, then the aggregates under their names.
+
+        For each batch that comes in, one row for each key that it changed; with `final=True` only the last one per
+        key, when a bounded input ends. Of a bounded input without rows there is no row, but with one global key
+        (`key_by()`) there is one, as in SQL: counts are 0, `collect_list` is empty, all else is null.
+        """
+        if not isinstance(final, bool):
+            raise PlanError(f"aggregate: final={final!r} must be True or False; a result cannot be called 'final'")
+        return self._stream(self._by_key.running(self._by_key.checked(unnamed, aggregates), final))
+
+    def process(
+        self,
+        function: KeyedProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+    ) -> DataStream:
+        """Call a function of yours that keeps state for each key and sets timers: see `hg.KeyedProcessFunction`.
+
+        What it gives has `schema`, and what it gives as `hg.SideOutput(tag, rows)` the schema that `side_outputs` has
+        for the tag. The key is not among the columns unless the function puts it there.
+        """
+        return self._stream(self._by_key.process(function, schema, side_outputs))
 
 
-def _common_field(fields: list[pa.Field]) -> pa.Field:
-    """Nullable if one of them is."""
-    return fields[0].with_nullable(any(field.nullable for field in fields)).remove_metadata()
+@dataclass(frozen=True, eq=False, repr=False)
+class WindowedStream(OtherNames):
+    """The rows of each key and window; `aggregate` makes one row of them."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_") or not hasattr(DataStream, name):
+                return super().__getattr__(name)
+            raise AttributeError(
+                f"a window has no rows of its own, so it has no {name!r}; aggregate them first, for example "
+                f"window(...).aggregate(rows=hg.count()).{name}(...)", name=name, obj=self,
+            )  # fmt: skip
+
+    _stream: KeyedStream
+    _windows: Windows
+    _lateness: int = 0
+    _late_tag: str = ""
+
+    def allowed_lateness(self, lateness: float | str | timedelta) -> WindowedStream:
+        """Hold windows for so much event time after they have fired ("10 min"): a row that comes for one then emits
+        the whole row of its key and window again, so the last one counts. Windows hold their memory for as long."""
+        try:
+            allowed = microseconds(lateness)
+        except ConfigError as error:
+            raise PlanError(f"allowed_lateness: {error.message}") from None
+        if allowed < 0:
+            raise PlanError(f"allowed_lateness: {lateness!r} must not be negative")
+        return replace(self, _lateness=allowed)
+
+    def late_output(self, tag: str) -> WindowedStream:
+        """Put late rows aside, for `side_output(tag)` of the result, instead of dropping them. They are the rows as
+        they came: those none of whose windows is held any more, or, with `on_null_time="late"`, without a time."""
+        return replace(self, _late_tag=check_label("late_output: the tag", tag))
+
+    def aggregate(self, /, *unnamed: Never, **aggregates: Aggregate) -> DataStream:
+        """One row per key and window that has rows, when the watermark passes the window's end.
+
+        Its columns: the keys, `window_start`, `window_end` (exclusive; both of the event-time column's type), then
+        the aggregates under their names. Its event time is `window_end` minus 1 us, the last moment of the window, so
+        a window over the results takes a row into the window that its own lies in. A key and window without rows gives
+        no row, also with one global key (`key_by()`).
+        """
+        by_key = self._stream._by_key
+        specs = by_key.checked(unnamed, aggregates)
+        return DataStream(self._stream._jobs, by_key.windowed(self._windows, specs, self._lateness, self._late_tag))

@@ -54,7 +54,7 @@ def run_paced(rows: int, rate: float, folder: Path, buffer_timeout: str = BUFFER
     """Run the job at `rate` rows/s; how late rows reach the keyed operator is written to `folder`."""
     environment = keyed_environment(buffer_timeout)
     window = _sums(environment, rows, rate)
-    graph = environment._graph
+    graph = environment._jobs.graph
     operator = graph[window].operator
     assert operator is not None
     graph.change(window, operator=partial(DueTimes, operator, "ts", str(folder)))
@@ -80,4 +80,4 @@ def _sums(environment: hg.StreamEnvironment, rows: int, rate: float | None) -> i
     keyed = _rows(environment, rows, rate).key_by("key")
     sums = keyed.window(hg.tumble("1 s")).aggregate(total=hg.sum("value"), rows=hg.count())
     sums.sink_to(hg.sinks.null())
-    return sums._inputs[0].source
+    return sums._rows.last("window")

@@ -1,0 +1,163 @@
+"""What a program has added to its plan, and the jobs that it makes of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headgate.api.builder import GraphBuilder
+from headgate.api.checks import check_label
+from headgate.api.explain import describe
+from headgate.api.lost_changes import warn_of_lost_changes
+from headgate.api.overwrites import check_overwrites
+from headgate.api.planned_rows import PlannedRows
+from headgate.api.results import check_batch, check_end_sinks, check_ends, finish, wait_for_rows
+from headgate.config import Config
+from headgate.connectors.built_in_sinks import parquet
+from headgate.connectors.collect_sink import CollectSink
+from headgate.connectors.connector import Sink, Source
+from headgate.connectors.file_sink import FileSink
+from headgate.connectors.frames import as_table, is_frame
+from headgate.connectors.iterable_source import FactorySource, ListSource
+from headgate.errors import PlanError
+from headgate.plan.job_graph import build_job_graph
+from headgate.runtime.deployment import Deployment
+
+if TYPE_CHECKING:
+    from headgate.runtime.master.job import JobHandle
+
+_NO_SINK = (
+    "nothing to run: no sink was added since the last run; end a stream with sink_to(...), collect() or to_dataframe()"
+)
+
+
+#: Set by `headgate run --from`: the checkpoint that the script's jobs go on from.
+RESUME: Final = "HEADGATE_FROM"
+#: Set if `headgate run --allow-duplicates` says so.
+ALLOW_DUPLICATES: Final = "HEADGATE_ALLOW_DUPLICATES"
+
+
+class JobBuilder:
+    """The graph, and which of its sinks wait for the next run. `deployment` is None for that of the Spark session."""
+
+    def __init__(self, config: Config, parallelism: int, spark: Any, deployment: Deployment | None) -> None:
+        self.graph = GraphBuilder(parallelism)
+        self.config = config
+        #: Nodes of the sinks that the next run runs.
+        self.pending: list[int] = []
+        self._last_run: list[int] = []
+        self._sinks: list[Sink] = []
+        self._spark = spark
+        self._deployment = deployment
+
+    def add_sink(self, rows: PlannedRows, sink: Sink) -> int:
+        """Add a sink, which the next run then runs."""
+        if any(sink is other for other in self._sinks):
+            raise PlanError("sink_to: this sink object takes another stream already; make a second one, or use union()")
+        sink.configure(self.config, self._spark)
+        self._sinks.append(sink)
+        self.pending.append(self._sink_node(rows, sink))
+        return self.pending[-1]
+
+    def start(self, name: str, resume: str | None, allow_duplicates: bool) -> JobHandle:
+        """Start what was added since the last run; what `headgate run` was told comes before `resume`. Raises PlanError
+        when that is nothing."""
+        if not self.pending:
+            raise PlanError(_NO_SINK)
+        self._last_run, self.pending = self.pending, []
+        allow_duplicates = allow_duplicates or bool(os.environ.get(ALLOW_DUPLICATES))
+        return self._submit(self._last_run, name, os.environ.get(RESUME) or resume, allow_duplicates)
+
+    def explain(self) -> str:
+        """The plan of the next run, or else of the last."""
+        sinks = self.pending or self._last_run
+        if not sinks:
+            raise PlanError(_NO_SINK)
+        return describe(build_job_graph(self.graph.graph(sinks)))
+
+    def collect(self, rows: PlannedRows, limit: int | None) -> pa.Table:
+        """All these rows, when whatever waits for the next run has run too; or `limit` of them, of a job of their
+        own."""
+        collected = CollectSink(limit)
+        sink = self._sink_node(rows, collected)
+        if limit is not None:
+            return wait_for_rows(self._submit([sink], "collect"), collected)
+        self._run_to_the_end(sink, "collect")
+        return collected.to_table()
+
+    def to_dataframe(self, rows: PlannedRows) -> Any:
+        """These rows, as a Spark DataFrame over the files that they are written to now."""
+        if self._spark is None:
+            raise PlanError("to_dataframe() needs Spark: StreamEnvironment(spark); without it use collect()")
+        from headgate.spark.dataframe import read_folder, spark_columns, spill_folder
+
+        columns = spark_columns("to_dataframe", rows.schema)
+        folder = spill_folder(self._spark, self.config.spill_dir)
+        sink = self._sink_node(rows, parquet(folder))
+        self._run_to_the_end(sink, "to_dataframe")
+        return read_folder(self._spark, folder, columns)
+
+    def readable(self, table: Any) -> Any:
+        """A Spark DataFrame as files that every subtask can read, a frame of pandas and the like as Arrow's; anything
+        else as it is."""
+        if is_frame(table):
+            return as_table(table, "lookup: the frame")
+        if not type(table).__module__.startswith("pyspark."):
+            return table
+        from headgate.spark.dataframe import spill
+
+        return spill(table, self.config.spill_dir)
+
+    def _sink_node(self, rows: PlannedRows, sink: Sink) -> int:
+        return self.graph.add(
+            default_name(sink),
+            rows.inputs,
+            parallelism=rows.parallelism_below(),
+            schema=rows.schema,
+            sink=sink,
+            attributes={"kind": "sink"},
+        )
+
+    def _run_to_the_end(self, sink: int, name: str) -> None:
+        """Run `sink` and whatever else was added since the last run."""
+        check_ends(f"{name}()", self.graph.graph([*self.pending, sink]))
+        self.pending.append(sink)
+        finish(self.start(name, None, False))
+
+    def _submit(
+        self, sinks: list[int], name: str, resume: str | None = None, allow_duplicates: bool = False
+    ) -> JobHandle:
+        from headgate.runtime.master.job import submit  # loaded while TaskManagers' processes start
+
+        graph = self.graph.graph(sinks)
+        if self.config.is_batch:
+            check_batch(graph)
+        if self.config.checkpoint_dir is None:
+            check_end_sinks(graph)
+        check_overwrites(graph, self.config.checkpoint_dir)
+        deployment = self._deployed()
+        if deployment.copies_functions:
+            warn_of_lost_changes(graph)
+        name = check_label("the job's name", name)
+        return submit(graph, name, self.config, deployment, resume, allow_duplicates)
+
+    def _deployed(self) -> Deployment:
+        if self._deployment is None:
+            from headgate.spark.spark_deployment import SparkDeployment
+
+            self._deployment = SparkDeployment(self._spark)
+        return self._deployment
+
+
+def default_name(connector: Source | Sink) -> str:
+    """`csv` for what reads or writes CSV files, `for_each_batch` for a ForEachBatchSink, `iterable` for both kinds of
+    iterables."""
+    if isinstance(connector, FileSink):
+        return connector.format_name
+    if isinstance(connector, (ListSource, FactorySource)):
+        return "iterable"
+    words = re.findall("[A-Z][a-z0-9]*", type(connector).__name__)
+    return "_".join(words[:-1] or words).lower()

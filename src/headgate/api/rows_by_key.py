@@ -1,0 +1,124 @@
+"""Rows of a plan by key, and the operators that only these can have: aggregates, windows, functions with state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.api.checks import check_columns, check_named, check_names, check_schema, check_sides
+from headgate.api.event_time import (
+    AFTER_WINDOW,
+    after_function,
+    on_null_time,
+    out_of_orderness,
+    required,
+    visible,
+)
+from headgate.api.planned_rows import PlannedRows
+from headgate.errors import PlanError
+from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums, key_fields
+from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
+from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
+from headgate.operators.keyed.process_function import KeyedProcessFunction
+from headgate.operators.windows.window import WindowAggregate, Windows, window_schema
+from headgate.plan.graph import EventTime, Partitioning, Side
+
+Aggregates = tuple[tuple[str, Aggregate], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RowsByKey:
+    """`rows` are partitioned by the columns `keys`; without columns all have one global key."""
+
+    rows: PlannedRows
+    keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rows: PlannedRows, columns: Sequence[str]) -> RowsByKey:
+        """Raises PlanError for columns that are not there or cannot be keys."""
+        keys = check_columns("key_by", columns, visible(rows.schema))
+        key_fields(keys, rows.schema)  # some types, such as lists, cannot be keys
+        return cls(rows.partitioned(Partitioning("key_group", keys)), keys)
+
+    def running(self, aggregates: Aggregates, final: bool) -> PlannedRows:
+        """Aggregates of all rows so far."""
+        rows, time = self.rows, self.rows.event_time
+        if any(each.kind in ("first", "last") for _, each in aggregates):
+            time = self.required_time("first and last")
+        operator = partial(
+            RunningAggregate,
+            keys=self.keys,
+            aggregates=aggregates,
+            input_schema=rows.schema,
+            final=final,
+            time_column=None if time is None else time.column,
+            time_offset=0 if time is None else time.offset,
+        )
+        schema = running_schema(self.keys, aggregates, rows.schema, None if time is None else time.column)
+        return rows.then("aggregate", operator, schema, None, **_sums(aggregates, rows.schema))
+
+    def windowed(self, windows: Windows, aggregates: Aggregates, lateness: int, late_tag: str) -> PlannedRows:
+        """Aggregates per window. `lateness` is in microseconds; with `late_tag` late rows are a side output."""
+        rows, time = self.rows, self.required_time("window")
+        schema = window_schema(self.keys, time.column, windows, aggregates, rows.schema)
+        operator = partial(
+            WindowAggregate,
+            keys=self.keys,
+            time_column=time.column,
+            time_offset=time.offset,
+            windows=windows,
+            aggregates=aggregates,
+            input_schema=rows.schema,
+            on_null_time=on_null_time(rows.graph, rows.inputs),
+            allowed_lateness=lateness,
+            late_tag=late_tag,
+        )
+        sides = {late_tag: Side(rows.schema, time)} if late_tag else {}
+        bound = f"{out_of_orderness(rows.graph, rows.inputs)}, allowed_lateness={lateness / 1e6:g} s"
+        attributes = {"bound": bound, "by_time": time.column, **_sums(aggregates, rows.schema)}
+        return rows.then("window", operator, schema, AFTER_WINDOW, sides, **attributes)
+
+    def process(
+        self, function: KeyedProcessFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
+    ) -> PlannedRows:
+        """What a function with state makes of them."""
+        rows, time = self.rows, self.rows.event_time
+        output, schemas = check_schema("process", schema), check_sides("process", side_outputs)
+        operator = partial(
+            KeyedProcess,
+            check_process_function(function),
+            self.keys,
+            rows.schema,
+            output,
+            schemas,
+            time_column=None if time is None else time.column,
+            time_offset=0 if time is None else time.offset,
+        )
+        sides = {tag: Side(side, after_function(time, side)) for tag, side in schemas.items()}
+        timed = {} if time is None else {"by_time": time.column}
+        return rows.then("process", operator, output, after_function(time, output), sides, **timed)
+
+    def required_time(self, what: str) -> EventTime:
+        """Raises PlanError, which says where event time was lost, if there is none."""
+        return required(what, self.rows.event_time, self.rows.graph, self.rows.inputs)
+
+    def checked(self, unnamed: Sequence[object], aggregates: dict[str, Aggregate]) -> Aggregates:
+        """Aggregates of columns that the user knows of; their schema function checks the rest."""
+        check_named("aggregate", unnamed, f"aggregate(total=hg.{unnamed[0] if unnamed else ''})")
+        check_names("aggregate", aggregates)
+        for name, spec in aggregates.items():
+            if not isinstance(spec, Aggregate):
+                raise PlanError(f"aggregate: {name}={spec!r} is no aggregate; use hg.count(), hg.sum('column') ...")
+            if spec.column is not None:
+                check_columns(f"aggregate: {name}", [spec.column], visible(self.rows.schema))
+        return tuple(aggregates.items())
+
+
+def _sums(aggregates: Aggregates, schema: pa.Schema) -> dict[str, Any]:
+    """The attribute of a node that sums decimals: its checkpoints of version 1 have floats there."""
+    sums = decimal_sums(aggregates, schema)
+    return {"decimal_sums": sums} if sums else {}
