@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Write the parts of docs/ that are generated: the table of options in configuration.md, and reference.md."""
+"""Write the parts of docs/ that are generated: the table of options in configuration.md, reference.md, and the lists of
+planted-bugs.md."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +15,8 @@ import headgate as hg
 from headgate.config import Config
 from headgate.options import option_of
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 HEADER = "| name | type | unit | default | meaning |"
 
 REFERENCE = """# Reference
@@ -46,6 +50,8 @@ GIVEN = {
     "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
     "CheckpointRecord", *SECTIONS["Errors"],
 }  # fmt: skip
+#: What stands above a list of planted bugs, before the path of the tests.
+BUGS = "<!-- BUGS of "
 #: Characters of a signature that stands on one line.
 LINE = 100
 #: Names with a page of their own, or of one line.
@@ -127,7 +133,25 @@ def _arguments(parameters: list[inspect.Parameter]) -> Iterator[str]:
         yield f"{stars}{each.name}{kind}{default}"
 
 
+def planted_bugs(page: str) -> str:
+    """The page with its lists written anew: each stands below a comment that names the tests."""
+    lines: list[str] = []
+    is_list = False
+    for line in page.splitlines():
+        is_list = is_list and line.startswith("- ")
+        if not is_list:
+            lines.append(line)
+        if line.startswith(BUGS):
+            is_list = True
+            module = importlib.import_module(line.removeprefix(BUGS).split(".py")[0].replace("/", "."))
+            lines += [f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" for bug in module.BUGS]
+            lines += [f"- {name} (a rule lacks a step)" for name, *_ in getattr(module, "LACKING", ())]
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
-    page = DOCS / "configuration.md"
-    page.write_text(configuration(page.read_text()))
+    sys.path.insert(0, str(ROOT))
+    for name, written in {"configuration.md": configuration, "planted-bugs.md": planted_bugs}.items():
+        page = DOCS / name
+        page.write_text(written(page.read_text()))
     (DOCS / "reference.md").write_text(reference())

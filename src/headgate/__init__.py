@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
     from headgate.operators.windows.window import hop, tumble
-    from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointRecord
+    from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
     from headgate.runtime.launch.local import LocalDeployment
     from headgate.runtime.master.job import JobHandle, JobResult
     from headgate.spark.spark_deployment import SparkDeployment
@@ -72,7 +72,7 @@ _HOMES = {
     "headgate.operators.keyed.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
     "headgate.operators.windows.window": ("hop", "tumble"),
-    "headgate.runtime.checkpointing.checkpoint_coordinator": ("CheckpointRecord",),
+    "headgate.runtime.checkpointing.checkpoint_record": ("CheckpointRecord",),
     "headgate.runtime.master.job": ("JobHandle", "JobResult"),
     "headgate.runtime.launch.local": ("LocalDeployment",),
     "headgate.spark.spark_deployment": ("SparkDeployment",),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -27,7 +25,6 @@ from headgate.records.events import Alignment, CheckpointBarrier
 from tests.exchange.barrier_machine import BarrierMachine
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
-LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 HUNT_HANDLER = settings(HUNT, max_examples=1200, stateful_step_count=50)
 
 ALIGNED, TIMED, PRIORITY, COUNTED = (CheckpointBarrier(1, 10, alignment, 5) for alignment in Alignment)
@@ -213,12 +210,7 @@ def test_a_handler_under_any_interleaving() -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug) -> None:
-    right = getattr(BarrierHandler, bug.method)
-    with bug.planted():
-        wrong = getattr(BarrierHandler, bug.method)
-    for key, steps in barrier_handler._RULES.items():
-        monkeypatch.setitem(barrier_handler._RULES, key, tuple(wrong if step is right else step for step in steps))
+def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
     assert_caught(bug, BarrierMachine, HUNT_HANDLER, alike=True)
 
 
@@ -230,9 +222,3 @@ def test_a_rule_that_lacks_a_step_is_caught(
     monkeypatch.setitem(barrier_handler._RULES, key, steps[:step] + steps[step + 1 :])
     with pytest.raises((AssertionError, ExchangeError)):
         run_state_machine_as_test(BarrierMachine, settings=HUNT_HANDLER)
-
-
-def test_the_list_of_planted_bugs_is_complete() -> None:
-    listed = LIST.read_text()
-    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []
-    assert [name for name, _, _ in LACKING if f"- {name} (a rule lacks a step)" not in listed] == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 
@@ -13,8 +11,6 @@ from headgate.exchange.partition_file import FileBuffer, PartitionFile
 from headgate.memory.buffer import FileRegion
 from tests.exchange.blocking_machine import BlockingMachine
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
-
-LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 BUGS = [
     PlantedBug("a run that was written keeps its segments", Blocking, "add_filled", "buffer.recycle()", "pass"),
@@ -54,8 +50,3 @@ def test_blocking_partitions_under_random_interleaving() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
     assert_caught(bug, BlockingMachine)
-
-
-def test_the_list_of_planted_bugs_is_complete() -> None:
-    listed = LIST.read_text()
-    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 
@@ -25,8 +23,6 @@ from headgate.records.spanning import SpanningSerializer
 from tests.exchange.credit_machine import CreditMachine
 from tests.exchange.link import SEGMENT, Link
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
-
-LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 BUGS = [
     # Credit at the producer.
@@ -223,11 +219,6 @@ def test_links_under_random_interleaving() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
     assert_caught(bug, CreditMachine)
-
-
-def test_the_list_of_planted_bugs_is_complete() -> None:
-    listed = LIST.read_text()
-    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []
 
 
 def test_a_barrier_read_together_with_data_has_the_last_word_on_the_backlog() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 
@@ -12,8 +10,6 @@ from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import PlainReceiver, SharedBuffers
 from tests.exchange.plain_machine import PlainMachine
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
-
-LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 BUGS = [
     PlantedBug("a frame without a buffer waits for none", SharedBuffers, "take",
@@ -58,8 +54,3 @@ def test_links_without_credit_under_random_interleaving() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
     assert_caught(bug, PlainMachine)
-
-
-def test_the_list_of_planted_bugs_is_complete() -> None:
-    listed = LIST.read_text()
-    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []

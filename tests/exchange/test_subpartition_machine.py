@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 
@@ -13,7 +11,6 @@ from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 #: Each step of the machine is twenty.
 LONG = settings(HUNT, stateful_step_count=10)
-LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 BUGS = [
     # What the writer queues.
@@ -82,8 +79,3 @@ def test_subpartitions_under_random_use() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
     assert_caught(bug, SubpartitionMachine, LONG)
-
-
-def test_the_list_of_planted_bugs_is_complete() -> None:
-    listed = LIST.read_text()
-    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []

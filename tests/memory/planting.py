@@ -78,16 +78,32 @@ class PlantedBug:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        function, plain, source = vars(self.owner)[self.method], self._plain(), self._source()
+        plain, source = self._plain(), self._source()
         made: dict[str, Any] = {}
         edited = source.replace(self.right, self.wrong).replace("super()", f"super({self.owner.__name__}, self)")
         code = compile(edited, f"<{self.name}>", "exec")
         exec(code, plain.__globals__, made)
-        setattr(self.owner, self.method, made[self.method])
+        with _replaced(self.owner, self.method, plain, made[self.method]):
+            yield
+
+
+@contextmanager
+def _replaced(owner: type[Any], method: str, right: Any, wrong: Any) -> Iterator[None]:
+    """The function itself becomes the wrong one, since tables of rules hold it too; or the method, where `super()` ties
+    the function to its class."""
+    if right.__code__.co_freevars:
+        before = vars(owner)[method]
+        setattr(owner, method, wrong)
         try:
             yield
         finally:
-            setattr(self.owner, self.method, function)
+            setattr(owner, method, before)
+        return
+    code, right.__code__ = right.__code__, wrong.__code__
+    try:
+        yield
+    finally:
+        right.__code__ = code
 
 
 def assert_caught(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 
@@ -11,8 +9,6 @@ from headgate.memory.local_pool import LocalBufferPool as Local
 from headgate.memory.network_pool import NetworkBufferPool as Network
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 from tests.memory.pool_machine import PoolMachine
-
-LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 BUGS = [
     PlantedBug("a recycled segment is lost", Local, "recycle_many", "self._free.extend(segments)", "pass"),
@@ -92,8 +88,3 @@ def test_pools_under_random_use() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
     assert_caught(bug, PoolMachine)
-
-
-def test_the_list_of_planted_bugs_is_complete() -> None:
-    listed = LIST.read_text()
-    assert [bug.name for bug in BUGS if f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" not in listed] == []

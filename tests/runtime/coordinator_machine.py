@@ -23,18 +23,31 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.runtime.checkpointing.checkpoint_coordinator import (
-    AbortCheckpoint,
-    Action,
     CheckpointCoordinator,
     CheckpointOptions,
-    Commit,
-    Fail,
     Phase,
-    Request,
-    StoreMetadata,
-    TaskId,
-    TriggerCheckpoint,
     all_finished,
+)
+from headgate.runtime.checkpointing.checkpoint_events import (
+    AbortCheckpoint,
+    Acknowledged,
+    Action,
+    Commit,
+    Committed,
+    Declined,
+    Event,
+    Fail,
+    Interrupted,
+    NotStored,
+    Request,
+    Requested,
+    Started,
+    Stored,
+    StoreMetadata,
+    TaskEnded,
+    TaskId,
+    TimePassed,
+    TriggerCheckpoint,
 )
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from tests.runtime.checkpointed_plan import three_vertices
@@ -189,13 +202,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.over = False
         self.build()
         self.triggered_at, self.ended_at = self.now, -math.inf
-        self.carry_out(self.coordinator.start(self.attempt, self.now))
+        self.carry_out(self.hear(Started(self.attempt)))
 
     def interrupt(self) -> None:
         if self.under_way is not None and self.request is not None and (self.request.stops or self.request.at_end):
             self.asked.appendleft(self.request)
             self.request = None
-        actions = self.coordinator.interrupted("the job failed", self.now)
+        actions = self.hear(Interrupted("the job failed"))
         if self.committing is not None:
             assert actions == [], "what is complete was aborted"
             self.committing = self.under_way = None
@@ -237,7 +250,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             found += [partial(self.store, True)] * 6 + [partial(self.store, False)]
         if not heal and self.committing is not None:
             found += [self.commit] * 6 + [self.restart]
-        if not heal and self.coordinator.state is Phase.WAITING:
+        if not heal and self.coordinator.phase is Phase.WAITING:
             found += [partial(self.tick, 0)] * 4
         return found
 
@@ -258,11 +271,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         checkpoint, state, flushed = task.told[at]
         pending, attempt = {"out": flushed} if flushed else {}, self.attempt
         if fails:
-            return lambda: self.coordinator.declined(task.task, attempt, checkpoint, "no room", pending, self.now)
+            return partial(self.hear, Declined(task.task, attempt, checkpoint, pending, "no room"))
         path = str(len(self.files))
         self.files[path] = state
         file = StateFile(path, 1, "")
-        return lambda: self.coordinator.acknowledged(task.task, attempt, checkpoint, file, pending, {}, self.now)
+        return partial(self.hear, Acknowledged(task.task, attempt, checkpoint, pending, file, {}))
 
     def say_over(self, task: SimTask) -> None:
         task.has_said_so = True
@@ -273,7 +286,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         pending = {"out": task.at_end} if task.at_end else {}
         positions = {"src": task.position} if task.task.vertex == READ else {}
         attempt, where, took_part = self.attempt, task.task, task.took_part
-        return lambda: self.coordinator.finished(where, attempt, took_part, positions, pending, self.now)
+        return partial(self.hear, TaskEnded(where, attempt, took_part, positions, pending))
 
     def words_of(self, task: SimTask) -> list[Callable[[], list[Action]]]:
         said = [self.word(task, at) for at in range(len(task.told))]
@@ -286,13 +299,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert word() == [], "something followed from what an old attempt said"
         self.stale = []
 
-    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not Phase.OVER)
+    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.phase is not Phase.OVER)
     @rule(times=st.integers(1, 2), at_end=st.integers(0, 3))
     def ask_for_savepoints(self, times: int, at_end: int) -> None:
         for _ in range(times):
             self.ask(Request("savepoints", at_end=not at_end))
 
-    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.state is not Phase.OVER)
+    @precondition(lambda self: hasattr(self, "coordinator") and self.coordinator.phase is not Phase.OVER)
     @rule(chance=st.integers(0, 3), uri=st.sampled_from([None, "savepoints"]))
     def ask_for_a_stop(self, chance: int, uri: str | None) -> None:
         if not chance:
@@ -300,7 +313,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     def ask(self, request: Request) -> None:
         self.asked.append(request)
-        self.carry_out(self.coordinator.request(request, self.now))
+        self.carry_out(self.hear(Requested(request)))
 
     def next_asked(self) -> Request | None:
         """The first that can be taken now."""
@@ -320,9 +333,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert deadline == self.triggered_at + self.options.timeout, "no timeout"
         if deadline is not None:
             before = self.under_way
-            assert self.coordinator.on_time(deadline - 0.5) == [], "too early"
+            assert self.coordinator.handle(TimePassed(), deadline - 0.5) == [], "too early"
             self.now = max(self.now, deadline)
-            self.carry_out(self.coordinator.on_time(self.now))
+            self.carry_out(self.hear(TimePassed()))
             assert self.under_way != before, "nothing happened in time"
 
     @rule(by=st.integers(1, 9))
@@ -335,11 +348,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         complete = self.errands.popleft()
         in_time = complete is self.complete
         if not well:
-            actions = self.coordinator.not_stored(complete.checkpoint, "no room", self.now)
+            actions = self.hear(NotStored(complete.checkpoint, "no room"))
             assert in_time or actions == [], "given up twice"
             self.carry_out(actions)
             return
-        assert self.coordinator.stored(complete.checkpoint) == [Commit(complete)] * in_time, "to be committed, or not"
+        assert self.hear(Stored(complete.checkpoint)) == [Commit(complete)] * in_time, "to be committed, or not"
         self.latest, self.is_committed = complete, False
         self.restored = {task: self.state_of(part) for task, part in complete.parts.items()}
         if in_time:
@@ -356,11 +369,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.under_way, self.failures, self.ended_at = None, 0, self.now
         self.over = self.request is not None and self.request.stops
         is_last = self.over or (all_finished(complete.parts) and not any(each.uri for each in self.asked))
-        self.carry_out(self.coordinator.committed(complete.checkpoint, self.now))
-        assert (self.coordinator.state is Phase.OVER) == is_last, "over, or not"
+        self.carry_out(self.hear(Committed(complete.checkpoint)))
+        assert (self.coordinator.phase is Phase.OVER) == is_last, "over, or not"
 
     def state_of(self, part: Any) -> Any:
         return part.positions.get("src") if isinstance(part, Finished) else self.files[part.path]
+
+    def hear(self, event: Event) -> list[Action]:
+        return self.coordinator.handle(event, self.now)
 
     # ---- what must follow
 
@@ -389,7 +405,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     assert self.failures > self.options.tolerable_failures, "failed too early"
                     self.stopped = True
         assert self.stopped or self.failures <= self.options.tolerable_failures, "failures without an end"
-        if counts and self.under_way is None and self.coordinator.state is Phase.COLLECTING:
+        if counts and self.under_way is None and self.coordinator.phase is Phase.COLLECTING:
             self.on_begun(self.coordinator.last, self.coordinator._request)  # of tasks that have all ended
 
     def on_begun(self, checkpoint: int, request: Request | None) -> None:
@@ -422,11 +438,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if not hasattr(self, "coordinator"):
             return
         self.coordinator.validate()
-        assert (self.coordinator.state is Phase.STORING) == (self.complete is not None)
-        assert (self.coordinator.state is Phase.COMMITTING) == (self.committing is not None)
-        assert self.coordinator.state is not Phase.WAITING or not self.next_asked(), "a savepoint waits for nothing"
+        assert (self.coordinator.phase is Phase.STORING) == (self.complete is not None)
+        assert (self.coordinator.phase is Phase.COMMITTING) == (self.committing is not None)
+        assert self.coordinator.phase is not Phase.WAITING or not self.next_asked(), "a savepoint waits for nothing"
         is_whole = self.complete is not None or self.committing is not None
-        assert (self.coordinator.state is Phase.COLLECTING) == (self.under_way is not None and not is_whole)
+        assert (self.coordinator.phase is Phase.COLLECTING) == (self.under_way is not None and not is_whole)
         assert len(self.coordinator.history) <= 10
         for where, task in self.tasks.items():
             producers = [self.tasks[each] for each in task.channels]
@@ -463,7 +479,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 self.restart()
             else:
                 break
-        assert self.coordinator.state is Phase.OVER, "stuck: the last checkpoint never completes"
+        assert self.coordinator.phase is Phase.OVER, "stuck: the last checkpoint never completes"
         assert self.over or not any(each.uri for each in self.asked), "over before a savepoint"
 
 

@@ -25,7 +25,7 @@ from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import build_job_graph
 from headgate.plan.node_keys import node_key
-from headgate.runtime.checkpointing.checkpoint_coordinator import StoreMetadata, TaskId
+from headgate.runtime.checkpointing.checkpoint_events import StoreMetadata, TaskId
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.ends import Ends
 from headgate.state import checkpoint_files

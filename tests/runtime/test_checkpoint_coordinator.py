@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import get_args
+
+import pytest
 
 from headgate.runtime.checkpointing.checkpoint_coordinator import (
-    AbortCheckpoint,
-    Action,
+    _RULES,
     CheckpointCoordinator,
     CheckpointOptions,
-    Commit,
-    Fail,
     Phase,
-    StoreMetadata,
-    TaskId,
-    TriggerCheckpoint,
     all_finished,
+)
+from headgate.runtime.checkpointing.checkpoint_events import (
+    AbortCheckpoint,
+    Acknowledged,
+    Action,
+    Commit,
+    Committed,
+    Declined,
+    Event,
+    Fail,
+    Interrupted,
+    NotStored,
+    Started,
+    Stored,
+    StoreMetadata,
+    TaskEnded,
+    TaskId,
+    TimePassed,
+    TriggerCheckpoint,
 )
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from tests.runtime.checkpointed_plan import three_vertices
@@ -33,29 +49,32 @@ class Driver:
         self.coordinator = CheckpointCoordinator(
             three_vertices(), CheckpointOptions(interval=10.0, tolerable_failures=tolerable, **options), first_id=5
         )
-        assert self.coordinator.start(0, 0.0) == []
+        assert self.hear(Started(0)) == []
+
+    def hear(self, event: Event) -> list[Action]:
+        return self.coordinator.handle(event, self.now)
 
     def at(self, now: float) -> list[Action]:
         self.now = now
-        return self.coordinator.on_time(now)
+        return self.hear(TimePassed())
 
     def ack(self, task: TaskId, checkpoint: int, *, attempt: int = 0, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
-        return self.coordinator.acknowledged(task, attempt, checkpoint, FILE, what, {"alignment_s": 1.0}, self.now)
+        return self.hear(Acknowledged(task, attempt, checkpoint, what, FILE, {"alignment_s": 1.0}))
 
     def decline(self, task: TaskId, checkpoint: int, *, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
-        return self.coordinator.declined(task, 0, checkpoint, "no room", what, self.now)
+        return self.hear(Declined(task, 0, checkpoint, what, "no room"))
 
     def succeed(self, checkpoint: int) -> list[Action]:
         """It is stored and committed."""
-        [commit] = self.coordinator.stored(checkpoint)
+        [commit] = self.hear(Stored(checkpoint))
         assert isinstance(commit, Commit) and commit.complete.checkpoint == checkpoint
-        return self.coordinator.committed(checkpoint, self.now)
+        return self.hear(Committed(checkpoint))
 
     def end(self, task: TaskId, took_part: int = 0, *, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
-        return self.coordinator.finished(task, 0, took_part, {"src": 7}, what, self.now)
+        return self.hear(TaskEnded(task, 0, took_part, {"src": 7}, what))
 
 
 def test_a_checkpoint_from_the_trigger_to_the_end() -> None:
@@ -68,10 +87,11 @@ def test_a_checkpoint_from_the_trigger_to_the_end() -> None:
     parts = {READ: FILE, WORK: FILE, WRITE: FILE}
     [complete] = driver.ack(WRITE, 5, pending="a")
     assert complete == StoreMetadata(5, 2.0, parts, {"out": ["a"]}) and not all_finished(complete.parts)
-    assert coordinator.deadline == 610.0 and coordinator.state is Phase.STORING
-    assert coordinator.stored(5) == [Commit(complete)] and coordinator.stored(5) == []
-    assert coordinator.deadline is None and coordinator.state is Phase.COMMITTING
-    assert coordinator.committed(5, 18.0) == [] == coordinator.committed(5, 18.0)
+    assert coordinator.deadline == 610.0 and coordinator.phase is Phase.STORING
+    assert driver.hear(Stored(5)) == [Commit(complete)] and driver.hear(Stored(5)) == []
+    assert coordinator.deadline is None and coordinator.phase is Phase.COMMITTING
+    driver.now = 18.0
+    assert driver.hear(Committed(5)) == [] == driver.hear(Committed(5))
     assert coordinator.deadline == 21.0, "three seconds after the end of the last, though it was due at 20"
     [record] = coordinator.history
     assert (record.checkpoint, record.duration, record.size, record.failure) == (5, 8.0, 30, None)
@@ -111,7 +131,8 @@ def test_a_checkpoint_that_takes_too_long_fails_and_says_for_whom_it_waited() ->
         "2 checkpoints in a row failed, the last was 6: work[0]: no room (tolerable_failed_checkpoints is 1)"
     )
     assert driver.coordinator.deadline is None and driver.coordinator.failed == 2
-    assert driver.coordinator.start(1, 30.0) == [] and driver.coordinator.deadline == 40.0
+    driver.now = 30.0
+    assert driver.hear(Started(1)) == [] and driver.coordinator.deadline == 40.0
 
 
 def test_metadata_that_is_stored_too_late_does_not_count_and_what_is_pending_stays_so() -> None:
@@ -122,8 +143,8 @@ def test_metadata_that_is_stored_too_late_does_not_count_and_what_is_pending_sta
     driver.ack(WRITE, 5, pending="a")
     reason = "it took longer than 4 s (checkpoint_timeout); all tasks have acknowledged, but its metadata was not"
     assert driver.at(13.9) == [] and driver.at(14.0) == [AbortCheckpoint(5, f"{reason} stored by then")]
-    assert driver.coordinator.stored(5) == driver.coordinator.not_stored(5, "no room", 15.0) == []
-    assert driver.at(20.0) == [TriggerCheckpoint(6, (READ,))] and driver.coordinator.stored(5) == []
+    assert driver.hear(Stored(5)) == driver.hear(NotStored(5, "no room")) == []
+    assert driver.at(20.0) == [TriggerCheckpoint(6, (READ,))] and driver.hear(Stored(5)) == []
     for task in (READ, WORK):
         driver.ack(task, 6)
     [complete] = driver.ack(WRITE, 6, pending="b")
@@ -136,10 +157,10 @@ def test_a_job_that_fails_while_a_checkpoint_is_committed_has_that_checkpoint() 
     driver.at(10.0)
     for task in (READ, WORK, WRITE):
         driver.ack(task, 5)
-    driver.coordinator.stored(5)
-    assert driver.coordinator.interrupted("the job failed", 11.0) == []
+    driver.hear(Stored(5))
+    assert driver.hear(Interrupted("the job failed")) == []
     assert [record.failure for record in driver.coordinator.history] == [None]
-    assert driver.coordinator.start(1, 12.0) == driver.coordinator.committed(5, 13.0) == []
+    assert driver.hear(Started(1)) == driver.hear(Committed(5)) == []
 
 
 def test_what_was_flushed_for_a_failed_checkpoint_is_committed_with_the_next() -> None:
@@ -154,7 +175,7 @@ def test_what_was_flushed_for_a_failed_checkpoint_is_committed_with_the_next() -
         driver.ack(task, 7)
     [complete] = driver.ack(WRITE, 7, pending="c")
     assert isinstance(complete, StoreMetadata) and complete.pending == {"out": ["a", "b", "c"]}
-    driver.coordinator.not_stored(7, "no room", driver.now)
+    driver.hear(NotStored(7, "no room"))
     driver.at(40.0)
     for task in (READ, WORK):
         driver.ack(task, 8)
@@ -195,7 +216,7 @@ def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_heard_first() 
     assert (
         isinstance(complete, StoreMetadata) and all_finished(complete.parts) and complete.pending == {"out": ["after"]}
     )
-    assert driver.succeed(6) == [] and driver.coordinator.state is Phase.OVER
+    assert driver.succeed(6) == [] and driver.coordinator.phase is Phase.OVER
 
 
 def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:
@@ -212,16 +233,18 @@ def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:
         and all_finished(complete.parts)
         and complete.pending == {"out": ["barrier", "end"]}
     )
-    [abort, again] = driver.coordinator.not_stored(6, "no room", 11.0)
+    [abort, again] = driver.hear(NotStored(6, "no room"))
     assert abort == AbortCheckpoint(6, "no room") and isinstance(again, StoreMetadata) and again.checkpoint == 7
-    assert isinstance(driver.coordinator.not_stored(7, "no room", 12.0)[-1], Fail)
+    assert isinstance(driver.hear(NotStored(7, "no room"))[-1], Fail)
 
 
 def test_a_restart_forgets_what_the_last_attempt_left() -> None:
     driver = Driver()
     driver.end(READ, pending="old")
     assert driver.at(10.0) == [TriggerCheckpoint(5, (WORK,))]
-    assert driver.coordinator.start(1, 11.0) == [AbortCheckpoint(5, "the job restarts")]
+    driver.now = 11.0
+    assert driver.hear(Interrupted("the job failed")) == [AbortCheckpoint(5, "the job failed")]
+    assert driver.hear(Started(1)) == []
     assert driver.at(21.0) == [TriggerCheckpoint(6, (READ,))]
     assert driver.ack(READ, 6) == driver.end(WORK) == []
     assert driver.coordinator.failed == 1 and driver.coordinator.deadline == 21.0 + 600
@@ -229,10 +252,30 @@ def test_a_restart_forgets_what_the_last_attempt_left() -> None:
 
 def test_every_subtask_takes_part() -> None:
     coordinator = CheckpointCoordinator(three_vertices(2, 3, 1), CheckpointOptions(1.0))
-    coordinator.start(0, 0.0)
-    assert coordinator.on_time(1.0) == [TriggerCheckpoint(1, (TaskId(0, 0), TaskId(0, 1)))]
-    assert coordinator.finished(TaskId(0, 0), 0, 0, {}, {}, 1.0) == []
-    assert coordinator.finished(TaskId(0, 1), 0, 0, {}, {}, 1.0) == [
+    coordinator.handle(Started(0), 0.0)
+    assert coordinator.handle(TimePassed(), 1.0) == [TriggerCheckpoint(1, (TaskId(0, 0), TaskId(0, 1)))]
+    assert coordinator.handle(TaskEnded(TaskId(0, 0), 0, 0, {}, {}), 1.0) == []
+    assert coordinator.handle(TaskEnded(TaskId(0, 1), 0, 0, {}, {}), 1.0) == [
         TriggerCheckpoint(1, (TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)))
     ]
     coordinator.validate()
+
+
+def test_an_event_that_cannot_come_now_is_told_with_those_before_it() -> None:
+    driver = Driver()
+    driver.at(10.0)
+    driver.ack(READ, 5)
+    with pytest.raises(RuntimeError) as failure:
+        driver.hear(Started(1))
+    assert str(failure.value).splitlines() == [
+        "Started(attempt=1) cannot come: a checkpoint is under way; before it came:",
+        "0.000 STOPPED: Started(attempt=0)",
+        "10.000 WAITING: TimePassed()",
+        "10.000 COLLECTING: Acknowledged(task=TaskId(vertex=0, subtask=0), attempt=0, checkpoint=5)",
+    ]
+
+
+def test_the_table_has_a_row_for_each_event_and_a_place_for_each_phase() -> None:
+    assert set(_RULES) == set(get_args(Event))
+    missing = {(event, phase) for event, row in _RULES.items() for phase in Phase if phase not in row}
+    assert missing == {(Started, phase) for phase in Phase if phase is not Phase.STOPPED}

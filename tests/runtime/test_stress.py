@@ -20,7 +20,6 @@ from tests.memory.planting import PlantedBug
 from tests.runtime.random_pipelines import RandomPipeline
 
 LONG_RUN = 600.0
-LIST = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -53,6 +52,7 @@ BUG = PlantedBug(
     "[[each or [] for each in channels] if any(each is not None for each in channels) else [] "
     "for channels in overtaken]",
 )
+BUGS = [BUG]
 #: The planted bug has to be found in so many pipelines.
 TRIES = 20
 
@@ -60,7 +60,6 @@ TRIES = 20
 def test_a_planted_bug_is_caught(tmp_path: Path) -> None:
     with BUG.planted(), pytest.raises(hg.HeadgateError, match="zip"):
         hunt(tmp_path)
-    assert f"- {BUG.name} (`TaskBarriers.{BUG.method}`)" in LIST.read_text()
 
 
 def hunt(folder: Path) -> None:

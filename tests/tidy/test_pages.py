@@ -30,6 +30,21 @@ def test_the_reference_is_the_one_that_the_docstrings_make(docs: ModuleType) -> 
     assert (docs.DOCS / "reference.md").read_text() == docs.reference(), "run scripts/docs.py"
 
 
+def test_the_planted_bugs_are_those_that_are_planted(docs: ModuleType) -> None:
+    page = (docs.DOCS / "planted-bugs.md").read_text()
+    assert docs.planted_bugs(page) == page, "run scripts/docs.py"
+
+
+def test_all_planted_bugs_are_on_the_page(docs: ModuleType) -> None:
+    root = docs.ROOT
+    modules = [path for path in root.glob("tests/**/test_*.py") if "\nfrom tests.memory.planting" in path.read_text()]
+    planting = {str(path.relative_to(root)) for path in modules}
+    page = (docs.DOCS / "planted-bugs.md").read_text()
+    assert sorted(planting) == sorted(
+        line.removeprefix(docs.BUGS).removesuffix(" -->") for line in page.splitlines() if line.startswith(docs.BUGS)
+    )
+
+
 def test_every_name_is_in_the_reference(docs: ModuleType) -> None:
     shown = [name for names in docs.SECTIONS.values() for name in names]
     assert sorted([*shown, *docs.ELSEWHERE]) == sorted(hg.__all__)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointRecord
+    from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
     from headgate.runtime.master.job import JobHandle, JobResult
 
 #: Environment variable by which `headgate run` asks for such lines.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 
 from headgate.plan.job_graph import JobGraph
 from headgate.plan.node_keys import describe, describe_exchange, node_key, vertex_key
-from headgate.runtime.checkpointing.checkpoint_coordinator import StoreMetadata, TaskId
+from headgate.runtime.checkpointing.checkpoint_events import StoreMetadata, TaskId
 from headgate.state.checkpoint_metadata import (
     ExchangeDescription,
     Finished,

@@ -37,7 +37,8 @@ not ended. If it fails they read on. A restart begins it anew.
 **The end.** When all tasks have ended one more checkpoint completes, in which all are finished; what is still pending
 is committed with it, and the coordinator is over.
 
-What comes from another attempt, for the second time, or from a task that is not of the plan is not minded.
+**The table.** `_RULES` says for each event what is done in each phase. What comes from another attempt, for the second
+time, or from a task that is not of the plan is passed over before; a row of its own says where an event comes too late.
 """
 
 from __future__ import annotations
@@ -45,27 +46,42 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from headgate.errors import CheckpointError
 from headgate.plan.execution import ExecutionPlan
-from headgate.state.checkpoint_metadata import Finished, Kind, StateFile, TaskState
+from headgate.runtime.checkpointing.checkpoint_events import (
+    AbortCheckpoint,
+    Acknowledged,
+    Action,
+    Commit,
+    Committed,
+    Declined,
+    Event,
+    Fail,
+    FromTask,
+    Interrupted,
+    NotStored,
+    Request,
+    Requested,
+    Started,
+    Stored,
+    StoreMetadata,
+    TaskEnded,
+    TaskId,
+    TimePassed,
+    TriggerCheckpoint,
+)
+from headgate.runtime.checkpointing.checkpoint_record import HISTORY, CheckpointRecord
+from headgate.state.checkpoint_metadata import Finished, TaskState
 
-#: How many checkpoints the history has.
-HISTORY: Final = 10
 #: Where what a task has pending at its end stands among what it had pending at checkpoints.
 _AT_END: Final = math.inf
 _NAMED: Final = 3
-
-
-class TaskId(NamedTuple):
-    """One subtask of a vertex."""
-
-    vertex: int
-    subtask: int
+#: How many events are kept for those who look for the cause of a failure.
+_TRACED: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,63 +96,6 @@ class CheckpointOptions:
     tolerable_failures: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
-    """A checkpoint that somebody asked for: a savepoint, whose folder is to be in `uri`, or with None another one of
-    the job's own. With `stops` the job is over with it. With `at_end` it is for when all tasks have ended, and another
-    one is taken in its place when the job restarts meanwhile."""
-
-    uri: str | None
-    stops: bool = False
-    at_end: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TriggerCheckpoint:
-    """Inject the barrier at these tasks. May come more than once for a checkpoint, with other tasks."""
-
-    checkpoint: int
-    tasks: tuple[TaskId, ...]
-    request: Request | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StoreMetadata:
-    """Store the metadata, and say `stored` or `not_stored`; `pending`, by node key, is what is to be committed."""
-
-    checkpoint: int
-    duration: float
-    parts: Mapping[TaskId, TaskState]
-    pending: Mapping[str, Sequence[Any]]
-    request: Request | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The checkpoint is complete: commit what is pending, and say `committed`."""
-
-    complete: StoreMetadata
-
-
-@dataclass(frozen=True, slots=True)
-class AbortCheckpoint:
-    """The checkpoint failed: what was written for it can be removed, unless its metadata may be there."""
-
-    checkpoint: int
-    reason: str
-    request: Request | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """The job cannot go on without a checkpoint. Nothing more is triggered until `start`."""
-
-    error: CheckpointError
-
-
-Action: TypeAlias = TriggerCheckpoint | StoreMetadata | Commit | AbortCheckpoint | Fail
-
-
 class Phase(enum.Enum):
     STOPPED = "the job does not run"
     WAITING = "for the time of the next checkpoint"
@@ -146,33 +105,11 @@ class Phase(enum.Enum):
     OVER = "the last checkpoint of the job is stored"
 
 
-@dataclass(slots=True)
-class CheckpointRecord:
-    """What became of a checkpoint or savepoint. `triggered_at` is in seconds since the epoch (within the coordinator,
-    on its clock), `duration` in seconds from then until it was committed, or given up, and `size` in bytes, of all
-    tasks. `failure` is None if it completed. `parts` are what tasks told of theirs, by the task's name: see
-    `docs/checkpoints.md`."""
-
-    checkpoint: int
-    triggered_at: float
-    duration: float = 0.0
-    size: int = 0
-    failure: str | None = None
-    kind: Kind = "checkpoint"
-    parts: dict[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        began = datetime.fromtimestamp(self.triggered_at, UTC)
-        end = "complete" if self.failure is None else f"failed: {self.failure}"
-        size = f"{self.duration:.2f} s, {self.size} bytes"
-        return f"CheckpointRecord({self.checkpoint}, {self.kind}, {began:%Y-%m-%d %H:%M:%S} UTC, {size}, {end})"
-
-
 class CheckpointCoordinator:
-    """See the module. Each method returns what is to be done, in order."""
+    """See the module."""
 
     def __init__(self, plan: ExecutionPlan, options: CheckpointOptions, first_id: int = 1) -> None:
-        self.state = Phase.STOPPED
+        self.phase = Phase.STOPPED
         self.history: deque[CheckpointRecord] = deque(maxlen=HISTORY)
         self.completed = 0
         self.failed = 0
@@ -183,6 +120,9 @@ class CheckpointCoordinator:
         for task in self._consumers:
             for consumer in self._consumers_of(task):
                 self._producers[consumer] += 1
+        self._now = 0.0
+        self._actions: list[Action] = []
+        self._trace: deque[str] = deque(maxlen=_TRACED)
         self._attempt = -1
         self._last = first_id - 1
         self._next_trigger = math.inf
@@ -203,65 +143,227 @@ class CheckpointCoordinator:
         #: What is not committed yet, by checkpoint (or `_AT_END`) and task.
         self._pending: dict[tuple[float, TaskId], Mapping[str, Any]] = {}
 
-    # --- the driver's side
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """What is to be done, in order. Raises RuntimeError, with the last events, for one that cannot come now."""
+        steps = _RULES[type(event)].get(self.phase)
+        if steps is None:
+            raise RuntimeError(f"{_told(event)} cannot come: {self.phase.value}; before it came:\n{self.trace}")
+        self._trace.append(f"{now:.3f} {self.phase.name}: {_told(event)}")
+        self._now = now
+        if self._counts(event):
+            for step in steps:
+                step(self, event)
+        actions, self._actions = self._actions, []
+        return actions
 
     @property
     def last(self) -> int:
         """The number of the last checkpoint that was triggered."""
         return self._last
 
-    def start(self, attempt: int, now: float) -> list[Action]:
-        """All tasks run, again if the attempt is not the first; then what the last one left is forgotten."""
-        actions = self.interrupted("the job restarts", now)
-        self._attempt = attempt
-        self.state = Phase.WAITING
-        self._next_trigger = now + self._options.interval
+    @property
+    def deadline(self) -> float | None:
+        """When `TimePassed` is to be said, if nothing happens before."""
+        if self.phase in (Phase.COLLECTING, Phase.STORING):
+            return self._record.triggered_at + self._options.timeout
+        if self.phase is Phase.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
+            return self._next_trigger
+        return None
+
+    @property
+    def trace(self) -> str:
+        """The last events, one to a line: when, in which phase, what."""
+        return "\n".join(self._trace)
+
+    def name(self, task: TaskId) -> str:
+        """What people call it."""
+        return f"{self._names[task.vertex]}[{task.subtask}]"
+
+    # --- whether an event counts
+
+    def _counts(self, event: Event) -> bool:
+        """Not so what is too early, too late, said twice, or of another attempt."""
+        match event:
+            case TimePassed():
+                return (deadline := self.deadline) is not None and self._now >= deadline
+            case Stored() | NotStored() | Committed():
+                return event.checkpoint == self._last
+            case Acknowledged() | Declined():
+                return self._is_of_attempt(event) and self._is_news(event)
+            case TaskEnded():
+                return self._is_of_attempt(event) and event.task not in self._ended
+            case _:
+                return True
+
+    def _is_of_attempt(self, event: FromTask) -> bool:
+        return event.attempt == self._attempt and event.task in self._producers
+
+    def _is_news(self, event: Acknowledged | Declined) -> bool:
+        most = self._ended[event.task][0] if event.task in self._ended else self._last
+        return self._told[event.task] < event.checkpoint <= most
+
+    # --- steps: the job
+
+    def _start(self, event: Started) -> None:
+        """What the attempt before left is forgotten."""
+        self._attempt = event.attempt
+        self.phase = Phase.WAITING
+        self._next_trigger = self._now + self._options.interval
         self._failures = 0
         self._live = dict(self._producers)
         self._told = dict.fromkeys(self._producers, 0)
         self._ended = {}
         self._pending = {}
-        return [*actions, *self._advance(now)]
 
-    def interrupted(self, reason: str, now: float) -> list[Action]:
-        """The job has failed, or ended: what is under way comes to nothing. What only was to be committed is complete;
-        whoever goes on from it commits it."""
-        if self._is_under_way and self._request is not None and (self._request.stops or self._request.at_end):
+    def _stop(self, event: Event) -> None:
+        self.phase = Phase.STOPPED
+
+    def _ask_again(self, event: Interrupted) -> None:
+        """A stop, and what is wanted at the end, is begun anew when the job runs again."""
+        if self._request is not None and (self._request.stops or self._request.at_end):
             self._requests.appendleft(self._request)
             self._request = None
-        actions: list[Action] = []
-        if self.state is Phase.COMMITTING:
-            self._succeed(now)
-        elif self._is_under_way:
-            actions = [self._give_up(reason, now)]
-        self.state = Phase.STOPPED
-        return actions
 
-    def request(self, request: Request, now: float) -> list[Action]:
-        """Somebody wants a checkpoint. What becomes of it is said with the actions, unless the job ends before."""
-        self._requests.append(request)
-        return self._advance(now)
+    def _interrupt(self, event: Interrupted) -> None:
+        self._give_up(event.reason)
 
-    @property
-    def _is_under_way(self) -> bool:
-        return self.state in (Phase.COLLECTING, Phase.STORING, Phase.COMMITTING)
+    def _keep(self, event: Requested) -> None:
+        self._requests.append(event.request)
 
-    @property
-    def deadline(self) -> float | None:
-        """When `on_time` is to be called, if nothing happens before."""
-        if self.state in (Phase.COLLECTING, Phase.STORING):
-            return self._record.triggered_at + self._options.timeout
-        if self.state is Phase.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
-            return self._next_trigger
-        return None
+    # --- steps: tasks
 
-    def on_time(self, now: float) -> list[Action]:
-        if (deadline := self.deadline) is None or now < deadline:
-            return []
-        if self.state is Phase.WAITING:
-            return self._trigger(now, None)
+    def _note(self, event: Acknowledged | Declined) -> None:
+        self._told[event.task] = event.checkpoint
+        if event.pending:
+            self._pending[event.checkpoint, event.task] = event.pending
+
+    def _add_part(self, event: Acknowledged) -> None:
+        if event.checkpoint == self._last:
+            self._parts[event.task] = event.state
+            self._record.size += event.state.size + event.state.in_flight_bytes
+            self._record.parts[self.name(event.task)] = event.part
+
+    def _lack_part(self, event: Declined) -> None:
+        if event.checkpoint == self._last:
+            self._fail(f"{self.name(event.task)}: {event.reason}")
+
+    def _end_task(self, event: TaskEnded) -> None:
+        self._ended[event.task] = event.took_part, Finished(event.positions)
+        if event.pending:
+            self._pending[_AT_END, event.task] = event.pending
+        for consumer in self._consumers_of(event.task):
+            self._live[consumer] -= 1
+
+    def _trigger_below(self, event: TaskEnded) -> None:
+        """The consumers of a task that has ended become roots of the checkpoint under way, unless its barrier comes."""
+        consumers = self._consumers_of(event.task)
+        if event.took_part == self._last:
+            self._reached.update(consumers)
+            return
+        others = self._reached.union(self._ended)
+        if roots := [each for each in dict.fromkeys(consumers) if not self._live[each] and each not in others]:
+            self._actions.append(TriggerCheckpoint(self._last, tuple(roots), self._request))
+
+    # --- steps: one checkpoint
+
+    def _begin_due(self, event: TimePassed) -> None:
+        self._trigger(None)
+
+    def _begin_wanted(self, event: Event | None = None) -> None:
+        """The next that was asked for; when all tasks have ended, the last one."""
+        have_ended = all(map(self._is_heard, self._producers))
+        request = next((each for each in self._requests if have_ended or not each.at_end), None)
+        if request is not None:
+            self._requests.remove(request)
+        if have_ended or request is not None:
+            self._trigger(request)
+
+    def _complete_if_whole(self, event: Event | None = None) -> None:
+        """All have their part in it: have the metadata stored."""
+        if self.phase is not Phase.COLLECTING:  # a part was declined
+            return
+        for task, (_, finished) in self._ended.items():
+            if task not in self._parts and self._is_heard(task):
+                self._parts[task] = finished
+        if len(self._parts) < len(self._producers):
+            return
+        self.phase = Phase.STORING
+        pending: dict[str, list[Any]] = {}
+        for key in self._covered():
+            for node, what in self._pending[key].items():
+                pending.setdefault(node, []).append(what)
+        duration = self._now - self._record.triggered_at
+        self._complete = StoreMetadata(self._last, duration, dict(self._parts), pending, self._request)
+        self._actions.append(self._complete)
+
+    def _commit(self, event: Stored) -> None:
+        assert self._complete is not None
+        self.phase = Phase.COMMITTING
+        self._actions.append(Commit(self._complete))
+
+    def _settle(self, event: Committed) -> None:
+        """It has succeeded. With the last one the job is over."""
+        for key in self._covered():
+            del self._pending[key]
+        self._failures = 0
+        self._succeed()
+        is_last = all_finished(self._parts) and not any(request.uri for request in self._requests)
+        if is_last or (self._request is not None and self._request.stops):
+            self.phase = Phase.OVER
+        else:
+            self._begin_wanted()
+
+    def _not_stored(self, event: NotStored) -> None:
+        self._fail(event.reason)
+
+    def _take_too_long(self, event: TimePassed) -> None:
         limit = f"{self._options.timeout:g} s (checkpoint_timeout)"
-        return self._fail(f"it took longer than {limit}; {self._missing()}", now)
+        self._fail(f"it took longer than {limit}; {self._missing()}")
+
+    def _succeed(self, event: Event | None = None) -> None:
+        """What only was to be committed is complete; whoever goes on from it commits it."""
+        self.completed += 1
+        self._close(None)
+
+    # --- parts of steps
+
+    def _trigger(self, request: Request | None) -> None:
+        self._last += 1
+        self.phase = Phase.COLLECTING
+        self._request = request
+        is_savepoint = request is not None and request.uri is not None
+        self._record = CheckpointRecord(self._last, self._now, kind="savepoint" if is_savepoint else "checkpoint")
+        self._parts, self._reached = {}, set()
+        if roots := tuple(task for task, live in self._live.items() if not live and task not in self._ended):
+            self._actions.append(TriggerCheckpoint(self._last, roots, self._request))
+        self._complete_if_whole()
+
+    def _fail(self, reason: str) -> None:
+        """The checkpoint under way failed."""
+        is_asked_for = self._request is not None
+        self._give_up(reason)
+        self._failures += not is_asked_for
+        if self._failures <= self._options.tolerable_failures:
+            self._begin_wanted()
+            return
+        checkpoint = self._last
+        self.phase = Phase.STOPPED
+        often = f"{self._failures} checkpoints in a row failed, the last was" if self._failures > 1 else "checkpoint"
+        tolerated = f"tolerable_failed_checkpoints is {self._options.tolerable_failures}"
+        self._actions.append(Fail(CheckpointError(f"{often} {checkpoint}: {reason} ({tolerated})")))
+
+    def _give_up(self, reason: str) -> None:
+        self.failed += 1
+        self._close(reason)
+        self._actions.append(AbortCheckpoint(self._last, reason, self._request))
+
+    def _close(self, failure: str | None) -> None:
+        self.phase = Phase.WAITING
+        self._record.failure = failure
+        self._record.duration = self._now - self._record.triggered_at
+        self.history.append(self._record)
+        due = self._record.triggered_at + self._options.interval
+        self._next_trigger = max(due, self._now + self._options.min_pause)
 
     def _missing(self) -> str:
         missing = [task for task in self._producers if task not in self._parts]
@@ -269,134 +371,6 @@ class CheckpointCoordinator:
             return "all tasks have acknowledged, but its metadata was not stored by then"
         named = ", ".join(map(self.name, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
         return f"{len(missing)} of {len(self._producers)} tasks have not acknowledged: {named}"
-
-    def stored(self, checkpoint: int) -> list[Action]:
-        """The metadata is there. Nothing follows if the checkpoint was given up before."""
-        if self.state is not Phase.STORING or checkpoint != self._last:
-            return []
-        assert self._complete is not None
-        self.state = Phase.COMMITTING
-        return [Commit(self._complete)]
-
-    def committed(self, checkpoint: int, now: float) -> list[Action]:
-        """What was pending is committed."""
-        if self.state is not Phase.COMMITTING or checkpoint != self._last:
-            return []
-        for key in self._covered():
-            del self._pending[key]
-        self._failures = 0
-        self._succeed(now)
-        is_last = all_finished(self._parts) and not any(request.uri for request in self._requests)
-        if is_last or (self._request is not None and self._request.stops):
-            self.state = Phase.OVER
-            return []
-        return self._advance(now)
-
-    def not_stored(self, checkpoint: int, reason: str, now: float) -> list[Action]:
-        """The metadata could not be written."""
-        if self.state is not Phase.STORING or checkpoint != self._last:
-            return []
-        return self._fail(reason, now)
-
-    def name(self, task: TaskId) -> str:
-        """What people call it."""
-        return f"{self._names[task.vertex]}[{task.subtask}]"
-
-    # --- the tasks' side
-
-    def acknowledged(self, task: TaskId, attempt: int, checkpoint: int, state: StateFile,
-                     pending: Mapping[str, Any], part: Any, now: float) -> list[Action]:  # fmt: skip
-        """A task took its part and has written it. `pending` is what its sinks flushed, by node key."""
-        if not self._is_news(task, attempt, checkpoint):
-            return []
-        self._note(task, checkpoint, pending)
-        if self.state is Phase.COLLECTING and checkpoint == self._last:
-            self._parts[task] = state
-            self._record.size += state.size + state.in_flight_bytes
-            self._record.parts[self.name(task)] = part
-        return self._advance(now)
-
-    def declined(self, task: TaskId, attempt: int, checkpoint: int, reason: str,
-                 pending: Mapping[str, Any], now: float) -> list[Action]:  # fmt: skip
-        """A task could not take its part, or took it and could not write it."""
-        if not self._is_news(task, attempt, checkpoint):
-            return []
-        self._note(task, checkpoint, pending)
-        if self.state is Phase.COLLECTING and checkpoint == self._last:
-            return self._fail(f"{self.name(task)}: {reason}", now)
-        return self._advance(now)
-
-    def finished(self, task: TaskId, attempt: int, took_part: int, positions: Mapping[str, Any],
-                 pending: Mapping[str, Any], now: float) -> list[Action]:  # fmt: skip
-        """A task has ended, and all that it sent has been worked on. `took_part` is the last checkpoint it took its
-        part in, 0 for none; `positions` and `pending` are those at its end, by node key."""
-        if attempt != self._attempt or task not in self._producers or task in self._ended:
-            return []
-        self._ended[task] = took_part, Finished(positions)
-        if pending:
-            self._pending[_AT_END, task] = pending
-        return [*self._roots_below(task, took_part), *self._advance(now)]
-
-    def _is_news(self, task: TaskId, attempt: int, checkpoint: int) -> bool:
-        if attempt != self._attempt or task not in self._producers:
-            return False
-        most = self._ended[task][0] if task in self._ended else self._last
-        return self._told[task] < checkpoint <= most
-
-    def _note(self, task: TaskId, checkpoint: int, pending: Mapping[str, Any]) -> None:
-        self._told[task] = checkpoint
-        if pending:
-            self._pending[checkpoint, task] = pending
-
-    def _roots_below(self, task: TaskId, took_part: int) -> list[Action]:
-        """Of the checkpoint under way, as this task has ended."""
-        roots = []
-        for consumer in self._consumers_of(task):
-            self._live[consumer] -= 1
-            if took_part == self._last:
-                self._reached.add(consumer)
-            elif not self._live[consumer] and consumer not in self._reached and consumer not in self._ended:
-                roots.append(consumer)
-        collecting = self.state is Phase.COLLECTING
-        return [TriggerCheckpoint(self._last, tuple(roots), self._request)] if collecting and roots else []
-
-    # --- one checkpoint
-
-    def _trigger(self, now: float, request: Request | None) -> list[Action]:
-        self._last += 1
-        self.state = Phase.COLLECTING
-        self._request = request
-        is_savepoint = request is not None and request.uri is not None
-        self._record = CheckpointRecord(self._last, now, kind="savepoint" if is_savepoint else "checkpoint")
-        self._parts, self._reached = {}, set()
-        roots = tuple(task for task, live in self._live.items() if not live and task not in self._ended)
-        return (
-            [TriggerCheckpoint(self._last, roots, self._request), *self._advance(now)] if roots else self._advance(now)
-        )
-
-    def _advance(self, now: float) -> list[Action]:
-        """What follows when something was heard of a task."""
-        if self.state is Phase.WAITING:
-            have_ended = all(map(self._is_heard, self._producers))
-            request = next((each for each in self._requests if have_ended or not each.at_end), None)
-            if request is not None:
-                self._requests.remove(request)
-            return self._trigger(now, request) if have_ended or request is not None else []
-        if self.state is not Phase.COLLECTING:
-            return []
-        for task, (_, finished) in self._ended.items():
-            if task not in self._parts and self._is_heard(task):
-                self._parts[task] = finished
-        if len(self._parts) < len(self._producers):
-            return []
-        self.state = Phase.STORING
-        pending: dict[str, list[Any]] = {}
-        for key in self._covered():
-            for node, what in self._pending[key].items():
-                pending.setdefault(node, []).append(what)
-        duration = now - self._record.triggered_at
-        self._complete = StoreMetadata(self._last, duration, dict(self._parts), pending, self._request)
-        return [self._complete]
 
     def _is_heard(self, task: TaskId) -> bool:
         """It has ended, and told of all checkpoints that it took part in."""
@@ -407,48 +381,67 @@ class CheckpointCoordinator:
         keys = sorted(self._pending)
         return [key for key in keys if key[0] < _AT_END or isinstance(self._parts.get(key[1]), Finished)]
 
-    def _fail(self, reason: str, now: float) -> list[Action]:
-        """The checkpoint under way failed."""
-        checkpoint = self._last
-        abort = self._give_up(reason, now)
-        self._failures += abort.request is None
-        if self._failures <= self._options.tolerable_failures:
-            return [abort, *self._advance(now)]
-        self.state = Phase.STOPPED
-        often = f"{self._failures} checkpoints in a row failed, the last was" if self._failures > 1 else "checkpoint"
-        tolerated = f"tolerable_failed_checkpoints is {self._options.tolerable_failures}"
-        return [abort, Fail(CheckpointError(f"{often} {checkpoint}: {reason} ({tolerated})"))]
-
-    def _succeed(self, now: float) -> None:
-        self.completed += 1
-        self._close(None, now)
-
-    def _give_up(self, reason: str, now: float) -> AbortCheckpoint:
-        self.failed += 1
-        self._close(reason, now)
-        return AbortCheckpoint(self._last, reason, self._request)
-
-    def _close(self, failure: str | None, now: float) -> None:
-        self.state = Phase.WAITING
-        self._record.failure = failure
-        self._record.duration = now - self._record.triggered_at
-        self.history.append(self._record)
-        due = self._record.triggered_at + self._options.interval
-        self._next_trigger = max(due, now + self._options.min_pause)
-
     def _consumers_of(self, task: TaskId) -> list[TaskId]:
         """One for each channel."""
         return [TaskId(vertex, subtask) for vertex, subtasks in self._consumers[task] for subtask in subtasks]
 
     def validate(self) -> None:
         """Raises AssertionError when the coordinator broke its own rules."""
-        is_whole = self.state in (Phase.STORING, Phase.COMMITTING)
-        assert not self._is_under_way or set(self._parts) <= set(self._producers), "a part of an unknown task"
+        is_whole = self.phase in (Phase.STORING, Phase.COMMITTING)
+        is_under_way = is_whole or self.phase is Phase.COLLECTING
+        assert not self._actions, "decided, and not said"
+        assert not is_under_way or set(self._parts) <= set(self._producers), "a part of an unknown task"
         assert not is_whole or len(self._parts) == len(self._producers), "stored without a part"
-        assert self.state is not Phase.OVER or not self._covered(), "over, and something was not committed"
-        assert self._failures <= self._options.tolerable_failures or self.state is Phase.STOPPED, "too many failures"
+        assert self.phase is not Phase.OVER or not self._covered(), "over, and something was not committed"
+        assert self._failures <= self._options.tolerable_failures or self.phase is Phase.STOPPED, "too many failures"
         assert all(count >= 0 for count in self._live.values()), "a producer ended twice"
         assert all(told <= self._last for told in self._told.values()), "told of a checkpoint that is to come"
+
+
+Step: TypeAlias = Callable[[CheckpointCoordinator, Any], None]
+
+
+def _rules() -> dict[type, dict[Phase, tuple[Step, ...]]]:
+    """By event, for the phases in their order: stopped, waiting, collecting, storing, committing, over. None cannot be;
+    () comes too late, or means nothing then."""
+    of = CheckpointCoordinator
+    note, end = (of._note,), (of._end_task,)
+    keep, stop = (of._keep,), (of._stop,)
+    give_up = (of._ask_again, of._interrupt, of._stop)
+    heard = (*note, of._begin_wanted)
+    ended = (*end, of._begin_wanted)
+    wanted = (*keep, of._begin_wanted)
+    too_long = (of._take_too_long,)
+    part = (*note, of._add_part, of._complete_if_whole)
+    lack = (*note, of._lack_part, of._complete_if_whole)
+    below = (*end, of._trigger_below, of._complete_if_whole)
+    table: dict[type, tuple[tuple[Step, ...] | None, ...]] = {
+        # event        stopped   waiting           collecting  storing            committing              over
+        Started:      ((of._start, of._begin_wanted), None, None, None, None, None),
+        Interrupted:  ((),       stop,             give_up,    give_up, (of._ask_again, of._succeed, of._stop), stop),
+        Requested:    (keep,     wanted,           keep,       keep,              keep,                   ()),
+        TimePassed:   ((),       (of._begin_due,), too_long,   too_long,          (),                     ()),
+        Stored:       ((),       (),               (),         (of._commit,),     (),                     ()),
+        NotStored:    ((),       (),               (),         (of._not_stored,), (),                     ()),
+        Committed:    ((),       (),               (),         (),                (of._settle,),          ()),
+        Acknowledged: (note,     heard,            part,       note,              note,                   note),
+        Declined:     (note,     heard,            lack,       note,              note,                   note),
+        TaskEnded:    (end,      ended,            below,      end,               end,                    end),
+    }  # fmt: skip
+    return {
+        event: {phase: steps for phase, steps in zip(Phase, row, strict=True) if steps is not None}
+        for event, row in table.items()
+    }
+
+
+_RULES: Final = _rules()
+
+
+def _told(event: Event) -> str:
+    """The event in a few words: without states and rows."""
+    fields = {name: getattr(event, name, None) for name in ("task", "attempt", "checkpoint", "took_part", "reason")}
+    said = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value is not None)
+    return f"{type(event).__name__}({said})"
 
 
 def all_finished(parts: Mapping[TaskId, TaskState]) -> bool:

@@ -2,7 +2,7 @@
 TaskManagers.
 
 Without `checkpoint_dir` there are savepoints alone, and one commit at the end of the job. All of it is on the job's
-thread, but for `savepoint` and `stop`; what may take long are errands of another one.
+thread, but for `requests`; what may take long are errands of another one.
 
 **In doubt.** Once metadata is being written it may be there at any moment: a checkpoint that is given up then may come
 to be complete. It is known when its errand is done, which a restart waits for: what is stored is what the job goes on
@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -24,26 +23,38 @@ from typing import Any, Final
 from headgate.config import Config
 from headgate.connectors.connector import Claim
 from headgate.errors import CheckpointError, HeadgateError, Superseded, printable
-from headgate.filesystems import absolute
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.records.events import Alignment
 from headgate.runtime.checkpointing.checkpoint_contents import exchanges_of, nodes_of, vertices_of
 from headgate.runtime.checkpointing.checkpoint_coordinator import (
-    AbortCheckpoint,
-    Action,
     CheckpointCoordinator,
     CheckpointOptions,
-    CheckpointRecord,
-    Commit,
-    Fail,
     Phase,
-    Request,
-    StoreMetadata,
-    TaskId,
-    TriggerCheckpoint,
     all_finished,
 )
+from headgate.runtime.checkpointing.checkpoint_events import (
+    AbortCheckpoint,
+    Acknowledged,
+    Action,
+    Commit,
+    Committed,
+    Declined,
+    Event,
+    Fail,
+    Interrupted,
+    NotStored,
+    Request,
+    Requested,
+    Started,
+    Stored,
+    StoreMetadata,
+    TaskEnded,
+    TaskId,
+    TimePassed,
+    TriggerCheckpoint,
+)
+from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.ends import LEFT, Ends, Pending
 from headgate.runtime.checkpointing.guarantee import warn_of_sources
 from headgate.runtime.checkpointing.injection import alignment, injection
@@ -66,10 +77,6 @@ log = logging.getLogger(__name__)
 
 #: How often to look whether another program has taken over the job, seconds.
 OWNER_CHECK_INTERVAL: Final = 5.0
-_NONE_IN_BATCH: Final = (
-    "there are no checkpoints and savepoints with execution_mode='batch', where an operator begins when those before "
-    "it have ended"
-)
 
 
 class Checkpoints:
@@ -107,7 +114,7 @@ class Checkpoints:
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
         self.resumption = Resumption(job, plan, config, self._storage, resume)
         self._coordinator: CheckpointCoordinator
-        self._requests = Requests()
+        self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
         self._next_check: float | None = 0.0
         #: When the coordinator's clock was 0, in seconds since the epoch.
@@ -176,36 +183,6 @@ class Checkpoints:
         )
         self._coordinator = CheckpointCoordinator(self._plan, options, max(1, self.next_id))
 
-    def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
-        """Any thread: one below `uri` is wanted; then `look` is to be called. Raises CheckpointError for a folder that
-        is of no use, and in batch mode."""
-        return self._requests.savepoint(self._folder(uri))
-
-    def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
-        """Any thread: the job is to end; then `look` is to be called. Raises CheckpointError where there can be no
-        checkpoint to end with, ConfigError when it is being stopped in another way."""
-        if self._requests.last is not None:
-            return self._requests.last
-        if not drain and uri is None:
-            if self._config.is_batch:
-                raise CheckpointError(_NONE_IN_BATCH)
-            if self._storage is None:
-                raise CheckpointError(
-                    "to stop where it is a job needs a place for what it is to go on from: give savepoint=, or set the "
-                    "option checkpoint_dir; stop(drain=True) needs none"
-                )
-            warn_of_sources(self._job, self._plan.job, "goes on")
-        return self._requests.stop(drain, None if uri is None else self._folder(uri))
-
-    def _folder(self, uri: str | os.PathLike[str]) -> str:
-        if self._config.is_batch:
-            raise CheckpointError(_NONE_IN_BATCH)
-        folder = absolute(uri).rstrip("/")
-        CheckpointStorage(folder, self._job).check()
-        if self._storage is None:
-            warn_of_sources(self._job, self._plan.job, "goes on")
-        return folder
-
     @property
     def latest(self) -> CheckpointMetadata | None:
         """What the job would go on from."""
@@ -229,15 +206,15 @@ class Checkpoints:
         """All tasks of the attempt run."""
         self._attempt = attempt
         self._runs, self._tasks_have_ended = True, False
-        self._do(self._coordinator.start(attempt, time.monotonic()))
+        self._hear(Started(attempt))
         self.look()
 
     def look(self) -> None:
         """Something may have been asked for."""
-        if self._requests.drains:
+        if self.requests.drains:
             self._tell(Drain())
-        for request in self._requests.take():
-            self._do(self._coordinator.request(request, time.monotonic()))
+        for request in self.requests.take():
+            self._hear(Requested(request))
 
     def go_on(self) -> None:
         """With what follows from errands that are done."""
@@ -248,7 +225,7 @@ class Checkpoints:
         self._runs = False
         self._hear_out()
         reason = "another program took over" if isinstance(error, Superseded) else f"the job failed: {error}"
-        self._do(self._coordinator.interrupted(reason, time.monotonic()))
+        self._hear(Interrupted(reason))
 
     def settle(self, timeout: float) -> bool:
         """No attempt runs: wait until nothing is being stored or committed any more. Returns whether that is so."""
@@ -269,7 +246,7 @@ class Checkpoints:
     def close(self, error: HeadgateError | None, reason: str) -> None:
         """The job is over; `reason` is why nothing can be saved any more."""
         self._errands.close()
-        self._requests.close(self._last, error, reason)
+        self.requests.close(self._last, error, reason)
 
     def rollback(self) -> Errand:
         """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
@@ -287,12 +264,12 @@ class Checkpoints:
         """All that they wrote has been told; the last checkpoint may still be being stored or committed. Raises
         CheckpointError if there is none."""
         self._tasks_have_ended = True
-        if self._coordinator.state not in (Phase.STORING, Phase.COMMITTING, Phase.OVER):
+        if self._coordinator.phase not in (Phase.STORING, Phase.COMMITTING, Phase.OVER):
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        if self._tasks_have_ended and self._coordinator.state is Phase.OVER:
+        if self._tasks_have_ended and self._coordinator.phase is Phase.OVER:
             self._errands.begin(self._ends.finish, self._on_finished)
 
     def _on_finished(self, error: Exception | None) -> None:
@@ -314,19 +291,18 @@ class Checkpoints:
     def acknowledged(self, said: AcknowledgeCheckpoint, part: Any) -> None:
         """A task's part is stored; `part` is what it told of its alignment."""
         self._kept.update(said.nodes)
-        task, attempt, now = TaskId(said.vertex, said.subtask), self._attempt, time.monotonic()
-        self._do(self._coordinator.acknowledged(task, attempt, said.checkpoint, said.file, said.pending, part, now))
+        task = TaskId(said.vertex, said.subtask)
+        self._hear(Acknowledged(task, self._attempt, said.checkpoint, said.pending, said.file, part))
 
     def declined(self, said: DeclineCheckpoint) -> None:
         """A task's part could not be stored."""
-        task, attempt, reason = TaskId(said.vertex, said.subtask), self._attempt, printable(said.reason)
-        now = time.monotonic()
-        self._do(self._coordinator.declined(task, attempt, said.checkpoint, reason, said.pending, now))
+        task = TaskId(said.vertex, said.subtask)
+        self._hear(Declined(task, self._attempt, said.checkpoint, said.pending, printable(said.reason)))
 
     def task_finished(self, said: TaskFinished) -> None:
         """A task has ended, and all that it sent has been worked on."""
-        task, attempt, now = TaskId(said.vertex, said.subtask), self._attempt, time.monotonic()
-        self._do(self._coordinator.finished(task, attempt, said.took_part, said.final, said.pending, now))
+        task = TaskId(said.vertex, said.subtask)
+        self._hear(TaskEnded(task, self._attempt, said.took_part, said.final, said.pending))
 
     # --- by the clock
 
@@ -336,7 +312,7 @@ class Checkpoints:
         return min((each for each in deadlines if each is not None), default=None)
 
     def on_time(self, now: float) -> None:
-        self._do(self._coordinator.on_time(now))
+        self._hear(TimePassed())
         if self._next_check is not None and now >= self._next_check:
             self._next_check = None  # until this one is done, however slow the storage
             self._errands.begin(self._require_owner, self._on_checked)
@@ -349,6 +325,9 @@ class Checkpoints:
             raise error
 
     # --- what the coordinator decides
+
+    def _hear(self, event: Event) -> None:
+        self._do(self._coordinator.handle(event, time.monotonic()))
 
     def _do(self, actions: Sequence[Action]) -> None:
         """Raises the error that the job cannot go on with."""
@@ -366,6 +345,7 @@ class Checkpoints:
                 case AbortCheckpoint():
                     self._abort(action)
                 case Fail(error):
+                    log.info("job %r: its checkpoint coordinator heard:\n%s", self._job, self._coordinator.trace)
                     raise error
 
     def _savepoint(self, checkpoint: int, request: Request | None) -> str | None:
@@ -381,7 +361,7 @@ class Checkpoints:
         savepoint = self._savepoint(complete.checkpoint, complete.request)
         if self._storage is None and savepoint is None:  # all tasks have ended
             self._last = None
-            self._do(self._coordinator.stored(complete.checkpoint))
+            self._hear(Stored(complete.checkpoint))
             return
         metadata = self._metadata(complete, "checkpoint" if savepoint is None else "savepoint")
         work, then = partial(self._store, metadata, savepoint), partial(self._on_stored, complete, metadata)
@@ -390,7 +370,7 @@ class Checkpoints:
     def _on_stored(self, complete: StoreMetadata, metadata: CheckpointMetadata, error: Exception | None) -> None:
         del self._storing[complete.checkpoint]
         if isinstance(error, CheckpointError):
-            actions = self._coordinator.not_stored(complete.checkpoint, error.message, time.monotonic())
+            actions = self._coordinator.handle(NotStored(complete.checkpoint, error.message), time.monotonic())
             if not actions:  # it was given up before
                 self._discard(complete.checkpoint, complete.request)
             self._do(actions)
@@ -399,7 +379,7 @@ class Checkpoints:
             raise error
         self._last = self._place(complete)
         self.resumption.go_to((self._own_folder(complete.checkpoint) or self._last, metadata))
-        actions = self._coordinator.stored(complete.checkpoint)
+        actions = self._coordinator.handle(Stored(complete.checkpoint), time.monotonic())
         if not actions:
             log.warning("job %r: checkpoint %d is complete after all, too late to count; that is what the job goes on "
                         "from until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
@@ -433,12 +413,12 @@ class Checkpoints:
             self._errands.begin(self._storage.retain, raise_it)
         if complete.request is not None and complete.request.stops and not all_finished(complete.parts):
             self._stopped()
-        self._do(self._coordinator.committed(complete.checkpoint, time.monotonic()))
+        self._hear(Committed(complete.checkpoint))
         self._finish_if_over()
 
     def _answer(self, complete: StoreMetadata) -> None:
         if complete.request is not None:
-            self._requests.done(complete.request, self._place(complete))
+            self.requests.done(complete.request, self._place(complete))
 
     def _place(self, complete: StoreMetadata) -> str:
         """Its path or URI, once it is stored."""
@@ -478,7 +458,7 @@ class Checkpoints:
             log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
             return
         what = "the stop" if abort.request.stops else "savepoint"
-        self._requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
+        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
         if abort.request.stops:
             self._tell(GoOn())
 

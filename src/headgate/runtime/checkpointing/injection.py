@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from headgate.config import Config
 from headgate.records.events import Alignment
-from headgate.runtime.checkpointing.checkpoint_coordinator import TaskId
+from headgate.runtime.checkpointing.checkpoint_events import TaskId
 from headgate.runtime.control_messages import InjectBarrier
 
 

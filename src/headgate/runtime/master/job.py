@@ -18,7 +18,7 @@ from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
 from headgate.plan.network_memory import check_network_memory
-from headgate.runtime.checkpointing.checkpoint_coordinator import CheckpointRecord
+from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.guarantee import Guarantee
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.jobmaster import JobMaster, JobState

@@ -38,7 +38,7 @@ from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
 from headgate.runtime import printed_lines
-from headgate.runtime.checkpointing.checkpoint_coordinator import HISTORY, CheckpointRecord
+from headgate.runtime.checkpointing.checkpoint_record import HISTORY, CheckpointRecord
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.ends import LEFT, Ends
 from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
@@ -191,14 +191,14 @@ class JobMaster:
 
     def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
         """Its URI comes with the answer. Raises CheckpointError for a folder that is of no use."""
-        answer = self._checkpoints.savepoint(uri)
+        answer = self._checkpoints.requests.savepoint(uri)
         self._attempt.post(self._checkpoints.look)
         return answer
 
     def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
         """The path or URI of the last checkpoint comes with the answer, when the job has ended. Raises CheckpointError
         where there can be none, ConfigError when it is being stopped in another way."""
-        answer = self._checkpoints.stop(drain, uri)
+        answer = self._checkpoints.requests.stop(drain, uri)
         self._attempt.post(self._checkpoints.look)
         return answer
 

@@ -1,0 +1,34 @@
+"""What became of a checkpoint, as users see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from headgate.state.checkpoint_metadata import Kind
+
+#: How many a job's history has.
+HISTORY: Final = 10
+
+
+@dataclass(slots=True)
+class CheckpointRecord:
+    """What became of a checkpoint or savepoint. `triggered_at` is in seconds since the epoch (within the coordinator,
+    on its clock), `duration` in seconds from then until it was committed, or given up, and `size` in bytes, of all
+    tasks. `failure` is None if it completed. `parts` are what tasks told of theirs, by the task's name: see
+    `docs/checkpoints.md`."""
+
+    checkpoint: int
+    triggered_at: float
+    duration: float = 0.0
+    size: int = 0
+    failure: str | None = None
+    kind: Kind = "checkpoint"
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        began = datetime.fromtimestamp(self.triggered_at, UTC)
+        end = "complete" if self.failure is None else f"failed: {self.failure}"
+        size = f"{self.duration:.2f} s, {self.size} bytes"
+        return f"CheckpointRecord({self.checkpoint}, {self.kind}, {began:%Y-%m-%d %H:%M:%S} UTC, {size}, {end})"
