@@ -9,6 +9,8 @@ _FIRES: Final = (
     'allowed_lateness("10 min"): a window gives its row when the watermark passes its end, and again for each late row '
     "that is allowed"
 )
+_SQL: Final = 'filter("a > 1"), select(b="a + 1"): SQL is for expressions, not for whole queries'
+_STOP: Final = "job = env.execute_async(), then job.stop() or job.cancel(); an environment needs no end"
 #: What to write in place of each name.
 _INSTEAD: Final = {
     # Streams
@@ -19,7 +21,17 @@ _INSTEAD: Final = {
     ),
     "count": 'key_by("column").aggregate(rows=hg.count()), or key_by() for all rows',
     **dict.fromkeys(
-        ("reduce", "fold", "reduceByKey", "updateStateByKey", "mapGroupsWithState", "transformWithState"),
+        (
+            "reduce",
+            "fold",
+            "reduceByKey",
+            "updateStateByKey",
+            "mapGroupsWithState",
+            "transformWithState",
+            "flatMapGroupsWithState",
+            "applyInPandasWithState",
+            "transformWithStateInPandas",
+        ),
         'key_by("column").aggregate(total=hg.sum("value")), or key_by("column").process(function, schema=...) with a '
         "hg.KeyedProcessFunction",
     ),
@@ -48,12 +60,15 @@ _INSTEAD: Final = {
         ("join", "coGroup", "co_group", "connect", "intervalJoin", "interval_join"),
         'lookup(table, on="column") for a table; a join of two streams is not there yet',
     ),
-    **dict.fromkeys(("unionAll", "unionByName"), "union(other)"),
+    **dict.fromkeys(("unionAll", "unionByName", "merge"), "union(other)"),
     **dict.fromkeys(
         ("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"),
         'key_by("column").process(function, schema=...) with a hg.ValueState that says whether the key was there',
     ),
-    **dict.fromkeys(("orderBy", "sort", "sort_by"), 'collect().sort_by("column"): a stream has no end to be sorted at'),
+    **dict.fromkeys(
+        ("orderBy", "sort", "sort_by", "sort_values"),
+        'collect().sort_by("column"): a stream has no end to be sorted at',
+    ),
     **dict.fromkeys(("limit", "take", "head", "first"), "collect(limit=10)"),
     **dict.fromkeys(("execute_and_collect", "executeAndCollect"), "collect()"),
     **dict.fromkeys(("toPandas", "to_pandas"), "collect().to_pandas()"),
@@ -153,8 +168,12 @@ _INSTEAD: Final = {
 _OWN_CLIENT: Final = "; a connector to Kafka is not there yet"
 #: What to write where the same name means something else than elsewhere.
 _INSTEAD_AT: Final = {
-    "StreamEnvironment": {"setParallelism": _SLOTS, "set_parallelism": _SLOTS, "sql": 'filter("a > 1")'},
-    "DataStream": {"parallelism": "set_parallelism(2)"},
+    "StreamEnvironment": {"setParallelism": _SLOTS, "set_parallelism": _SLOTS, "sql": _SQL, "stop": _STOP},
+    "DataStream": {
+        "parallelism": "set_parallelism(2)",
+        "execute": "sink_to(hg.sinks.null()) or another sink, then env.execute()",
+    },
+    "StreamSink": {"collect": "collect() on the stream, in place of sink_to(...)", "execute": "env.execute()"},
     "headgate": {"window": 'key_by("column").window(hg.tumble("1 min")), of a stream with a watermark'},
     "WindowedStream": {"trigger": _FIRES, "evictor": _FIRES},
     "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): its name stands before it'),

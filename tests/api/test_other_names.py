@@ -39,6 +39,7 @@ def test_every_name_is_foreign_and_every_remedy_is_there(plans):
     places = {
         "StreamEnvironment": plans.env,
         "DataStream": stream,
+        "StreamSink": things[4],
         "WindowedStream": things[3],
         "Aggregate": hg.count(),
         "headgate": hg,
@@ -54,7 +55,7 @@ def test_every_name_is_foreign_and_every_remedy_is_there(plans):
 
 def _first_call(remedy: str) -> str:
     """The name that a remedy begins with."""
-    return re.split(r"[(,.]", remedy.removeprefix("job = env.").removeprefix("hg."))[0]
+    return re.split(r"[(,.]", remedy.removeprefix("job = ").removeprefix("env.").removeprefix("hg."))[0]
 
 
 def test_environment_modules_and_sources(plans):

@@ -63,6 +63,12 @@ def test_wrong_usage(script: Callable[[str], str], capsys: pytest.CaptureFixture
     assert said.err.startswith("usage: headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]\n")
 
 
+def test_an_option_that_there_is_not(script: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--form", "latest", script(TELLS)])
+    assert capsys.readouterr().err.endswith("error: there is no option --form; did you mean --from?\n")
+
+
 def test_an_error_is_told_with_its_place_in_the_script(
     script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:

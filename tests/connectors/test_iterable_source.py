@@ -321,6 +321,23 @@ def test_close_leaves_a_stuck_iterator_behind(
     assert not waker.woken.is_set()
 
 
+def test_close_ends_an_iterator_that_gives_empty_batches(reader_context: Callable[..., Any]) -> None:
+    given = threading.Event()
+
+    def idle(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        yield batch(1)
+        while True:
+            yield batch(1).slice(0, 0)
+            given.set()
+
+    waker = Waker(hg.sources.iterable(idle, SCHEMA, bounded=False), reader_context)
+    assert waker.next() == batch(1)
+    assert given.wait(WAIT)
+    assert waker.reader.read() is None
+    waker.reader.close()
+    assert not fetchers()
+
+
 def fetchers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("headgate-fetcher-")]
 

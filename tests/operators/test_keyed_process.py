@@ -388,6 +388,12 @@ class Keeps(hg.KeyedProcessFunction):
         return self.does(self, batch, ctx)
 
 
+class Rings(Keeps):
+    """Takes timers, too."""
+
+    def on_timer(self, time: int, ctx: hg.ProcessContext) -> None: ...
+
+
 def opened(function: hg.KeyedProcessFunction, time_column: str | None = "t", clock: Any = lambda: 0.0) -> KeyedProcess:
     operator = KeyedProcess(function, ("key",), IN, OUT, {"aside": ASIDE}, time_column, 0, clock)
     attach(operator)
@@ -415,6 +421,8 @@ def one(key: str = "a", time: int = 0) -> pa.RecordBatch:
         (lambda f, b, ctx: 7, "Keeps.process must give rows as dicts or RecordBatches"),
         (lambda f, b, ctx: "text", "and gave 'text' (str)"),
         (lambda f, b, ctx: pa.table(OUT.empty_table()), "use table.to_batches()"),
+        (lambda f, b, ctx: hg.SideOutput("aside", [{"key": "a"}]),
+         "must give one row as a dict, or a RecordBatch, in each SideOutput('aside', ...), and gave [{'key': 'a'}]"),
         (lambda f, b, ctx: [{"key": "a"}], "column said is missing"),
         (lambda f, b, ctx: b, "Keeps.process returned other columns than schema= declares"),
         (lambda f, b, ctx: hg.SideOutput("other", b), "SideOutput('other', ...), which side_outputs={tag: schema}"),
@@ -434,10 +442,10 @@ def test_event_timers_need_event_time() -> None:
 
 
 def test_a_timer_without_on_timer_says_so() -> None:
-    operator = opened(Keeps(lambda f, b, ctx: ctx.register_event_time_timer(1)))
-    operator.process(one())
-    with pytest.raises(hg.UserFunctionError, match="Keeps sets timers: override on_timer"):
-        operator.process_watermark(1)
+    for register in ("register_event_time_timer", "register_processing_time_timer"):
+        operator = opened(Keeps(lambda f, b, ctx, register=register: getattr(ctx, register)(1)))
+        with pytest.raises(hg.UserFunctionError, match="a timer calls on_timer, which this function lacks"):
+            operator.process(one())
 
 
 def test_without_a_key_there_is_no_state() -> None:
@@ -480,7 +488,7 @@ def test_numbers_of_numpy_and_times_with_zones_are_taken() -> None:
         ctx.register_event_time_timer(np.int64(9))
         return {"key": "a", "said": repr(f.value.value())}
 
-    operator = opened(Keeps(does))
+    operator = opened(Rings(does))
     operator.process(one())
     assert operator.output.rows == [("a", "5")]  # type: ignore[attr-defined]
     assert operator._event_timers.first == 9
@@ -512,7 +520,7 @@ def test_keys_without_anything_are_forgotten() -> None:
             f.elements.add(ctx.key[0])
             ctx.register_event_time_timer(7)
 
-    operator = opened(Keeps(does))
+    operator = opened(Rings(does))
     for begin in range(0, 40_000, 1000):
         operator.process(as_batch([(f"key {n}", "", 0, 0) for n in range(begin, begin + 1000)]))
         assert operator.state_keys() < 17_000

@@ -132,6 +132,13 @@ def another_type(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(0, "key", batch["key"].cast(pa.int32()))
 
 
+def test_a_slip_of_the_pen(tmp_path: Path) -> None:
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False))
+    build(env, tmp_path)
+    with pytest.raises(hg.CheckpointError, match=r"lastest: .*; did you mean resume='latest'\?"):
+        env.execute(resume="lastest")
+
+
 def test_state_of_another_job_graph(stopped: Path, tmp_path: Path) -> None:
     shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
     before = bytes_below(tmp_path)

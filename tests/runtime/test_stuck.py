@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -190,6 +191,27 @@ class _SlowGang:
 
     def join(self, timeout: float) -> bool:
         return self._gang.join(timeout)
+
+
+def test_an_iterator_that_sleeps_when_the_job_has_ended_well(caplog: pytest.LogCaptureFixture) -> None:
+    def asleep(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([1])], schema=NUMBERS)
+        time.sleep(60)
+
+    env = environment(processes=True, taskmanagers=1, parallelism=1)
+    env.from_source(hg.sources.iterable(asleep, NUMBERS, bounded=False)).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    eventually(lambda: job.metrics()["operators"].get("iterable", {}).get("rows_out") == 1)
+    with within(END):
+        job.stop(drain=True)
+    assert job.wait().rows_out == 1
+    eventually(lambda: caplog.messages)
+    [told] = caplog.messages
+    assert told.startswith(
+        "job 'job' has ended well: the user function of iterable[0] did not return when it ended, so "
+        "TaskManager 0 (process "
+    )
+    assert told.endswith("was killed")
 
 
 def test_a_process_is_lost_while_a_function_in_another_holds_the_interpreter_lock(tmp_path: Path) -> None:

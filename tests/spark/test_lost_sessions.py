@@ -58,6 +58,16 @@ def test_a_jvm_that_is_killed_ends_the_job(tmp_path: Path, master: str, options:
     assert list(tmp_path.glob("headgate-spark-*")) == []
 
 
+def test_a_session_that_is_stopped_ends_the_job(tmp_path: Path) -> None:
+    stops = KILLED.replace("os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)", "spark.stop()")
+    done = run_script(tmp_path, stops.format(master="local[2]", options=""))
+    job, session = done.stdout.splitlines()
+    assert re.fullmatch(r"TaskManagerLost .*; Spark local\[2\] says: the session was stopped while the job ran", job), (
+        job
+    )
+    assert session == "SessionLost this Spark session has been stopped; build a new one"
+
+
 def test_a_session_that_was_stopped_is_refused_at_once(shared_spark: SharedSpark) -> None:
     shared_spark.stop()
     spark = build_session("local[1]", "stopped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import runpy
 import sys
@@ -32,8 +33,11 @@ _FLAGS = ("--allow-duplicates",)
 def main(argv: Sequence[str]) -> int:
     """Run the script as Python would. Returns 0, or 1 for an error of ours, which is told with its place in the script;
     raises what else the script raises."""
-    own = _own_words(argv)
-    arguments = _parser().parse_args(argv[:own])
+    own, parser = _own_words(argv), _parser()
+    if unknown := _unknown(argv[:own]):
+        meant = difflib.get_close_matches(unknown, (*_OPTIONS, *_FLAGS, "--help"), 1)
+        parser.error(f"there is no option {unknown}" + (f"; did you mean {meant[0]}?" if meant else ""))
+    arguments = parser.parse_args(argv[:own])
     if arguments.start is not None:
         os.environ[RESUME] = arguments.start
     if arguments.allow_duplicates:
@@ -94,6 +98,17 @@ def _own_words(argv: Sequence[str]) -> int:
             has_script = not name.startswith("-")
             at += 1
     return at
+
+
+def _unknown(own: Sequence[str]) -> str | None:
+    """The first of our words that looks like an option and is none; what follows it would be taken for SCRIPT."""
+    is_value = False
+    for word in own:
+        name, has_value, _ = word.partition("=")
+        if not is_value and name.startswith("-") and name not in (*_OPTIONS, *_FLAGS, "-h", "--help"):
+            return name
+        is_value = not is_value and name in _OPTIONS and not has_value
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:

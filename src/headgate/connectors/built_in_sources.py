@@ -12,6 +12,7 @@ folder's files that came since the job began are not read, unless it is watched.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -90,6 +91,9 @@ def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", 
     check(FLAG, watch=watch)
     if format not in tuple(_FORMATS):
         raise ConfigError(f"files: format={format!r} is not one of {', '.join(_FORMATS)}")
+    known = [name for name in inspect.signature(_FORMATS[format]).parameters if name != "path"]
+    if unknown := [name for name in options if name not in known]:
+        raise ConfigError(f"files: {format} has no option {unknown[0]}=; its options are {', '.join(known) or 'none'}")
     source = _FORMATS[format](path, **options)
     assert isinstance(source, (LineSource, ParquetSource))
     return WatchedFiles(path, source, interval) if watch else source

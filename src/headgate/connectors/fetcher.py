@@ -17,8 +17,8 @@ _CLOSE_WAIT = 1.0
 
 
 class Fetcher:
-    """Runs `batches()` on a thread of its own and calls `wake` when there is something new to take; the first `skip`
-    batches are passed over."""
+    """Runs `batches()` on a thread of its own and calls `wake` when there is something new to take. Empty batches are
+    left out; of the others the first `skip` are, too."""
 
     def __init__(
         self, name: str, batches: Callable[[], Iterator[pa.RecordBatch]], wake: Callable[[], None], skip: int = 0
@@ -79,12 +79,16 @@ class Fetcher:
     def _fetch(self) -> None:
         batches = self._batches()
         try:
-            for number, batch in enumerate(batches):
+            left_out = 0
+            for batch in batches:
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed or len(self._ready) < _READY)
                     if self._closed:
                         return
-                    if number < self._skip:
+                    if not batch.num_rows:
+                        continue
+                    if left_out < self._skip:
+                        left_out += 1
                         continue
                     self._ready.append(batch)
                 self._wake()

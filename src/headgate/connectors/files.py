@@ -107,6 +107,11 @@ def folder_above(inside: str) -> str:
 
 def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
     files = _found(filesystem, inside, path)
+    if not files and filesystem.get_file_info(inside).type == fs.FileType.Directory:
+        raise SourceError(
+            f"{path}: there is no file in this folder, those with names that begin with _ or . left out; put files "
+            "there, or give a schema= to files(..., watch=True), which waits for them"
+        )
     if not files:
         raise SourceError(f"{path}: no such file; check the path (relative paths are the driver's, from {os.getcwd()})")
     return files

@@ -221,9 +221,7 @@ def _batches(factory: Factory, subtask: int, subtasks: int,
             item = call_user(step)
             if item is _END:
                 return
-            batch = to_batch(item, schema, number)
-            if batch.num_rows or schema is None:
-                yield batch
+            yield to_batch(item, schema, number)
     finally:
         close = getattr(iterator, "close", None)
         if close is not None:

@@ -16,6 +16,7 @@ from headgate.errors import PlanError
 from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.handshake import Credentials
 from headgate.runtime import user_modules
+from headgate.runtime.pickled import pickled
 from headgate.runtime.unpicklable import why_unpicklable
 from headgate.runtime.user_modules import UserModule
 from headgate.state.checkpoint_metadata import CheckpointMetadata
@@ -33,7 +34,7 @@ class Plan:
         """Raises PlanError that names the operator whose function cannot travel."""
         assert self._plan is not None
         try:
-            return bytes(cloudpickle.dumps(self._plan)), user_modules.of_this_program()
+            return pickled(self._plan), user_modules.of_this_program()
         except Exception as error:
             raise _cannot_travel(self._plan, error) from None
 
@@ -60,7 +61,7 @@ def _cannot_travel(plan: ExecutionPlan, error: Exception) -> PlanError:
     for vertex in plan.job.vertices:
         for node in vertex.nodes:
             try:
-                cloudpickle.dumps(node)
+                pickled(node)
             except Exception as cause:
                 found = PlanError(why_unpicklable(node, cause))
                 found.at(operator=node.name)

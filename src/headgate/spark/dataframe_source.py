@@ -35,7 +35,9 @@ class DataFrameSource(Source):
 
     def __init__(self, df: DataFrame) -> None:
         if not isinstance(df, DataFrame):
-            raise ConfigError(f"dataframe: a {type(df).__name__} is not a Spark DataFrame; for a table use iterable")
+            place = type(df).__module__.partition(".")[0]
+            what = type(df).__name__ if place == "builtins" else f"{type(df).__name__} of {place}"
+            raise ConfigError(f"dataframe: a {what} is not a Spark DataFrame; for a table use iterable")
         try:
             self.schema: pa.Schema = to_arrow_schema(df.schema)
         except Exception as error:  # PySpark's own kinds, which differ by version

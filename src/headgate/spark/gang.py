@@ -91,9 +91,16 @@ class SparkGang:
                 return
             self._tasks.collect()
         except Exception as error:
-            self._on_exit(*(explain(str(error)) if jvm_answers(self._context) else (None, JVM_ENDED)))
+            self._on_exit(*self._why_ended(str(error)))
         else:
             self._on_exit(None, "")
+
+    def _why_ended(self, error: str) -> tuple[int | None, str]:
+        if not jvm_answers(self._context):
+            return None, JVM_ENDED
+        if self._context._jsc is None:
+            return None, "the session was stopped while the job ran"
+        return explain(error)
 
     def _cancel_job(self) -> None:
         with suppress(AttributeError, *NO_JVM):  # a session that was stopped has ended the job already

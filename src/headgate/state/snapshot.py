@@ -115,8 +115,8 @@ class Snapshot:
         differences = list(dict.fromkeys(differences))  # tables have columns in common
         if differences:
             raise CheckpointError(
-                f"the state in the checkpoint is that of another operator: {'; '.join(differences)}. Give this "
-                "operator another uid, or start without the checkpoint"
+                f"the state in the checkpoint is that of another operator: {'; '.join(differences)}. Change it back, "
+                "or start without the checkpoint"
             )
 
 

@@ -69,10 +69,12 @@ class Collector:
             way.add(part)
             self._count += part.num_rows
         else:
-            raise self._wrong(part)
+            raise self._wrong(part, tag)
 
-    def _wrong(self, result: object) -> UserFunctionError:
+    def _wrong(self, result: object, tag: str | None = None) -> UserFunctionError:
         must = "rows as dicts or RecordBatches: one, several in a list or by yield, or None"
+        if tag is not None:
+            must = f"one row as a dict, or a RecordBatch, in each SideOutput({tag!r}, ...)"
         remedy = "; use table.to_batches()" if isinstance(result, pa.Table) else ""
         return UserFunctionError(f"{function_name(self._function)} must give {must}, and gave {shown(result)}{remedy}")
 

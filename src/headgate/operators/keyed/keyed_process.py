@@ -102,9 +102,11 @@ class KeyedProcess(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         timed = self._event_timers if self._time_column is not None else None
+        has_on_timer = type(self._function).on_timer is not KeyedProcessFunction.on_timer
         self._user = ProcessContext(
-            context.subtask, context.parallelism, MIN_TIME, self._at, self._key, timed, self._processing_timers
-        )
+            context.subtask, context.parallelism, MIN_TIME, self._at, self._key, timed, self._processing_timers,
+            has_on_timer,
+        )  # fmt: skip
         self._is_open = True
         with UserCode(self._function.open):
             self._function.open(self._user)

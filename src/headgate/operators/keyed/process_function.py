@@ -67,6 +67,7 @@ class ProcessContext:
         key_of: Callable[[int], tuple[Any, ...]],
         event_timers: TimerQueue | None,
         processing_timers: TimerQueue,
+        has_on_timer: bool,
     ) -> None:
         self.subtask = subtask
         self.parallelism = parallelism
@@ -78,6 +79,7 @@ class ProcessContext:
         self._key_of = key_of
         self._event_timers = event_timers
         self._processing_timers = processing_timers
+        self._has_on_timer = has_on_timer
         self._times: Callable[[], Int64s]
         self._forget_batch()
 
@@ -109,7 +111,7 @@ class ProcessContext:
 
     def register_event_time_timer(self, time: int | datetime) -> None:
         """Call `on_timer` when the watermark reaches this time; with the next watermark if it has passed already."""
-        self._events().add(self._timer(time))
+        self._events().add(self._new_timer(time))
 
     def delete_event_time_timer(self, time: int | datetime) -> None:
         """Also when it is not there."""
@@ -117,7 +119,7 @@ class ProcessContext:
 
     def register_processing_time_timer(self, time: int | datetime) -> None:
         """Call `on_timer` when the clock reaches this time, or soon after."""
-        self._processing_timers.add(self._timer(time))
+        self._processing_timers.add(self._new_timer(time))
 
     def delete_processing_time_timer(self, time: int | datetime) -> None:
         """Also when it is not there."""
@@ -132,6 +134,11 @@ class ProcessContext:
         if self._event_timers is None:
             raise RuntimeError(f"an event-time timer needs event time, {_NO_EVENT_TIME}")
         return self._event_timers
+
+    def _new_timer(self, time: int | datetime) -> tuple[int, int]:
+        if not self._has_on_timer:
+            raise RuntimeError("a timer calls on_timer, which this function lacks: override it")
+        return self._timer(time)
 
     def _timer(self, time: int | datetime) -> tuple[int, int]:
         if self._at.slot < 0:

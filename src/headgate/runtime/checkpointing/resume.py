@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -27,7 +28,7 @@ def found(resume: str, storage: CheckpointStorage | None) -> Found | None:
     """The checkpoint to go on from, None for a fresh start; `storage` is that of the job's own. Raises
     CheckpointError."""
     if resume not in (LATEST, LATEST_IF_ANY):
-        metadata = load_checkpoint(resume)
+        metadata = _load(resume)
         verify_checkpoint(metadata)
         return absolute(resume).rstrip("/").removesuffix(f"/{METADATA_FILE}"), metadata
     if storage is None:
@@ -40,6 +41,15 @@ def found(resume: str, storage: CheckpointStorage | None) -> Found | None:
         where = f"job {storage.job!r} has no checkpoint in {storage.folder}"
         raise CheckpointError(f'{where}: start it without one, or with resume="{LATEST_IF_ANY}"')
     return newest(storage, completed) if completed else None
+
+
+def _load(resume: str) -> CheckpointMetadata:
+    try:
+        return load_checkpoint(resume)
+    except CheckpointError as error:
+        if meant := difflib.get_close_matches(resume, (LATEST, LATEST_IF_ANY), 1):
+            error.message += f"; did you mean resume={meant[0]!r}?"
+        raise
 
 
 def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:

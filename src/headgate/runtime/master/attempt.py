@@ -89,6 +89,8 @@ class Member:
         self.gone = False
         self.exited = False
         self.lost = False
+        #: Operators whose functions did not return when the job ended.
+        self.stuck: list[str] = []
         #: What was wrong with what it sent, or was silent about, if its link ended for that.
         self.damage = ""
 
@@ -148,7 +150,6 @@ class Attempt:
         self._decide_by: float | None = None
         self._checkpoint = checkpoint
         self._restore = restore
-        self._stuck: list[str] = []
         self._decided = False
         #: What every TaskManager is told, also one that registers only now, once it is decided what became of it.
         self._last_word: FromDriver | None = None
@@ -311,7 +312,7 @@ class Attempt:
             case Failed():
                 self._on_failed(from_wire(message.error))
             case Stuck():
-                self._stuck += map(printable, message.operators)
+                member.stuck = [printable(operator) for operator in message.operators]
             case AllFinished():
                 self._on_finished(member, message)
         if not self._decided or isinstance(message, Printed | ReportMetrics | ReportCheckpointMetrics):
@@ -359,7 +360,10 @@ class Attempt:
         lost = f"{member} was lost: {member.damage}{reason or 'it ended before the job did'}"
         self._suspect_lost(TaskManagerLost(lost), _Evidence.EXIT)
         self._hear_out(member)
-        if self._decided and self.error is None and reason:
+        if self._decided and self.error is None and member.stuck:
+            log.warning("job %r has ended well: the user function of %s did not return when it ended, so %s was killed",
+                        self._name, ", ".join(member.stuck), member)  # fmt: skip
+        elif self._decided and self.error is None and reason:
             log.warning("job %r has ended well, and its result stands, but %s did not: %s", self._name, member, reason)
 
     def _hear_out(self, member: Member) -> None:
@@ -437,18 +441,21 @@ class Attempt:
     def _explain_end(self, error: HeadgateError, deaf: list[Member], waited: float) -> None:
         """Add to the error what did not end by itself."""
         notes = []
-        if self._stuck:
+        if stuck := self._stuck():
             left = "its process was killed" if self._gang.can_kill else "its daemon thread is left running"
-            notes.append(f"the user function of {', '.join(self._stuck)} did not return when the job ended; {left}")
+            notes.append(f"the user function of {', '.join(stuck)} did not return when the job ended; {left}")
         elif deaf and self._gang.can_kill:
             names = ", ".join(map(str, deaf))
             notes.append(f"{names} did not end within {waited:.2g} s and was killed")
         error.message += "".join(f" ({note})" for note in notes)
 
+    def _stuck(self) -> list[str]:
+        return [operator for member in self.members for operator in member.stuck]
+
     @property
     def left_running(self) -> bool:
         """A user's function did not return, and nothing can end the thread that it is in."""
-        return bool(self._stuck) and not self._gang.can_kill
+        return bool(self._stuck()) and not self._gang.can_kill
 
 
 def unexpected(error: Exception) -> HeadgateError:

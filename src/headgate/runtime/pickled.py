@@ -1,0 +1,47 @@
+"""What travels to TaskManagers as bytes.
+
+Batches and tables go as Arrow writes them: pyarrow's own pickle of a slice holds all that it is a slice of, so those of
+a table that is cut into batches would hold it as often as there are batches.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import ChainMap
+from typing import Any, ClassVar
+
+import cloudpickle
+import pyarrow as pa
+
+
+def pickled(value: object) -> bytes:
+    """Functions travel as they are, with what they hold. Raises whatever cannot be pickled raises."""
+    written = io.BytesIO()
+    _Pickler(written).dump(value)
+    return written.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    dispatch_table: ClassVar[ChainMap[Any, Any]] = ChainMap(
+        {pa.RecordBatch: lambda batch: _reduced(batch), pa.Table: lambda table: _reduced(table)},
+        cloudpickle.Pickler.dispatch_table,
+    )
+
+
+def _reduced(rows: pa.RecordBatch | pa.Table) -> Any:
+    sink = pa.BufferOutputStream()
+    try:
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write(rows)
+    except pa.ArrowException:  # of a type that Arrow does not write
+        return rows.__reduce__()
+    load = _load_batch if isinstance(rows, pa.RecordBatch) else _load_table
+    return load, (sink.getvalue().to_pybytes(),)
+
+
+def _load_batch(stream: bytes) -> pa.RecordBatch:
+    return pa.ipc.open_stream(stream).read_next_batch()
+
+
+def _load_table(stream: bytes) -> pa.Table:
+    return pa.ipc.open_stream(stream).read_all()
