@@ -32,7 +32,7 @@ from headgate.errors import CheckpointError, Superseded
 from headgate.filesystems import listing, locate, make_for_files, read_whole, write_new, write_whole
 
 #: So many digits; nobody comes near it.
-_LAST_EPOCH: Final = 10**15
+LAST_EPOCH: Final = 10**15
 _CLAIM: Final = re.compile(r"([1-9][0-9]{0,15})")
 _NOTE: Final = re.compile(r"([1-9][0-9]{0,15})\.note")
 #: Bytes; nobody writes longer ones.
@@ -74,7 +74,7 @@ class Ownership:
         there."""
         while True:
             epoch = max(least, 1 + self.newest())
-            if epoch > _LAST_EPOCH:
+            if epoch > LAST_EPOCH:
                 raise CheckpointError(f"{self.folder}: {epoch - 1} is no epoch of a program; remove that file")
             # A program that slept after it had listed may create an epoch that others have passed and removed.
             if self.claim_as(epoch) and self.newest() == epoch:
@@ -106,8 +106,9 @@ class Ownership:
         newest = self.newest()
         if not newest:
             raise Superseded(
-                f"{self.folder}: was removed, and with it what says that this program owns the job; it has ended and "
-                "left everything as it is. Leave the folders of checkpoints and results to a job while it runs"
+                f"{self.folder}: was removed, and with it what says that this program owns the job, by hand or by "
+                "another job that writes there with mode='overwrite'; it has ended and left everything as it is. Leave "
+                "the folders of checkpoints and results to one job while it runs"
             )
         if newest != self.epoch:
             raise Superseded(

@@ -162,6 +162,21 @@ def test_mode_append_adds_and_overwrite_empties_when_the_job_starts(tmp_path: Pa
     assert sorted(os.listdir(tmp_path)) == sorted([".headgate", *files(tmp_path)])
 
 
+def test_overwrite_leaves_nothing_of_a_job_that_still_ran(tmp_path: Path, write_sink: Write) -> None:
+    other, sink = (hg.sinks.parquet(tmp_path, mode=mode) for mode in ("append", "overwrite"))
+    start(other, SCHEMA)
+    start(sink, SCHEMA)
+    stale = write_sink(other, [[batch(("a", 1))]], SCHEMA)
+    says = "was removed, .* by hand or by another job that writes there with mode='overwrite'"
+    for act in (lambda: other.commit(stale, 1), lambda: other._ledger.show(1)):
+        with pytest.raises(hg.Superseded, match=says):
+            act()
+    sink.commit(write_sink(sink, [[batch(("b", 2))]], SCHEMA))
+    sink.finish()
+    assert pq.read_table(tmp_path)["v"].to_pylist() == [2]
+    assert len(os.listdir(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("partition_by", [(), "k"])
 def test_abort_leaves_nothing_of_this_run(
     tmp_path: Path, write_sink: Write, writer_context: Any, partition_by: Any

@@ -27,7 +27,6 @@ import headgate as hg
 from headgate.connectors import line_parser, line_source, lines
 from headgate.connectors.connector import Source, SourceReader
 from headgate.demo.replay import Replay
-from headgate.errors import UnusableState
 from tests.connectors.conftest import drain, reader_context
 
 pytestmark = pytest.mark.alone
@@ -270,7 +269,7 @@ def test_paced_rows_stay_due_when_they_were() -> None:
 def test_generated_blocks_must_be_as_they_were() -> None:
     positions = [started(hg.sources.generate(numbers, batch_rows=4)).position()]
     with pytest.raises(
-        UnusableState, match="the checkpoint counts blocks of 4 rows, not 5; go on with the batch_rows="
+        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; go on with the batch_rows="
     ):
         started(hg.sources.generate(numbers, batch_rows=5), positions)
 

@@ -176,11 +176,22 @@ def test_what_was_dealt_once_needs_as_many_subtasks(by: str, why: str) -> None:
         check_fits(metadata, dealt(by, 3), groups(was))
 
 
-def widening(parallelism: int, *, again: bool = False) -> JobGraph:
-    """A filter with two subtasks behind a source with as many as the job: an exchange only where that is not two."""
+def test_rows_that_any_subtask_may_get_are_dealt_again() -> None:
+    """Whether an exchange is forward or rebalance comes from the parallelism, if the program does not say."""
+    two, three = (widening(parallelism, chains=False) for parallelism in (2, 3))
+    for was, now in ((two, three), (three, two)):
+        exchanges = (describe_exchange(was.edges[0], was),)
+        check_fits(dataclasses.replace(checkpoint(was), nodes=(), exchanges=exchanges), now, groups(was))
+    assert [job.edges[0].partitioning.kind for job in (two, three)] == ["forward", "rebalance"]
+
+
+def widening(parallelism: int, *, again: bool = False, chains: bool = True) -> JobGraph:
+    """A filter with two subtasks behind a source with as many as the job: an exchange only where that is not two, or
+    the filter does not chain."""
     env = hg.StreamEnvironment(parallelism=parallelism)
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).uid("source")
     filtered = (rows.rebalance() if again else rows).filter("n > 0").name("positive").uid("positive")
+    filtered = filtered if chains else filtered.disable_chaining()
     filtered.set_parallelism(2).sink_to(hg.sinks.null()).set_parallelism(2)
     return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,7 +24,8 @@ def finish(job: JobHandle) -> JobResult:
     try:
         return progress.wait_and_tell(job, progress.to_terminal) if progress.is_shown() else job.wait()
     except KeyboardInterrupt:
-        job.cancel()
+        with suppress(KeyboardInterrupt):  # who interrupts again does not wait: the tasks end with this process
+            job.cancel()
         raise
 
 

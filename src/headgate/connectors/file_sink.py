@@ -26,7 +26,7 @@ from headgate.connectors.ledger import FOLDER, Ledger, abandoned
 from headgate.connectors.partition_by import check_partitioning
 from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
 from headgate.filesystems import absolute, listing, locate
-from headgate.ownership import Program
+from headgate.ownership import LAST_EPOCH, Program
 
 Mode = Literal["error", "append", "overwrite"]
 
@@ -63,6 +63,8 @@ class FileSink(Sink):
         self._target: Target | None = None
         self._ledger: Ledger | None = None
         self._made_root = self._empties = self._is_new = False
+        #: Runs whose ledgers this one has removed with all else that was there.
+        self._emptied: list[str] = []
 
     def file_in_it(self, files: Sequence[DataFile]) -> DataFile | None:
         """The first of the files that is in this sink's folder or below."""
@@ -139,7 +141,11 @@ class FileSink(Sink):
         with writing(self.path):
             entries = listing(target.filesystem, target.root, recursive=True)
             claim.check()
-            own = posixpath.join(target.root, FOLDER, target.run)
+            ledgers = posixpath.join(target.root, FOLDER)
+            own = posixpath.join(ledgers, target.run)
+            self._emptied = [
+                entry.base_name for entry in entries if posixpath.dirname(entry.path) == ledgers and entry.path != own
+            ]
             others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
                       not entry.path.startswith(f"{own}/")]  # fmt: skip
             for entry in others:
@@ -196,6 +202,8 @@ class FileSink(Sink):
             return
         ledger.check()
         self._remove_hidden(target)
+        for run in self._emptied:  # what a program that still ran has written since then
+            self._remove_hidden(dataclasses.replace(target, run=run, owner=LAST_EPOCH))
         self._leave_schema(target)
         if ledger.has_shown:
             ledger.forget_older()

@@ -12,7 +12,7 @@ from headgate.connectors.arguments import NUMBER_OR_NONE, SCHEMA_OR_NONE, TEXT_O
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_fields
-from headgate.errors import ConfigError, UnusableState, UserFunctionError
+from headgate.errors import CheckpointError, ConfigError, UserFunctionError
 from headgate.operators.operator import call_user, check_function
 from headgate.quantities import microseconds
 from headgate.records.canonical import from_raw_values
@@ -76,10 +76,10 @@ class GenerateSource(Source):
         return {"block_rows": self.block_rows}
 
     def restore(self, prepared: Any) -> None:
-        """Raises UnusableState for a job that counted otherwise."""
+        """Raises CheckpointError for a job that counted otherwise."""
         if prepared["block_rows"] != self.block_rows:
-            raise UnusableState(
-                f"generate: the checkpoint counts blocks of {prepared['block_rows']} rows, not {self.block_rows}; "
+            raise CheckpointError(
+                f"the checkpoint counts blocks of {prepared['block_rows']} rows, not {self.block_rows}; "
                 "go on with the batch_rows=, rate= and batch_time= of then"
             )
 

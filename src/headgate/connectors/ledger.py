@@ -112,8 +112,12 @@ class Ledger:
 
     def _write(self, note: _Note) -> None:
         self._last = note
-        with writing(self._ownership.folder):
-            self._ownership.note(note.to_json())
+        try:
+            with writing(self._ownership.folder):
+                self._ownership.note(note.to_json())
+        except SinkError:
+            self.check()  # the folder is gone, if another job has emptied that of the results
+            raise
 
     def _notes(self) -> list[_Note]:
         try:

@@ -18,6 +18,8 @@ _DEALT_ONCE: Final = {
     "broadcast": "each of {} subtasks is to get each row once",
     "custom": "partition_by has dealt rows to {} subtasks, and a function may deal them otherwise a second time",
 }
+#: Any subtask may get any row. Which of these an exchange has may come from the parallelism alone.
+_TO_ANY: Final = frozenset({"forward()", "rebalance()", "load_aware()", "rescale()", "shuffle()"})
 #: What to do about sums that version 1 has as float64, where nothing converts them.
 _FLOATS: Final = "sums and means of decimals were double in the Headgate that wrote it. "
 _FLOAT_STATE: Final = f"{_FLOATS}Go on with that version, or start without this checkpoint"
@@ -170,7 +172,8 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
             raise CheckpointError(f"{what}, and this job chains the two: {chained[was.key]}, or {other}")
         if now is None:
             raise CheckpointError(f"{what}, and this job has no such exchange: {other}")
-        if (now.partitioning, now.schema) != (was.partitioning, was.schema):
+        goes_as_it_did = now.partitioning == was.partitioning or {now.partitioning, was.partitioning} <= _TO_ANY
+        if not goes_as_it_did or now.schema != was.schema:
             were, are = f"{was.partitioning} of ({was.schema})", f"{now.partitioning} of ({now.schema})"
             todo = _FLOATS_IN_FLIGHT if _has_float_sums(metadata, sources[was.key], job) else other
             raise CheckpointError(f"{what}, which was {were} and now is {are}: {todo}")

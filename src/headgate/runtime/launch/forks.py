@@ -102,7 +102,8 @@ class _Server:
         if self._control is not None and self._process is not None and self._is_mine:
             self._control.close()
             self._process.kill()
-            self._process.wait()
+            with suppress(KeyboardInterrupt):  # who interrupts at the end need not see where
+                self._process.wait()
 
     def send(self, request: dict[str, Any], descriptors: Sequence[int]) -> socket.socket:
         """Returns what more can be said on of the same matter."""
