@@ -6,19 +6,25 @@
 Cases: keyed-sum, exchange, latency; none: all three. Of each figure it prints both medians, and the mean ratio of this
 checkout to the other with half the width of its 95 % interval. The other commit lies in .venv/against, its compiled
 package too.
+
+A fourth case, instructions, counts what the processor executes for a row of keyed-sum, by valgrind (Debian: valgrind):
+neighbours on the machine do not change it. Two pairs are enough, of a minute or two each.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean, median, stdev
 
@@ -28,6 +34,8 @@ ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / ".venv" / "against"
 TIMEOUT = 300.0
 WARM_UP, ROWS = 5_000_000, 80_000_000
+#: Rows of the two jobs whose instructions are counted.
+COUNTED = 1_000_000, 5_000_000
 PAYLOAD = 512 << 20
 #: Rows/s of the paced runs: about a tenth and a half of what two cores do.
 PACES, PACED_SECONDS = {"10 %": 2_500_000, "50 %": 12_500_000}, 8.0
@@ -37,7 +45,7 @@ def main() -> None:
     options = _options()
     other = _checkout(options.commit)
     here, there = (_package(folder, options.compiled) for folder in (ROOT, other))
-    for case in options.cases or list(CASES):
+    for case in options.cases or TIMED:
         print(f"{case}: this checkout against {options.commit}, {'compiled' if options.compiled else 'sources'}")
         ours, theirs = [], []
         for number in range(options.pairs):
@@ -163,6 +171,41 @@ def latency() -> dict[str, float]:
     return found
 
 
+def instructions() -> dict[str, float]:
+    """The job in threads of one process, with few rows and with many: the difference leaves out what a job costs."""
+    runs = {rows: _count(rows) for rows in COUNTED}
+    few, many = (_counted(run) for run in runs.values())
+    return {"instructions per row": (many - few) / (COUNTED[1] - COUNTED[0])}
+
+
+def _count(rows: int) -> subprocess.Popen[str]:
+    tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", "--fair-sched=yes"]
+    command = [*tool, sys.executable, __file__, "--threads", str(rows)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONHASHSEED": "0"})
+
+
+def _counted(run: subprocess.Popen[str]) -> int:
+    said = run.communicate()[1]
+    found = re.search(r"I +refs: +([\d,]+)", said)
+    if run.returncode or found is None:
+        sys.exit(f"valgrind ended with {run.returncode}: {said[-2000:]}")
+    return int(found[1].replace(",", ""))
+
+
+def in_threads(rows: int) -> None:
+    """What is counted. TaskManagers report nothing meanwhile: they would as often as the clock says."""
+    import headgate as hg
+    from headgate.bench import keyed_job
+
+    with suppress(ImportError):  # the module that has it was moved
+        importlib.import_module("headgate.runtime.taskmanager")._METRICS_INTERVAL = 1e6
+        importlib.import_module("headgate.runtime.taskmanager.taskmanager")._METRICS_INTERVAL = 1e6
+    deployment = hg.LocalDeployment(taskmanagers=2, processes=False)
+    environment = hg.StreamEnvironment(parallelism=2, config=hg.Config(buffer_timeout=0), deployment=deployment)
+    keyed_job.keyed_environment = lambda *_, **__: environment
+    keyed_job.keyed_sum_seconds(rows)
+
+
 def _first_job(run: Callable[[int], float]) -> None:
     """After it the process that forks TaskManagers imports what the first ones could do without."""
     run(WARM_UP)
@@ -176,10 +219,18 @@ def processor_seconds() -> float:
     return sum(each.user + each.system + each.children_user + each.children_system for each in times)
 
 
-CASES: dict[str, Callable[[], dict[str, float]]] = {"keyed-sum": keyed_sum, "exchange": exchange, "latency": latency}
+CASES: dict[str, Callable[[], dict[str, float]]] = {
+    "keyed-sum": keyed_sum,
+    "exchange": exchange,
+    "latency": latency,
+    "instructions": instructions,
+}
+TIMED = ["keyed-sum", "exchange", "latency"]
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--probe"]:
         print(json.dumps(CASES[sys.argv[2]]()))
+    elif sys.argv[1:2] == ["--threads"]:
+        in_threads(int(sys.argv[2]))
     else:
         main()

@@ -69,22 +69,26 @@ class PlantedBug:
         place = f"{self.owner.__name__}.{self.method}"
         assert self._source().count(self.right) == 1, f"{self.name}: not once in {place}: {self.right!r}; adapt the bug"
 
-    def _plain(self) -> Any:
-        function = vars(self.owner)[self.method]
-        return getattr(function, "fget", None) or getattr(function, "__func__", function)
+    def _function(self) -> Any:
+        return _plain(vars(self.owner)[self.method])
 
     def _source(self) -> str:
-        return textwrap.dedent(inspect.getsource(self._plain()))
+        return textwrap.dedent(inspect.getsource(self._function()))
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        plain, source = self._plain(), self._source()
+        plain, source = self._function(), self._source()
         made: dict[str, Any] = {}
         edited = source.replace(self.right, self.wrong).replace("super()", f"super({self.owner.__name__}, self)")
         code = compile(edited, f"<{self.name}>", "exec")
         exec(code, plain.__globals__, made)
         with _replaced(self.owner, self.method, plain, made[self.method]):
             yield
+
+
+def _plain(member: Any) -> Any:
+    """The function of a property, a class method or a static method."""
+    return getattr(member, "fget", None) or getattr(member, "__func__", member)
 
 
 @contextmanager
@@ -99,7 +103,7 @@ def _replaced(owner: type[Any], method: str, right: Any, wrong: Any) -> Iterator
         finally:
             setattr(owner, method, before)
         return
-    code, right.__code__ = right.__code__, wrong.__code__
+    code, right.__code__ = right.__code__, _plain(wrong).__code__
     try:
         yield
     finally:

@@ -28,6 +28,8 @@ class Remember(hg.KeyedProcessFunction):
         context.register_event_time_timer(row["t"])
         yield from ()
 
+    def on_timer(self, time: int, context: Any) -> None: ...
+
 
 def of_process() -> Operator:
     return opened(KeyedProcess(Remember(), ("key",), SMALL, SMALL, {}, "t"))

@@ -21,7 +21,7 @@ from headgate.runtime.deployment import OnExit
 from headgate.runtime.launch.cores import own_cores
 from headgate.spark.failures import CANCELLED, explain
 from headgate.spark.quiet import Terminal
-from headgate.spark.session import JVM_ENDED, NO_JVM, jvm_answers
+from headgate.spark.session import JVM_ENDED, NO_JVM, is_stopped, jvm_answers
 
 #: What a task does: `(payload, index, host)`, host being the address to bind for the other TaskManagers.
 TaskMain = Callable[[bytes, int, str], None]
@@ -98,7 +98,7 @@ class SparkGang:
     def _why_ended(self, error: str) -> tuple[int | None, str]:
         if not jvm_answers(self._context):
             return None, JVM_ENDED
-        if self._context._jsc is None:
+        if is_stopped(self._context):
             return None, "the session was stopped while the job ran"
         return explain(error)
 

@@ -79,7 +79,7 @@ def context_of(spark: SparkSession) -> SparkContext:
             "classic session, in a program that executors reach: SparkSession.builder.master(...).getOrCreate()"
         ) from None
     with jvm_errors(context):
-        if context._jsc is None or context._jsc.sc().isStopped():
+        if is_stopped(context):
             raise SessionLost("this Spark session has been stopped; build a new one")
     return context
 
@@ -102,6 +102,12 @@ def jvm_answers(context: SparkContext) -> bool:
     except NO_JVM:
         return False
     return True
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Whether it was stopped, or is about to: Spark says so before it ends what runs there."""
+    jsc = context._jsc
+    return jsc is None or bool(jsc.sc().isStopped())
 
 
 def is_local(context: SparkContext) -> bool:
