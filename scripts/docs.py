@@ -144,7 +144,7 @@ def planted_bugs(page: str) -> str:
         if line.startswith(BUGS):
             is_list = True
             module = importlib.import_module(line.removeprefix(BUGS).split(".py")[0].replace("/", "."))
-            lines += [f"- {bug.name} (`{bug.owner.__name__}.{bug.method}`)" for bug in module.BUGS]
+            lines += [f"- {bug.name} (`{bug.place}`)" for bug in module.BUGS]
             lines += [f"- {name} (a rule lacks a step)" for name, *_ in getattr(module, "LACKING", ())]
     return "\n".join(lines) + "\n"
 

@@ -23,6 +23,8 @@ from headgate.exchange.barrier_handler import (
 )
 from headgate.records.events import Alignment, CheckpointBarrier
 from tests.exchange.barrier_machine import BarrierMachine
+from tests.memory.edits import always, dropped, never, replaced
+from tests.memory.places import assignment, call, condition
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 HUNT_HANDLER = settings(HUNT, max_examples=1200, stateful_step_count=50)
@@ -187,21 +189,16 @@ LACKING = [
 ]
 
 BUGS = [
-    PlantedBug("blocked channels stay blocked", BarrierHandler, "_end", "if self._blocked:", "if False:"),
-    PlantedBug("a checkpoint ends with the barriers of the last", BarrierHandler, "_end", "channels.clear()", "pass"),
-    PlantedBug("a checkpoint that is over begins anew", BarrierHandler, "_end", "self._barrier.id", "self._last"),
-    PlantedBug("any barrier is the last", BarrierHandler, "_finish_if_all_in",
-               "if not self._arrived >= self._open:", "if False:"),
-    PlantedBug("an aligned checkpoint is never triggered", BarrierHandler, "_finish_if_all_in",
-               "if self.state is HandlerState.ALIGNING:", "if False:"),
-    PlantedBug("a checkpoint is triggered twice", BarrierHandler, "_finish_if_all_in",
-               "if self.state is HandlerState.ALIGNING:", "if True:"),
-    PlantedBug("an announcement after its barrier counts", BarrierHandler, "_announce",
-               "if channel not in self._arrived:", "if True:"),
-    PlantedBug("a delivered barrier stays announced", BarrierHandler, "_arrive",
-               "self._announced.discard(channel)", "pass"),
-    PlantedBug("announced channels stay blocked", BarrierHandler, "_prioritise",
-               "self._block(each, barrier)", "pass"),
+    PlantedBug("blocked channels stay blocked", BarrierHandler._end, never(condition())),
+    PlantedBug("a checkpoint ends with the barriers of the last", BarrierHandler._end, dropped(call("clear"))),
+    PlantedBug("a checkpoint that is over begins anew", BarrierHandler._end,
+               replaced(assignment().value.element(2), "self._last")),
+    PlantedBug("any barrier is the last", BarrierHandler._finish_if_all_in, never(condition(1, of=2))),
+    PlantedBug("an aligned checkpoint is never triggered", BarrierHandler._finish_if_all_in, never(condition(2, of=2))),
+    PlantedBug("a checkpoint is triggered twice", BarrierHandler._finish_if_all_in, always(condition(2, of=2))),
+    PlantedBug("an announcement after its barrier counts", BarrierHandler._announce, always(condition())),
+    PlantedBug("a delivered barrier stays announced", BarrierHandler._arrive, dropped(call("discard"))),
+    PlantedBug("announced channels stay blocked", BarrierHandler._prioritise, dropped(call("_block"))),
 ]  # fmt: skip
 
 

@@ -10,36 +10,33 @@ from headgate.exchange.partition import ResultPartition
 from headgate.exchange.partition_file import FileBuffer, PartitionFile
 from headgate.memory.buffer import FileRegion
 from tests.exchange.blocking_machine import BlockingMachine
+from tests.memory.edits import always, constant, dropped, replaced
+from tests.memory.places import assignment, call, comparison, condition, increment, returned
 from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 
 BUGS = [
-    PlantedBug("a run that was written keeps its segments", Blocking, "add_filled", "buffer.recycle()", "pass"),
-    PlantedBug("a full segment goes to disk with the next", ResultPartition, "write", "subpartition.announce()",
-               "pass"),
-    PlantedBug("a buffer that was written keeps its segment", Blocking, "announce", "consumer.close()", "pass"),
-    PlantedBug("the buffers of a run are in one place", Blocking, "_write", "at += len(piece)", "pass"),
-    PlantedBug("a run counts as one buffer on disk", Blocking, "_write", "self._backlog += len(pieces)",
-               "self._backlog += 1"),
-    PlantedBug("what did not get smaller is taken for compressed", Blocking, "_write", "0 if smaller is None",
-               "0 if not self._compress"),
-    PlantedBug("the end is not in the file", Blocking, "finish", "self._add_event(encode_event(EndOfPartition()))",
-               "pass"),
-    PlantedBug("a reader comes before the end", Blocking, "attach", "or not self.finished:", ":"),
-    PlantedBug("two readers of one file", Blocking, "attach", "self._has_reader = True", "pass"),
-    PlantedBug("a reader that comes is not told", Blocking, "attach", "listener()", "pass"),
-    PlantedBug("an event from a file is polled in company", Blocking, "poll", "or next_is_event is not False", ""),
-    PlantedBug("data in a file need no credit", Blocking, "is_available", "has_credit or", "True or"),
-    PlantedBug("a reader that left holds the file", Blocking, "release", "self._file.release()", "pass"),
-    PlantedBug("a released output keeps what is being filled", Blocking, "release", "current.close()", "pass"),
-    PlantedBug("buffers are looked for behind where they are", PartitionFile, "append", "return start",
-               "return self.size"),
-    PlantedBug("a buffer that was read still holds the file", PartitionFile, "recycle", "self.release(len(segments))",
-               "pass"),
-    PlantedBug("the last reader leaves the file open", PartitionFile, "release", "os.close(self._descriptor)", "pass"),
-    PlantedBug("all buffers are sent from the beginning of the file", FileBuffer, "pieces", "self.offset, self.size",
-               "0, self.size"),
-    PlantedBug("a socket that takes a part of a file gets it again", FileRegion, "after", "self.offset + count",
-               "self.offset"),
+    PlantedBug("a run that was written keeps its segments", Blocking.add_filled, dropped(call("recycle"))),
+    PlantedBug("a full segment goes to disk with the next", ResultPartition.write, dropped(call("announce"))),
+    PlantedBug("a buffer that was written keeps its segment", Blocking.announce, dropped(call("close"))),
+    PlantedBug("the buffers of a run are in one place", Blocking._write, dropped(increment(1, of=3))),
+    PlantedBug("a run counts as one buffer on disk", Blocking._write, constant(increment(3, of=3).value, 1)),
+    PlantedBug("what did not get smaller is taken for compressed", Blocking._write,
+               replaced(comparison(2, of=2), "not self._compress")),
+    PlantedBug("the end is not in the file", Blocking.finish, dropped(call("_add_event"))),
+    PlantedBug("a reader comes before the end", Blocking.attach, dropped(condition().operand(3))),
+    PlantedBug("two readers of one file", Blocking.attach, dropped(assignment(2, of=2))),
+    PlantedBug("a reader that comes is not told", Blocking.attach, dropped(call("listener"))),
+    PlantedBug("an event from a file is polled in company", Blocking.poll, dropped(comparison(6, of=6))),
+    PlantedBug("data in a file need no credit", Blocking.is_available, always(returned().operand(2).operand(1))),
+    PlantedBug("a reader that left holds the file", Blocking.release, dropped(call("release"))),
+    PlantedBug("a released output keeps what is being filled", Blocking.release, dropped(call("close"))),
+    PlantedBug("buffers are looked for behind where they are", PartitionFile.append, replaced(returned(), "self.size")),
+    PlantedBug("a buffer that was read still holds the file", PartitionFile.recycle, dropped(call("release"))),
+    PlantedBug("the last reader leaves the file open", PartitionFile.release, dropped(call("close", 1, of=2))),
+    PlantedBug("all buffers are sent from the beginning of the file", FileBuffer.pieces,
+               constant(call("FileRegion").argument(2), 0)),
+    PlantedBug("a socket that takes a part of a file gets it again", FileRegion.after,
+               dropped(call("FileRegion").argument(2).operand(2))),
 ]  # fmt: skip
 
 

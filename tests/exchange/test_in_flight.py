@@ -18,6 +18,8 @@ from headgate.runtime.task.barriers import TaskBarriers as Barriers
 from headgate.runtime.task.in_flight import InputRecording as Recording
 from headgate.runtime.task.input import TaskInput as Input
 from tests.exchange.whole import ALL, Exchange, Shape
+from tests.memory.edits import dropped, never, only, replaced
+from tests.memory.places import assignment, call, comparison, condition, increment, returned
 from tests.memory.planting import PlantedBug
 
 
@@ -64,35 +66,26 @@ def test_rows_are_in_a_state_or_in_flight_once() -> None:
 
 
 BUGS = [
-    PlantedBug("half an element that was gathered is not kept", Input, "_held", "held[channel] += deserializer.partial",
-               "pass"),
-    PlantedBug("rows that were read and wait are not kept", Input, "_held",
-               "held[channel] += serialize(element, self._codec)", "pass"),
-    PlantedBug("what is due is not kept", Writer, "overtake", ", *_bytes_of(due)", ""),
-    PlantedBug("pending rows are not kept", Writer, "overtake", "self.flush()", "pass"),
-    PlantedBug("what is due before a barrier that overtakes late is not kept", Writer, "_prioritise", ", *before]",
-               "]"),
-    PlantedBug("a barrier that has left is said to overtake", Writer, "_prioritise",
-               "return self.partition.prioritise(channel, checkpoint)",
-               "return self.partition.overtake(channel, CheckpointBarrier(checkpoint, 0).as_priority())"),
-    PlantedBug("what is read before a channel's barrier is not kept", Recording, "add", "if self._open[channel]:",
-               "if False:"),
-    PlantedBug("what is read behind a channel's barrier is kept", Recording, "end", "self._open[channel] = False",
-               "pass"),
-    PlantedBug("what waits before a channel's barrier is not kept", Recording, "end",
-               "self.pieces[channel] += source.peek(arrived - source.bytes_polled)", "pass"),
-    PlantedBug("all that waits in a channel is kept", Remote, "bytes_before",
-               "dict(self._barriers_at).get(checkpoint, self.bytes_in)", "self.bytes_in"),
-    PlantedBug("rows behind a barrier are worked on before it", Remote, "poll",
-               "if self._priority and self._is_overtaken:  # after", "if False:  # after"),
-    PlantedBug("a part is stored before it is known what a barrier overtakes", Barriers, "_store_if_known",
-               "or self._output_timeout is not None", ""),
-    PlantedBug("what a barrier overtakes late is not kept", Barriers, "_turn_output_urgent",
-               "self._in_flight.outputs = [[each or [] for each in channels] for channels in overtaken]", "pass"),
-    PlantedBug("an output that a barrier has left has no channels", Barriers, "_turn_output_urgent",
-               "[[each or [] for each in channels] for channels in overtaken]",
-               "[[each or [] for each in channels] if any(each is not None for each in channels) else [] "
-               "for channels in overtaken]"),
+    PlantedBug("half an element that was gathered is not kept", Input._held, dropped(increment(2, of=2))),
+    PlantedBug("rows that were read and wait are not kept", Input._held, dropped(increment(1, of=2))),
+    PlantedBug("what is due is not kept", Writer.overtake, dropped(returned().element(1).element(2))),
+    PlantedBug("pending rows are not kept", Writer.overtake, dropped(call("flush"))),
+    PlantedBug("what is due before a barrier that overtakes late is not kept", Writer._prioritise,
+               dropped(assignment(3, of=3).value.element(2))),
+    PlantedBug("a barrier that has left is said to overtake", Writer._prioritise,
+               replaced(call("prioritise"),
+                        "self.partition.overtake(channel, CheckpointBarrier(checkpoint, 0).as_priority())")),
+    PlantedBug("what is read before a channel's barrier is not kept", Recording.add, never(condition())),
+    PlantedBug("what is read behind a channel's barrier is kept", Recording.end, dropped(assignment(1, of=2))),
+    PlantedBug("what waits before a channel's barrier is not kept", Recording.end, dropped(increment())),
+    PlantedBug("all that waits in a channel is kept", Remote.bytes_before, only(call("get").argument(2))),
+    PlantedBug("rows behind a barrier are worked on before it", Remote.poll, never(condition(2, of=7))),
+    PlantedBug("a part is stored before it is known what a barrier overtakes", Barriers._store_if_known,
+               dropped(comparison(1, of=2))),
+    PlantedBug("what a barrier overtakes late is not kept", Barriers._turn_output_urgent, dropped(assignment(3, of=5))),
+    PlantedBug("an output that a barrier has left has no channels", Barriers._turn_output_urgent,
+               replaced(assignment(3, of=5).value.element(1),
+                        "THIS if any(each is not None for each in channels) else []")),
 ]  # fmt: skip
 
 

@@ -1,7 +1,13 @@
 """Bugs planted one at a time into the real code, to show that a test would notice them.
 
-A bug is a one-line edit of one method. The edit must fit the source exactly once, so with a bug that no longer applies
-after a change of the code its module is not collected, instead of proving nothing.
+A bug is one edit (edits.py) of one place (places.py) in one method:
+
+    PlantedBug("events spend credit", Sender._frame, always(condition(1, of=2)))
+    PlantedBug("a channel leaves without a word", Receiver.cancel, dropped(call("append", 1, of=2)))
+
+It outlives the renaming of variables and attributes, and any new layout. If a change of the code takes its place away,
+or brings another place of that kind, then its module is not collected, and the error says what to choose from; it
+never moves to another place, where it would prove nothing.
 
 The hunt for all of them takes minutes: `make test` hunts one part, another one at each commit (`--planted slice`), and
 `make soak` all. A test that plants a bug has a name that ends with `_is_caught`.
@@ -9,10 +15,14 @@ The hunt for all of them takes minutes: `make test` hunts one part, another one 
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
+import re
 import struct
+import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +33,7 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from headgate.errors import HeadgateError
+from tests.memory.edits import Edit
 
 #: The same examples in every run, and no shrinking: a planted bug only has to be found.
 HUNT = settings(
@@ -57,37 +68,70 @@ def run_machine(machine: type[RuleBasedStateMachine], hunt: settings = HUNT, *, 
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """In `owner.method`, `wrong` stands where `right` should."""
+    """In that function, or the function of that property, of a class, stands what the edit makes of it."""
 
     name: str
-    owner: type[Any]
-    method: str
-    right: str
-    wrong: str
+    function: Callable[..., Any] | property
+    edit: Edit
 
     def __post_init__(self) -> None:
-        place = f"{self.owner.__name__}.{self.method}"
-        assert self._source().count(self.right) == 1, f"{self.name}: not once in {place}: {self.right!r}; adapt the bug"
+        try:
+            unknown = self._unknown(self.tree())
+        except AssertionError as error:
+            raise AssertionError(f"adapt the planted bug {self.name!r} in {self.place}: {error}") from None
+        assert not unknown, f"adapt the planted bug {self.name!r}: {self.place} does not know {', '.join(unknown)}"
 
-    def _function(self) -> Any:
-        return _plain(vars(self.owner)[self.method])
+    @property
+    def place(self) -> str:
+        """`Class.method`."""
+        return str(_plain(self.function).__qualname__)
 
-    def _source(self) -> str:
-        return textwrap.dedent(inspect.getsource(self._function()))
+    def tree(self) -> ast.Module:
+        """The function with the bug."""
+        tree = ast.parse(textwrap.dedent(inspect.getsource(_plain(self.function))))
+        before = ast.dump(tree)
+        self.edit(tree)
+        assert ast.dump(tree) != before, "the edit changes nothing"
+        return ast.fix_missing_locations(tree)
+
+    def _unknown(self, tree: ast.Module) -> list[str]:
+        """Names of the function with the bug that its module does not have, and attributes that nothing here has."""
+        function = _plain(self.function)
+        words = set(re.findall(r"\w+", inspect.getsource(sys.modules[function.__module__])))
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        own = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_self(node.value)}
+        return sorted(names - words - {*dir(builtins), "_"} | own - words)
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        plain, source = self._function(), self._source()
+        plain = _plain(self.function)
         made: dict[str, Any] = {}
-        edited = source.replace(self.right, self.wrong).replace("super()", f"super({self.owner.__name__}, self)")
-        code = compile(edited, f"<{self.name}>", "exec")
-        exec(code, plain.__globals__, made)
-        with _replaced(self.owner, self.method, plain, made[self.method]):
+        owner = plain.__globals__[self.place.partition(".")[0]]
+        tree = _NamedSuper(owner.__name__).visit(self.tree())
+        exec(compile(ast.fix_missing_locations(tree), f"<{self.name}>", "exec"), plain.__globals__, made)
+        with _replaced(owner, plain.__name__, plain, made[plain.__name__]):
             yield
 
 
+class _NamedSuper(ast.NodeTransformer):
+    """`super()` outside of its class has to say of which."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "super":
+            node.args = [ast.Name(self._owner, ast.Load()), ast.Name("self", ast.Load())]
+        return node
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
 def _plain(member: Any) -> Any:
-    """The function of a property, a class method or a static method."""
+    """The function of a property or of a class method."""
     return getattr(member, "fget", None) or getattr(member, "__func__", member)
 
 

@@ -13,6 +13,8 @@ from headgate.errors import Superseded
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.resumption import Resumption
 from headgate.state.checkpoint_storage import CheckpointStorage
+from tests.memory.edits import constant, dropped, replaced
+from tests.memory.places import call
 from tests.memory.planting import PlantedBug
 from tests.runtime.owner_machine import ROWS, OwnerMachine
 
@@ -125,15 +127,13 @@ def test_three_programs_in_any_order(tmp_path: Path) -> None:
 
 
 BUGS = [
-    PlantedBug("files do not carry their owner", FileSink, "claim",
-               "dataclasses.replace(target, owner=claim.epoch)", "dataclasses.replace(target, owner=1)"),
-    PlantedBug("results are claimed by arrival", FileSink, "claim",
-               "ledger.claim(claim.epoch)", "ledger.claim(max(claim.epoch, 1 + ledger.newest_owner()))"),
-    PlantedBug("nobody looks whose the job is before a commit", Checkpoints, "_commit_pending",
-               "self._require_owner()", "pass"),
-    PlantedBug("an owner does not note what it started from", CheckpointStorage, "start",
-               "self._ownership.note(self._start_from(resumed).to_json())", "pass"),
-    PlantedBug("a new owner looks for no newer checkpoint", Resumption, "find_again", "self.find()", "pass"),
+    PlantedBug("files do not carry their owner", FileSink.claim, constant(call("replace").keyword(1), 1)),
+    PlantedBug("results are claimed by arrival", FileSink.claim,
+               replaced(call("claim").argument(1), "max(THIS, 1 + ledger.newest_owner())")),
+    PlantedBug("nobody looks whose the job is before a commit", Checkpoints._commit_pending,
+               dropped(call("_require_owner"))),
+    PlantedBug("an owner does not note what it started from", CheckpointStorage.start, dropped(call("note"))),
+    PlantedBug("a new owner looks for no newer checkpoint", Resumption.find_again, dropped(call("find"))),
 ]  # fmt: skip
 
 

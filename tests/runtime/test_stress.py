@@ -16,6 +16,8 @@ import pytest
 
 import headgate as hg
 from headgate.runtime.task.barriers import TaskBarriers
+from tests.memory.edits import replaced
+from tests.memory.places import assignment
 from tests.memory.planting import PlantedBug
 from tests.runtime.random_pipelines import RandomPipeline
 
@@ -46,11 +48,8 @@ def test_ten_minutes_of_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 BUG = PlantedBug(
     "an output that a barrier has left has no channels, in a job",
-    TaskBarriers,
-    "_turn_output_urgent",
-    "[[each or [] for each in channels] for channels in overtaken]",
-    "[[each or [] for each in channels] if any(each is not None for each in channels) else [] "
-    "for channels in overtaken]",
+    TaskBarriers._turn_output_urgent,
+    replaced(assignment(3, of=5).value.element(1), "THIS if any(each is not None for each in channels) else []"),
 )
 BUGS = [BUG]
 #: The planted bug has to be found in so many pipelines.
