@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -12,31 +10,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.config import Config, FlowControl
+from headgate.config import Config
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
 from headgate.errors import HeadgateError
-from headgate.exchange.blocking import Subpartition
-from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
+from headgate.exchange.channels import InputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
-from headgate.exchange.nameless_files import local_folder
 from headgate.exchange.partition import ResultPartition
-from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.pending import PendingBudget
-from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.writer import RecordWriter
-from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.operator import Operator, OperatorContext
-from headgate.plan.execution import Channel, ExecutionPlan
+from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
-from headgate.plan.network_memory import floating_pool, output_pool, shared_pool
 from headgate.plan.node_keys import node_key
-from headgate.protocol.credit import BufferManager
-from headgate.protocol.exclusive import ExclusiveBuffers
-from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
 from headgate.runtime.control_messages import Part
@@ -44,6 +33,7 @@ from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.chain import Chained, Directed, ToOperator, ToWriter, joined
 from headgate.runtime.task.debloating import Debloating
+from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
 from headgate.runtime.task.operator_timers import operator_timers
@@ -100,8 +90,7 @@ class BuiltTask:
     subtask: int
     nodes: dict[int, Operator | SourceHead]
     input: TaskInput | None
-    gates: list[InputGate]
-    floating_pools: list[LocalBufferPool]
+    gates: list[GateChannels]
     partitions: list[ResultPartition]
     channels: list[InputChannel]
     gathering: Gathering | None
@@ -117,8 +106,8 @@ class BuiltTask:
         """Give back the network memory of a task that has ended and whose output lies in files; again is harmless."""
         for gate in self.gates:
             gate.release()
-        for pool in (*self.floating_pools, *(partition.pool for partition in self.partitions)):
-            pool.destroy()
+        for partition in self.partitions:
+            partition.pool.destroy()
 
     def release(self) -> None:
         """Give back all that a task had which has ended, its output too; again is harmless."""
@@ -135,10 +124,10 @@ class TaskBuilder:
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._here = surroundings
+        self.parts = ExchangeParts(surroundings.config, surroundings.pool)
         self.partitions: dict[tuple[int, int], ResultPartition] = {}
         # What was made for tasks that are not whole yet.
-        self.floating: list[LocalBufferPool] = []
-        self.remote: list[RemoteInputChannel] = []
+        self.gates: list[GateChannels] = []
         self._written: list[ResultPartition] = []
         self._mailboxes: dict[tuple[int, int], Mailbox] = {}
 
@@ -149,48 +138,29 @@ class TaskBuilder:
         for vertex, subtask in mine:
             self._mailboxes[vertex.id, subtask] = Mailbox()
             for edge in self._edges_out(vertex):
-                partition = self._partition(vertex, edge, subtask)
+                name = f"output of {vertex.name}[{subtask}] to {self._here.plan.job.vertex(edge.target).name}"
+                count = len(self._here.plan.consumers(edge, subtask))
+                partition = self.parts.partition(name, count, self._mailboxes[vertex.id, subtask].wake)
                 self._written.append(partition)
                 self.partitions[edge.id, subtask] = partition
         built = [_TaskAssembly(self._here, self, vertex, subtask).assemble() for vertex, subtask in mine]
-        for made in (self.remote, self.floating, self._written):
-            made.clear()
+        self.gates.clear()
+        self._written.clear()
         return built
 
     def discard(self) -> None:
         """Give back the network memory of tasks that never ran."""
-        for channel in self.remote:
-            channel.release()
+        for gate in self.gates:
+            gate.release()
         for partition in self._written:
             partition.release()
-        for pool in (*self.floating, *(partition.pool for partition in self._written)):
-            pool.destroy()
+            partition.pool.destroy()
 
     def mailbox(self, vertex: JobVertex, subtask: int) -> Mailbox:
         return self._mailboxes[vertex.id, subtask]
 
     def _edges_out(self, vertex: JobVertex) -> list[JobEdge]:
         return [edge for edge in self._here.plan.job.edges if edge.source == vertex.id]
-
-    def _partition(self, vertex: JobVertex, edge: JobEdge, subtask: int) -> ResultPartition:
-        config, count = self._here.config, len(self._here.plan.consumers(edge, subtask))
-        name = f"output of {vertex.name}[{subtask}] to {self._here.plan.job.vertex(edge.target).name}"
-        size = output_pool(count, config)
-        is_unbounded = config.flow_control is FlowControl.UNBOUNDED
-        cap = sys.maxsize if is_unbounded else config.max_buffers_per_channel
-        pool = self._here.pool.create_local_pool(
-            name,
-            required=size.required,
-            maximum=size.maximum,
-            subpartitions=count,
-            max_per_subpartition=cap,
-            max_overdraft=config.max_overdraft_buffers_per_gate,
-            guarded=is_unbounded,
-        )
-        wake = self._mailboxes[vertex.id, subtask].wake
-        file = PartitionFile(local_folder(config.spill_dir), threading.Lock) if config.is_batch else None
-        compress = config.batch_shuffle_compression
-        return ResultPartition(name, count, pool, cap, threading.Lock, wake, wake, file=file, compress=compress)
 
 
 class _TaskAssembly:
@@ -210,8 +180,7 @@ class _TaskAssembly:
         self._entries: list[ToOperator] = []
         self._entered: list[Node] = []
         self._nodes: dict[int, Operator | SourceHead] = {}
-        self._gates: list[InputGate] = []
-        self._floating: list[LocalBufferPool] = []
+        self._gates: list[GateChannels] = []
         self._gathering: Gathering | None = None
         self._barriers = TaskBarriers(self._name, [], self._writers, here.tell_part)
         self._requests: list[Callable[[], None]] = []
@@ -251,7 +220,6 @@ class _TaskAssembly:
             self._nodes,
             task_input,
             self._gates,
-            self._floating,
             partitions,
             channels,
             self._gathering,
@@ -306,7 +274,8 @@ class _TaskAssembly:
         if task_input is None or not self._here.config.debloat:
             return None
         idle_seconds = partial(task.times.seconds, Wait.IDLE)
-        debloating = Debloating(self._gates, self._here.config, idle_seconds, task_input.set_message_size)
+        gates = [each.gate for each in self._gates]
+        debloating = Debloating(gates, self._here.config, idle_seconds, task_input.set_message_size)
         task.add_timed(debloating)
         return debloating
 
@@ -389,18 +358,13 @@ class _TaskAssembly:
     # --- outputs and inputs
 
     def _writer(self, edge: JobEdge, node: Node) -> RecordWriter:
-        config = self._here.config
         partition = self._builder.partitions[edge.id, self._subtask]
-        writer = RecordWriter(
+        writer = self._builder.parts.writer(
             partition,
-            selector_of(edge, partition, self._subtask, self._context(node), config.max_parallelism),
+            selector_of(edge, partition, self._subtask, self._context(node), self._here.config.max_parallelism),
             BatchCodec(node.output_schema(edge.tag)),
             self._here.budget,
-            message_size=config.message_size,
-            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # nobody looks before the end
-            watermark_interval=config.watermark_interval,
-            clock=time.monotonic,
-            wait_hard=self._wait_hard,
+            self._wait_hard,
         )
         self._writers.append(writer)
         self._written.append(edge)
@@ -421,72 +385,31 @@ class _TaskAssembly:
             schema = node.output_schema(edge.tag)
             self._codecs.append(BatchCodec(schema, paranoid=self._here.config.validates_batches))
         self._gathering = Gathering(self._here.budget, self._here.config.spill_dir)
-        self._barriers = TaskBarriers(self._name, self._gates, self._writers, self._here.tell_part)
-        return TaskInput(self._gates, self._codecs, self._here.config.message_size, self._barriers, self._gathering)
+        gates = [each.gate for each in self._gates]
+        self._barriers = TaskBarriers(self._name, gates, self._writers, self._here.tell_part)
+        return TaskInput(gates, self._codecs, self._here.config.message_size, self._barriers, self._gathering)
 
-    def _gate(self, edge: JobEdge) -> InputGate:
+    def _gate(self, edge: JobEdge) -> GateChannels:
         here, plan = self._here, self._here.plan
-        gate = InputGate(self._mailbox.wake)
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
         remote = sum(plan.place(channel.producer) != here.index for channel in wanted)
-        buffers_of = self._channel_buffers(remote, name) if remote else None
-        channels: list[InputChannel] = []
-        for number, channel in enumerate(wanted):
-            if plan.place(channel.producer) == here.index:
-                partition = self._builder.partitions[edge.id, channel.producer]
-                source = partition.subpartitions[channel.subpartition]
-                channels.append(self._local_channel(number, source, gate))
+        made = GateChannels(self._builder.parts, InputGate(self._mailbox.wake), name, remote)
+        self._builder.gates.append(made)
+        for channel in wanted:
+            place = plan.place(channel.producer)
+            if place == here.index:
+                made.add_local(self._builder.partitions[edge.id, channel.producer].subpartitions[channel.subpartition])
             else:
-                assert buffers_of is not None
-                channels.append(self._remote_channel(number, edge, channel, buffers_of, gate))
-        gate.channels = channels
-        return gate
+                end = here.consumer_end(place, edge.id)
+                self._request(end, made.add_remote((edge.id, channel.producer, channel.subpartition), end))
+        return made
 
-    def _local_channel(self, number: int, source: Subpartition, gate: InputGate) -> LocalInputChannel:
-        arguments = number, source, gate.notify, gate.notify_priority
-        config = self._here.config
-        if config.flow_control is FlowControl.CREDIT:
-            return LocalInputChannel(*arguments)
-        return PlainLocalChannel(*arguments, local_folder(config.spill_dir))
-
-    def _gate_pool(self, channels: int, name: str) -> LocalBufferPool:
-        """What the remote channels of a gate share: without credit, all they have."""
-        config = self._here.config
-        is_credit = config.flow_control is FlowControl.CREDIT
-        size = floating_pool(config) if is_credit else shared_pool(channels, config)
-        owner = f"{name}, {'floating' if is_credit else 'shared'}"
-        pool = self._here.pool.create_local_pool(owner, size.required, size.maximum)
-        self._floating.append(pool)
-        self._builder.floating.append(pool)
-        return pool
-
-    def _channel_buffers(self, channels: int, name: str) -> BuffersOf:
-        """What each remote channel of a gate makes its buffers with."""
-        pool, config, gate_pool = self._here.pool, self._here.config, self._gate_pool(channels, name)
-        if config.flow_control is not FlowControl.CREDIT:
-            return partial(SharedBuffers, gate_pool, lock_factory=threading.Lock)
-        exclusive = ExclusiveBuffers(pool, f"{name}, exclusive")
-        return partial(
-            BufferManager, exclusive, config.buffers_per_channel, gate_pool, channels, lock_factory=threading.Lock
-        )
-
-    def _remote_channel(
-        self, number: int, edge: JobEdge, channel: Channel, buffers_of: BuffersOf, gate: InputGate
-    ) -> RemoteInputChannel:
-        end = self._here.consumer_end(self._here.plan.place(channel.producer), edge.id)
-        address = edge.id, channel.producer, channel.subpartition
-        arguments = number, address, buffers_of, gate.notify, gate.notify_priority, end
-        config = self._here.config
-        is_credit = config.flow_control is FlowControl.CREDIT
-        folder = local_folder(config.spill_dir)
-        remote = RemoteInputChannel(*arguments) if is_credit else PlainInputChannel(*arguments, folder)
-        if config.is_batch:
-            self._requests.append(partial(_request_now, end, remote))
+    def _request(self, end: ConsumerEnd, channel: RemoteInputChannel) -> None:
+        if self._here.config.is_batch:
+            self._requests.append(partial(_request_now, end, channel))
         else:
-            end.request(remote)
-        self._builder.remote.append(remote)
-        return remote
+            end.request(channel)
 
 
 def _request_now(end: ConsumerEnd, channel: RemoteInputChannel) -> None:

@@ -131,7 +131,8 @@ def _task(built: BuiltTask) -> Counters:
 
 
 def _pool_usage(built: BuiltTask) -> Counters:
-    floating, exclusive = floating_usage(built.floating_pools, built.channels), exclusive_usage(built.channels)
+    pools = [each.pool for each in built.gates if each.pool is not None]
+    floating, exclusive = floating_usage(pools, built.channels), exclusive_usage(built.channels)
     return {
         "out_pool_usage": output_usage(partition.pool for partition in built.partitions).ratio,
         "in_pool_usage": (floating + exclusive).ratio,

@@ -16,8 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.config import Config
-from headgate.errors import ConfigError, DriverLost, ExchangeError, HeadgateError, TaskManagerLost
+from headgate.errors import DriverLost, ExchangeError, HeadgateError, TaskManagerLost
 from headgate.exchange.nameless_files import check_folder
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
@@ -44,6 +43,7 @@ from headgate.runtime.control_messages import (
     TaskFinished,
 )
 from headgate.runtime.deployment import TaskManagerSpec, cut_off
+from headgate.runtime.task.exchange_parts import network_memory
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import SourceHead, Task
 from headgate.runtime.task.task_builder import BuiltTask, Surroundings, TaskBuilder
@@ -145,7 +145,7 @@ class TaskManager:
             self._console.connect(self._driver.send)
         plan = self._spec.plan.load()
         check_folder(config.spill_dir)
-        self._pool = _network_memory(config)
+        self._pool = network_memory(config)
         self._builder = TaskBuilder(
             Surroundings(
                 self._spec.job,
@@ -299,8 +299,8 @@ class TaskManager:
             self._fail(error)
             return
         built = next(built for built in self._built if built.task is task)
-        for gate in built.gates:
-            gate.release()  # tells the producers that all was consumed
+        for each in built.gates:
+            each.gate.release()  # tells the producers that all was consumed
         if self._spec.config.is_batch:
             built.return_buffers()
         self._driver.send(
@@ -425,10 +425,3 @@ class TaskManager:
         for built in self._built:
             built.task.cancel()
         return self._threads.join()
-
-
-def _network_memory(config: Config) -> NetworkBufferPool:
-    try:
-        return NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
-    except OSError as error:
-        raise ConfigError(f"network_memory={config.network_memory} bytes cannot be had: {error}; lower it") from error

@@ -1,0 +1,183 @@
+"""The parts of an exchange, put together: a partition and its pool, a writer, and a gate's channels and their buffers.
+
+Tasks are built of these, and so are benchmarks, experiments and tests; tests give locks and a clock of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from headgate.config import Config, FlowControl
+from headgate.errors import ConfigError
+from headgate.exchange.blocking import Subpartition
+from headgate.exchange.channels import (
+    ChannelBuffers,
+    Connection,
+    InputChannel,
+    LocalInputChannel,
+    RemoteInputChannel,
+)
+from headgate.exchange.gate import InputGate
+from headgate.exchange.nameless_files import local_folder
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.partition_file import PartitionFile
+from headgate.exchange.pending import PendingBudget
+from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
+from headgate.exchange.selectors import ChannelSelector
+from headgate.exchange.writer import RecordWriter
+from headgate.memory.local_pool import LocalBufferPool
+from headgate.memory.lock import LockFactory
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.plan.network_memory import floating_pool, output_pool, shared_pool
+from headgate.protocol.credit import BufferManager
+from headgate.protocol.exclusive import ExclusiveBuffers
+from headgate.protocol.plain_tcp import SharedBuffers
+from headgate.records.arrow import BatchCodec
+
+
+def network_memory(config: Config) -> NetworkBufferPool:
+    """All segments of a TaskManager. Raises ConfigError when the machine has no room for them."""
+    try:
+        return NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
+    except OSError as error:
+        raise ConfigError(f"network_memory={config.network_memory} bytes cannot be had: {error}; lower it") from error
+
+
+class ExchangeParts:
+    """Makes what tasks exchange rows with: as large as `config` says, out of the segments of `memory`."""
+
+    def __init__(
+        self,
+        config: Config,
+        memory: NetworkBufferPool,
+        lock_factory: LockFactory = threading.Lock,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.memory = memory
+        self.lock_factory = lock_factory
+        self._clock = clock
+
+    def partition(self, name: str, subpartitions: int, wake: Callable[[], None]) -> ResultPartition:
+        """An output and its pool; its task is woken when it can write again, and when a consumer has processed all.
+        In batch mode its data go to a file. Raises InsufficientBuffers."""
+        config, size = self.config, output_pool(subpartitions, self.config)
+        is_unbounded = config.flow_control is FlowControl.UNBOUNDED
+        cap = sys.maxsize if is_unbounded else config.max_buffers_per_channel
+        pool = self.memory.create_local_pool(
+            name,
+            required=size.required,
+            maximum=size.maximum,
+            subpartitions=subpartitions,
+            max_per_subpartition=cap,
+            max_overdraft=config.max_overdraft_buffers_per_gate,
+            guarded=is_unbounded,
+        )
+        return ResultPartition(
+            name=name,
+            subpartitions=subpartitions,
+            pool=pool,
+            max_buffers_per_subpartition=cap,
+            lock_factory=self.lock_factory,
+            wake=wake,
+            on_settled=wake,
+            file=PartitionFile(local_folder(config.spill_dir), self.lock_factory) if config.is_batch else None,
+            compress=config.batch_shuffle_compression,
+        )
+
+    def writer(
+        self,
+        partition: ResultPartition,
+        selector: ChannelSelector,
+        codec: BatchCodec,
+        budget: PendingBudget,
+        wait_hard: Callable[[RecordWriter], None],
+    ) -> RecordWriter:
+        """What fills a partition with rows."""
+        config = self.config
+        return RecordWriter(
+            partition=partition,
+            selector=selector,
+            codec=codec,
+            budget=budget,
+            message_size=config.message_size,
+            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # nobody looks before the end
+            watermark_interval=config.watermark_interval,
+            clock=self._clock,
+            wait_hard=wait_hard,
+        )
+
+
+class GateChannels:
+    """The channels of a gate, which come one after the other, and the memory that the `remote` ones of them share.
+    Raises InsufficientBuffers."""
+
+    def __init__(self, parts: ExchangeParts, gate: InputGate, name: str, remote: int) -> None:
+        self.gate = gate
+        self.channels: list[InputChannel] = []
+        gate.channels = self.channels
+        self._config = config = parts.config
+        self._lock_factory = parts.lock_factory
+        self._is_credit = config.flow_control is FlowControl.CREDIT
+        self._local_channel: Callable[..., LocalInputChannel] = LocalInputChannel
+        self._remote_channel: Callable[..., RemoteInputChannel] = RemoteInputChannel
+        if not self._is_credit:
+            folder = local_folder(config.spill_dir)
+            self._local_channel = partial(PlainLocalChannel, spill_folder=folder)
+            self._remote_channel = partial(PlainInputChannel, spill_folder=folder)
+        self._remote = remote
+        self._exclusive = ExclusiveBuffers(parts.memory, f"{name}, exclusive")
+        #: The floating buffers; without credit, all there are. None without remote channels.
+        self.pool: LocalBufferPool | None = None
+        if remote:
+            size = floating_pool(config) if self._is_credit else shared_pool(remote, config)
+            owner = f"{name}, {'floating' if self._is_credit else 'shared'}"
+            self.pool = parts.memory.create_local_pool(owner, size.required, size.maximum)
+
+    def add_local(self, source: Subpartition) -> LocalInputChannel:
+        """One that reads what is in this TaskManager."""
+        channel = self._local_channel(
+            index=len(self.channels),
+            subpartition=source,
+            notify=self.gate.notify,
+            notify_priority=self.gate.notify_priority,
+        )
+        self.channels.append(channel)
+        return channel
+
+    def add_remote(self, address: tuple[int, int, int], connection: Connection) -> RemoteInputChannel:
+        """One that receives what is at `address` (edge, producer, subpartition); the caller has it requested."""
+        channel = self._remote_channel(
+            index=len(self.channels),
+            address=address,
+            buffers_of=self.buffers,
+            notify=self.gate.notify,
+            notify_priority=self.gate.notify_priority,
+            connection=connection,
+        )
+        self.channels.append(channel)
+        return channel
+
+    def buffers(self, on_buffer: Callable[[], None]) -> ChannelBuffers:
+        """Those of one more remote channel."""
+        assert self.pool is not None
+        if not self._is_credit:
+            return SharedBuffers(self.pool, on_buffer, self._lock_factory)
+        return BufferManager(
+            exclusive=self._exclusive,
+            initial_credit=self._config.buffers_per_channel,
+            floating_pool=self.pool,
+            channels=self._remote,
+            on_credit=on_buffer,
+            lock_factory=self._lock_factory,
+        )
+
+    def release(self) -> None:
+        """Take leave of all producers and give back the memory; again is harmless."""
+        self.gate.release()
+        if self.pool is not None:
+            self.pool.destroy()
