@@ -58,6 +58,19 @@ MOMENTS = {
     "before a file is shown": "file_sink._show = stopping(file_sink._show, 1)",
     "before the sink looks": "file_sink.FileSink.commit = stopping(file_sink.FileSink.commit, 3)",
 }
+#: In the first upload that ends when a checkpoint is complete.
+IN_AN_UPLOAD = """
+from headgate.runtime.taskmanager import state_upload
+write = state_upload.write_part
+
+def write_part(place, *arguments):
+    part = write(place, *arguments)
+    if any((folder / "checkpoints").glob("*/chk-*/_metadata")):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return part
+
+state_upload.write_part = write_part
+"""
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -225,4 +238,33 @@ def test_what_is_left_of_a_checkpoint_that_was_given_up_is_gone_before_the_next_
     open_gate(tmp_path)
     assert job.wait(120).restarts == 1
     assert "chk-1" not in seen[0]
+    assert committed(tmp_path) == expected()
+
+
+def incomplete(folder: Path) -> set[str]:
+    """The names of checkpoints' folders without metadata."""
+    return {path.name for path in (folder / "checkpoints").glob("*/chk-*") if not (path / "_metadata").exists()}
+
+
+def test_what_a_killed_driver_left_is_gone_before_its_successor_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a disk that it filled stays full."""
+    checkpoints = str(tmp_path / "checkpoints")
+    with driver(tmp_path, checkpoints, IN_AN_UPLOAD) as killed:
+        killed.kill()
+        killed.communicate()
+    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part
+    assert left
+
+    def looks(*arguments: Any) -> Any:
+        seen.append(incomplete(tmp_path))
+        return write(*arguments)
+
+    monkeypatch.setattr(state_upload, "write_part", looks)
+    job = job_in(tmp_path, checkpoints).execute_async(resume="latest")
+    eventually(lambda: seen, 60)
+    open_gate(tmp_path)
+    job.wait(120)
+    assert not left & seen[0]
     assert committed(tmp_path) == expected()

@@ -152,6 +152,7 @@ class Checkpoints:
         if self._storage is not None:
             self._storage.start(self.resumption.place or None)
             self.next_id = self._storage.next_id()
+            self._storage.remove_incomplete(self.next_id - 1)  # a killed driver's, which may fill the disk
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
         self._start_coordinator()
         self._ends.begin(claim, self.latest)
