@@ -36,7 +36,7 @@ SECTIONS = {
         "KeyedProcessFunction", "ProcessContext", "ValueState", "ListState", "MapState", "SideOutput",
     ],
     "Sources": ["sources"],
-    "Sinks": ["sinks"],
+    "Sinks": ["sinks", "BatchInfo"],
     "Where jobs run": ["LocalDeployment", "SparkDeployment"],
     "Running jobs": ["JobHandle", "JobResult", "CheckpointRecord", "restart"],
     "Errors": [
@@ -47,8 +47,8 @@ SECTIONS = {
 }  # fmt: skip
 #: Classes that nobody makes but Headgate.
 GIVEN = {
-    "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
-    "CheckpointRecord", *SECTIONS["Errors"],
+    "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "BatchInfo", "JobHandle",
+    "JobResult", "CheckpointRecord", *SECTIONS["Errors"],
 }  # fmt: skip
 #: What stands above a list of planted bugs, before the path of the tests.
 BUGS = "<!-- BUGS of "

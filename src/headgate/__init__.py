@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headgate.api.stream import DataStream, KeyedStream, StreamSink, WindowedStream
     from headgate.api.watermark import Watermark
     from headgate.config import Config
+    from headgate.connectors.for_each_batch_sink import BatchInfo
     from headgate.errors import (
         CheckpointError,
         ConfigError,
@@ -60,6 +61,7 @@ _HOMES = {
     "headgate.api.stream": ("DataStream", "KeyedStream", "StreamSink", "WindowedStream"),
     "headgate.api.watermark": ("Watermark",),
     "headgate.config": ("Config",),
+    "headgate.connectors.for_each_batch_sink": ("BatchInfo",),
     "headgate.errors": (
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
         "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "SessionLost", "SinkError", "SourceError",
@@ -81,13 +83,14 @@ _MODULES = {"restart": "headgate.restart", "sinks": "headgate.api.sinks", "sourc
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError",
-    "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction",
-    "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState", "NotEnoughSlots", "PlanError",
-    "ProcessContext", "SessionLost", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError",
-    "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError",
-    "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first",
-    "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "tumble",
+    "BatchInfo", "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream",
+    "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult",
+    "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState",
+    "NotEnoughSlots", "PlanError", "ProcessContext", "SessionLost", "SideOutput", "SinkError", "SourceError",
+    "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded",
+    "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__",
+    "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks",
+    "sources", "sum", "tumble",
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 import headgate as hg
 from headgate.connectors.connector import Claim, SinkWriter
 from headgate.ownership import Program
+from headgate.spark.dataframe_sink import _takes_run
+from headgate.state.checkpoint_storage import load_checkpoint
 from tests.connectors.conftest import writer_context
 from tests.runtime.jobs import eventually
 
@@ -112,6 +115,52 @@ def test_what_a_failed_job_had_not_handed_over_comes_when_it_is_resumed(spark: S
     assert second.rows(spark) == list(range(6_000))
     build(second).execute(resume="latest")  # which had ended
     assert second.rows(spark) == list(range(6_000))
+
+
+def test_rows_that_come_again_come_with_the_run_that_took_their_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    calls: list[tuple[int, str]] = []
+
+    def write(rows: DataFrame, checkpoint_id: int, run: str) -> None:
+        calls.append((checkpoint_id, run))
+        if len(calls) == 1:
+            raise OSError("the table is away")
+
+    def build() -> hg.StreamEnvironment:
+        env = checkpointed(spark, tmp_path, restart=hg.restart.none())
+        env.from_source(hg.sources.generate(numbers(), rows=6_000, rate=6_000)).sink_to(
+            hg.sinks.foreach_dataframe(write)
+        )
+        return env
+
+    with pytest.raises(hg.UserFunctionError, match="the table is away"):
+        build().execute()
+    [first] = calls
+    [folder] = (tmp_path / "checkpoints").iterdir()
+    assert load_checkpoint(folder / f"chk-{first[0]}").run == first[1]
+    build().execute(resume="latest")
+    assert calls[1] == first
+    [run] = {run for _, run in calls[2:]}
+    assert run not in ("", first[1])
+
+
+@pytest.mark.parametrize(
+    ("fn", "takes_run"),
+    [
+        (lambda rows, checkpoint_id: None, False),
+        (lambda rows, checkpoint_id, of: None, True),
+        (lambda rows, checkpoint_id, run="": None, True),
+        (lambda rows, checkpoint_id, mode="append": None, False),
+        (lambda rows, checkpoint_id, *rest: None, False),
+        (lambda rows, checkpoint_id, **options: None, False),
+        (partial(lambda table, rows, checkpoint_id: None, "table"), False),
+        (partial(lambda table, rows, checkpoint_id, run: None, "table"), True),
+        (print, False),
+        (dict.fromkeys, False),
+    ],
+)
+def test_only_a_parameter_for_it_is_given_the_run(master: str, fn: Callable[..., object], takes_run: bool) -> None:
+    """A third parameter of any other purpose has a default, and keeps it."""
+    assert _takes_run(fn) == takes_run
 
 
 def test_a_job_that_leaves_no_slot_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,16 +13,21 @@ from headgate.other_names import missing
 __all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "parquet", "printer"]
 
 
-def foreach_dataframe(fn: Callable[[Any, int], object]) -> Sink:
+def foreach_dataframe(fn: Callable[[Any, int], object] | Callable[[Any, int, str], object]) -> Sink:
     """`fn(spark_df, checkpoint_id)` is called on the driver for each checkpoint, with the rows since the one before:
     the way to Delta, Iceberg, JDBC. Without checkpoints it is called once, with all rows and 0, when the job ends.
+
+    `fn(spark_df, checkpoint_id, run)` is also given the run that took the checkpoint, a text that is another one for
+    each program that starts or resumes the job ("" without checkpoints). Two programs may give their checkpoints the
+    same number, when one was paused and replaced: run and number together name the rows. The run goes to a third
+    parameter that has no default, or is called `run`.
 
     Rows never pass through the driver: the subtasks write them as Parquet files to a new folder in the option
     `spill_dir` (a path or URI that all executors reach), and `spark_df` reads these. It is good for Spark jobs within
     the call only, for its files are removed when `fn` returns. There is no call for a checkpoint without rows.
 
     Every row is in one call, unless the job starts again or is resumed before it is known that `fn` has returned: then
-    `fn` is called again with the same number and the same rows, and has to see to it that they count once, as with
+    `fn` is called again with the same run, number and rows, and has to see to it that they count once, as with
     Spark's `foreachBatch`. Calls are one after the other; the tasks go on meanwhile, the next checkpoint waits. What
     `fn` raises is a UserFunctionError, after which the job starts again or fails as for any other.
 

@@ -10,13 +10,15 @@ the job starts: "error" if the folder has files, "append" to add files, "overwri
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
 
 from headgate.connectors.collect_sink import CollectSink
 from headgate.connectors.connector import Sink
 from headgate.connectors.file_formats import CsvFormat, ParquetFormat
 from headgate.connectors.file_sink import FileSink, Mode
-from headgate.connectors.for_each_batch_sink import BatchFunction, ForEachBatchSink
+from headgate.connectors.for_each_batch_sink import BatchInfo, ForEachBatchSink
 from headgate.connectors.null_sink import NullSink
 from headgate.connectors.printer_sink import PrinterSink
 
@@ -52,11 +54,12 @@ def printer(prefix: str = "", limit: int | None = None) -> Sink:
     return PrinterSink(prefix, limit)
 
 
-def for_each_batch(fn: BatchFunction) -> Sink:
-    """`fn(batch, info)` is called in the task; `info.subtask` says in which.
+def for_each_batch(fn: Callable[[pa.RecordBatch, BatchInfo], object]) -> Sink:
+    """`fn(batch, info)` is called in the task; `info`, an `hg.BatchInfo`, says in which: `info.subtask`.
 
     `info.checkpoint_id` is the number of the checkpoint that the batch belongs to, 0 without checkpoints. A job that
     starts again from checkpoint n gives the rows of later ones once more, in other batches, with numbers above n.
+    `info.run` is another text for each program that starts or resumes the job.
 
     Raises UserFunctionError if `fn` does. In a thread deployment several subtasks may call it at once.
     """

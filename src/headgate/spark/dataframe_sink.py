@@ -257,12 +257,13 @@ _FORMAT = ParquetFormat()
 
 
 def _takes_run(fn: DataFrameFunction) -> bool:
-    """Whether it takes a third argument."""
+    """Whether it has a third parameter for the run. Of any other name and with a default it is for something else."""
     try:
-        inspect.signature(fn).bind(None, 0, "")
-    except TypeError:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):  # some functions in C say nothing
         return False
-    return True
+    by_place = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return any(each.default is each.empty or each.name == "run" for each in by_place[2:3])
 
 
 def _names(pending: Sequence[Sequence[str] | None]) -> list[str]:
