@@ -22,7 +22,7 @@ from headgate.redaction import redacted
 from headgate.state.checkpoint_files import is_there, read_state, verify_state
 from headgate.state.checkpoint_metadata import METADATA_FILE, CheckpointMetadata, Finished, StateFile, TaskState
 from headgate.state.checkpoint_storage import find_checkpoints, load_checkpoint
-from headgate.state.snapshot import blamed_on, decode
+from headgate.state.snapshot import checkpoint_errors, decode
 from headgate.terminal import PlainConsole
 
 _LONGEST = 50
@@ -150,7 +150,7 @@ def _positions(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
 def _values(task: TaskState) -> dict[str, Any]:
     if isinstance(task, Finished):
         return dict(task.positions)
-    with blamed_on(task.path):
+    with checkpoint_errors(task.path):
         return {key: snapshot.values for key, snapshot in decode(read_state(task)).items()}
 
 

@@ -17,7 +17,7 @@ import pytest
 import headgate as hg
 from headgate.connectors.connector import Source
 from headgate.demo.replay import Replay
-from headgate.state.snapshot import blamed_on
+from headgate.state.snapshot import checkpoint_errors
 from tests.connectors.conftest import reader_context
 from tests.runtime.forging import NASTY, put_nasty
 
@@ -85,7 +85,7 @@ def resume(source: Source, positions: list[Any], parallelism: int) -> list[dict[
     """As a task does; the rows that come in some reads. Raises HeadgateError, and nothing else."""
     clock, found = Clock(), []
     for subtask in range(parallelism):
-        with blamed_on(FILE):
+        with checkpoint_errors(FILE):
             for position in positions:
                 source.check_position(position)
             context = reader_context(subtask, parallelism, clock=clock)

@@ -24,26 +24,26 @@ def test_an_older_program_has_none_of_the_rows_of_a_newer_one(tmp_path: Path) ->
     older.show(2)
     newer = owned(tmp_path, "2", resumed=(2, "1"))
     newer.show(3)
-    assert newer.shown_beyond(160, "1") == 3
-    assert [newer.shown_beyond(number, "2") for number in (2, 3, 4)] == [3, 0, 0]
-    assert newer.shown_beyond(160, "a program whose claim is gone") == 3
-    assert [newer.shown_beyond(number, "") for number in (2, 3)] == [3, 0], "all that can be told of version 1"
+    assert newer.published_after(160, "1") == 3
+    assert [newer.published_after(number, "2") for number in (2, 3, 4)] == [3, 0, 0]
+    assert newer.published_after(160, "a program whose claim is gone") == 3
+    assert [newer.published_after(number, "") for number in (2, 3)] == [3, 0], "all that can be told of version 1"
 
 
 def test_a_newer_program_has_the_rows_of_older_ones_whatever_its_numbers(tmp_path: Path) -> None:
     owned(tmp_path, "1").show(160)
     newer = owned(tmp_path, "2", resumed=(2, "1"))  # with allow_duplicates
     newer.show(3)
-    assert [newer.shown_beyond(number, "2") for number in (2, 3)] == [3, 0]
+    assert [newer.published_after(number, "2") for number in (2, 3)] == [3, 0]
     newest = owned(tmp_path, "3", resumed=(3, "2"))
-    assert newest.shown_beyond(1, "3") == 0
+    assert newest.published_after(1, "3") == 0
 
 
 def test_what_was_gone_on_from_is_shown_again_as_a_checkpoint_of_its_program(tmp_path: Path) -> None:
     owned(tmp_path, "1")
     newer = owned(tmp_path, "2", resumed=(2, "1"))
     newer.show(2)
-    assert [newer.shown_beyond(number, "1") for number in (1, 2, 3)] == [2, 0, 0]
+    assert [newer.published_after(number, "1") for number in (1, 2, 3)] == [2, 0, 0]
 
 
 def test_the_last_of_several_programs_remembers_for_all(tmp_path: Path) -> None:
@@ -51,11 +51,11 @@ def test_the_last_of_several_programs_remembers_for_all(tmp_path: Path) -> None:
     newer = owned(tmp_path, "2", resumed=(2, "1"))
     newer.show(3)
     newer.forget_older()
-    assert newer.shown_beyond(160, "1") == 3
+    assert newer.published_after(160, "1") == 3
     newest = owned(tmp_path, "3", resumed=(3, "2"))
     newest.forget_older()
-    assert newest.has_shown and newest.shown_beyond(160, "1") == 3
-    assert [newest.shown_beyond(number, "2") for number in (2, 3)] == [3, 0]
+    assert newest.has_shown and newest.published_after(160, "1") == 3
+    assert [newest.published_after(number, "2") for number in (2, 3)] == [3, 0]
 
 
 def test_a_run_that_is_given_up_says_so_until_the_next_start(tmp_path: Path) -> None:

@@ -435,13 +435,13 @@ def test_a_newer_program_takes_the_results_over(tmp_path: Path) -> None:
 def test_a_sink_knows_what_it_showed(tmp_path: Path) -> None:
     sink = prepared(hg.sinks.parquet(tmp_path))
     writer = sink.writer(writer_context(SCHEMA, checkpoint=1))
-    assert sink.shown_beyond(0, "") == 0
+    assert sink.published_after(0, "") == 0
     sink.commit([None], 1)
-    assert sink.shown_beyond(0, "") == 0, "nothing was there to show"
+    assert sink.published_after(0, "") == 0, "nothing was there to show"
     writer.write(batch(1))
     sink.commit([writer.flush(2)], 2)
     for known in (sink, in_another_program(sink, tmp_path)):
-        assert [known.shown_beyond(number, "") for number in (1, 2, 3)] == [2, 0, 0]
+        assert [known.published_after(number, "") for number in (1, 2, 3)] == [2, 0, 0]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"checkpoint": -1}', '{"checkpoint": "7"}'])
@@ -450,4 +450,4 @@ def test_a_ledger_that_cannot_be_read_is_named(tmp_path: Path, content: str) -> 
     note = next((tmp_path / ".headgate").glob("*/1.note"))
     note.write_text(content)
     with pytest.raises(hg.SinkError, match="restore it, or write to another folder"):
-        sink.shown_beyond(1, "")
+        sink.published_after(1, "")

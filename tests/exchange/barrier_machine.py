@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.exchange.barrier_handler import (
-    Abort,
+    AbortAlignment,
     Action,
-    Arrived,
+    AllBarriersIn,
+    BarrierArrived,
     BarrierHandler,
-    Begin,
-    Complete,
+    BeginAlignment,
     HandlerState,
     Prioritise,
     Resume,
-    Trigger,
+    TriggerTask,
 )
 from headgate.records.events import Alignment, CheckpointBarrier
 
@@ -160,17 +160,17 @@ class BarrierMachine(RuleBasedStateMachine):
     def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Begin(barrier):
+                case BeginAlignment(barrier):
                     assert not self.under_way and barrier.id > self.last, "one at a time, each newer than the last"
                     self.under_way = barrier.id
                     self.arrived: set[int] = set()
-                case Trigger(barrier):
+                case TriggerTask(barrier):
                     assert barrier.id == self.under_way != self.triggered, "triggered once"
                     self.triggered = barrier.id
                     if barrier.blocks:
                         missing = [each for each in self.channels if not each.over and each.sees < barrier.id]
                         assert not missing, "an aligned checkpoint was triggered before all barriers were in"
-                case Arrived(channel):
+                case BarrierArrived(channel):
                     assert self.under_way and channel not in self.arrived, "in once"
                     self.arrived.add(channel)
                 case Prioritise(channels):
@@ -182,12 +182,12 @@ class BarrierMachine(RuleBasedStateMachine):
                 case Resume(channels):
                     for channel in channels:
                         self.resume(self.channels[channel])
-                case Complete(checkpoint):
+                case AllBarriersIn(checkpoint):
                     assert checkpoint == self.triggered == self.under_way, "complete without a trigger"
                     open_channels = {at for at, each in enumerate(self.channels) if not each.over}
                     assert self.arrived >= open_channels, "complete, and a barrier is missing"
                     self.last, self.under_way = checkpoint, 0
-                case Abort(checkpoint):
+                case AbortAlignment(checkpoint):
                     assert checkpoint > self.last, "aborted after its end"
                     assert not self.under_way or checkpoint == self.under_way, "another one was aborted"
                     self.last, self.under_way = checkpoint, 0

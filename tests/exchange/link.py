@@ -20,7 +20,7 @@ from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
-from headgate.protocol.decoders import LATER, Later, RequestDecoder
+from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet, RequestDecoder
 from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
@@ -105,9 +105,9 @@ class WatchedChannel(RemoteInputChannel):
     def floating(self) -> int:
         return len(self._buffers._floating)
 
-    def take_segments(self, count: int) -> Sequence[MemorySegment] | Later | None:
+    def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
         segments = super().take_segments(count)
-        assert segments is not LATER, "credit that no buffer stands for"
+        assert segments is not NO_MEMORY_YET, "credit that no buffer stands for"
         self.taken += len(segments or ())
         return segments
 

@@ -12,7 +12,7 @@ from headgate.exchange.selectors import ChannelSelector
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.sender import Polled
+from headgate.protocol.sender import PolledBuffer
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import SmallElement
 from headgate.records.events import decode_event
@@ -30,7 +30,7 @@ def rows(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(range(first, first + count), pa.int64())], schema=SCHEMA)
 
 
-def poll_one(subpartition: PipelinedSubpartition) -> Polled | None:
+def poll_one(subpartition: PipelinedSubpartition) -> PolledBuffer | None:
     """What a reader sees next that looks only while there is something available."""
     polled = subpartition.poll() if subpartition.is_available(True) else []
     return polled[0] if polled else None
@@ -84,7 +84,7 @@ class Rig:
             buffer_timeout=buffer_timeout,
             watermark_interval=watermark_interval,
             clock=self._clock,
-            wait_hard=self._wait_hard,
+            wait_within_record=self._wait_hard,
         )
         self._deserializers = [SpanningDeserializer(codec) for _ in range(channels)]
 

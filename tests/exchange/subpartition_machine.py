@@ -19,7 +19,7 @@ from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.sender import Polled
+from headgate.protocol.sender import PolledBuffer
 from headgate.records.events import (
     Alignment,
     CancelMarker,
@@ -275,7 +275,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
                 if not self.knows:
                     self._check_seen()
 
-    def _check_polled(self, polled: Polled) -> None:
+    def _check_polled(self, polled: PolledBuffer) -> None:
         assert not self.blocked, "something came from behind a barrier that blocks"
         assert polled.sequence == self.sequence, "numbers are not dense"
         self.sequence = (self.sequence + len(polled.buffer.segments)) & 0xFFFFFFFF

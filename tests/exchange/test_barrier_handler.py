@@ -9,17 +9,17 @@ from hypothesis.stateful import run_state_machine_as_test
 from headgate.errors import ExchangeError
 from headgate.exchange import barrier_handler
 from headgate.exchange.barrier_handler import (
-    Abort,
-    Age,
-    Arrived,
+    AbortAlignment,
+    AllBarriersIn,
+    BarrierArrived,
     BarrierHandler,
-    Begin,
-    Complete,
+    BeginAlignment,
+    CheckpointOrder,
     HandlerState,
     Input,
     Prioritise,
     Resume,
-    Trigger,
+    TriggerTask,
 )
 from headgate.records.events import Alignment, CheckpointBarrier
 from tests.exchange.barrier_machine import BarrierMachine
@@ -35,23 +35,28 @@ SECOND = CheckpointBarrier(2, 20)
 
 def test_an_aligned_checkpoint_waits_for_all_and_then_all_go_on() -> None:
     handler = BarrierHandler(3)
-    assert handler.delivered(1, ALIGNED) == [Begin(ALIGNED), Arrived(1)]
-    assert handler.delivered(0, ALIGNED) == [Arrived(0)]
-    assert handler.delivered(2, ALIGNED) == [Arrived(2), Trigger(ALIGNED), Resume((0, 1, 2)), Complete(1)]
+    assert handler.delivered(1, ALIGNED) == [BeginAlignment(ALIGNED), BarrierArrived(1)]
+    assert handler.delivered(0, ALIGNED) == [BarrierArrived(0)]
+    assert handler.delivered(2, ALIGNED) == [
+        BarrierArrived(2),
+        TriggerTask(ALIGNED),
+        Resume((0, 1, 2)),
+        AllBarriersIn(1),
+    ]
     assert handler.state is HandlerState.IDLE
 
 
 def test_a_counted_checkpoint_waits_for_all_and_blocks_nobody() -> None:
     handler = BarrierHandler(3)
-    assert handler.delivered(1, COUNTED) == [Begin(COUNTED), Arrived(1)]
-    assert handler.delivered(0, COUNTED) == [Arrived(0)]
-    assert handler.ended(2) == [Trigger(COUNTED), Complete(1)]
+    assert handler.delivered(1, COUNTED) == [BeginAlignment(COUNTED), BarrierArrived(1)]
+    assert handler.delivered(0, COUNTED) == [BarrierArrived(0)]
+    assert handler.ended(2) == [TriggerTask(COUNTED), AllBarriersIn(1)]
     second = CheckpointBarrier(2, 20, Alignment.COUNTED)
     third = CheckpointBarrier(3, 30, Alignment.COUNTED)
-    assert handler.delivered(0, second) == [Begin(second), Arrived(0)]
-    assert handler.delivered(0, third) == [Abort(2), Begin(third), Arrived(0)]
+    assert handler.delivered(0, second) == [BeginAlignment(second), BarrierArrived(0)]
+    assert handler.delivered(0, third) == [AbortAlignment(2), BeginAlignment(third), BarrierArrived(0)]
     assert handler.delivered(1, second) == []
-    assert handler.delivered(1, third) == [Arrived(1), Trigger(third), Complete(3)]
+    assert handler.delivered(1, third) == [BarrierArrived(1), TriggerTask(third), AllBarriersIn(3)]
     handler.validate()
 
 
@@ -59,32 +64,43 @@ def test_an_aligned_checkpoint_among_counted_ones() -> None:
     """A savepoint."""
     handler = BarrierHandler(2)
     handler.delivered(0, COUNTED)
-    assert handler.delivered(0, SECOND) == [Abort(1), Begin(SECOND), Arrived(0)]
+    assert handler.delivered(0, SECOND) == [AbortAlignment(1), BeginAlignment(SECOND), BarrierArrived(0)]
     assert handler.delivered(1, COUNTED) == []
-    assert handler.delivered(1, SECOND) == [Arrived(1), Trigger(SECOND), Resume((0, 1)), Complete(2)]
+    assert handler.delivered(1, SECOND) == [BarrierArrived(1), TriggerTask(SECOND), Resume((0, 1)), AllBarriersIn(2)]
 
 
 def test_one_channel_needs_to_wait_for_nobody() -> None:
     handler = BarrierHandler(1)
-    assert handler.delivered(0, ALIGNED) == [Begin(ALIGNED), Arrived(0), Trigger(ALIGNED), Resume((0,)), Complete(1)]
+    assert handler.delivered(0, ALIGNED) == [
+        BeginAlignment(ALIGNED),
+        BarrierArrived(0),
+        TriggerTask(ALIGNED),
+        Resume((0,)),
+        AllBarriersIn(1),
+    ]
     handler = BarrierHandler(1)
-    assert handler.delivered(0, PRIORITY) == [Begin(PRIORITY), Trigger(PRIORITY), Arrived(0), Complete(1)]
+    assert handler.delivered(0, PRIORITY) == [
+        BeginAlignment(PRIORITY),
+        TriggerTask(PRIORITY),
+        BarrierArrived(0),
+        AllBarriersIn(1),
+    ]
 
 
 def test_a_priority_barrier_triggers_at_once_and_the_others_follow() -> None:
     handler = BarrierHandler(2)
-    assert handler.delivered(1, PRIORITY) == [Begin(PRIORITY), Trigger(PRIORITY), Arrived(1)]
+    assert handler.delivered(1, PRIORITY) == [BeginAlignment(PRIORITY), TriggerTask(PRIORITY), BarrierArrived(1)]
     assert handler.state is HandlerState.OVERTAKING
-    assert handler.delivered(0, PRIORITY) == [Arrived(0), Complete(1)]
+    assert handler.delivered(0, PRIORITY) == [BarrierArrived(0), AllBarriersIn(1)]
 
 
 def test_a_timeout_acts_upon_what_is_announced_and_triggers() -> None:
     handler = BarrierHandler(3)
-    assert handler.announced(2, TIMED) == [Begin(TIMED)]
+    assert handler.announced(2, TIMED) == [BeginAlignment(TIMED)]
     assert handler.announced(0, TIMED) == []
-    assert handler.delivered(0, TIMED) == [Arrived(0)]
-    assert handler.timed_out(1) == [Trigger(TIMED.as_priority()), Prioritise((2,)), Arrived(2)]
-    assert handler.announced(1, TIMED) == [Prioritise((1,)), Arrived(1), Resume((0, 1, 2)), Complete(1)]
+    assert handler.delivered(0, TIMED) == [BarrierArrived(0)]
+    assert handler.timed_out(1) == [TriggerTask(TIMED.as_priority()), Prioritise((2,)), BarrierArrived(2)]
+    assert handler.announced(1, TIMED) == [Prioritise((1,)), BarrierArrived(1), Resume((0, 1, 2)), AllBarriersIn(1)]
 
 
 def test_a_timeout_after_the_end_changes_nothing() -> None:
@@ -97,15 +113,17 @@ def test_a_barrier_that_turned_urgent_elsewhere_turns_all_urgent() -> None:
     handler = BarrierHandler(3)
     handler.announced(0, TIMED)
     actions = handler.delivered(1, TIMED.as_priority())
-    assert actions == [Trigger(TIMED.as_priority()), Prioritise((0,)), Arrived(0), Arrived(1)]
-    assert handler.delivered(2, TIMED) == [Arrived(2), Resume((0, 2)), Complete(1)], "too late to be announced"
+    assert actions == [TriggerTask(TIMED.as_priority()), Prioritise((0,)), BarrierArrived(0), BarrierArrived(1)]
+    assert handler.delivered(2, TIMED) == [BarrierArrived(2), Resume((0, 2)), AllBarriersIn(1)], (
+        "too late to be announced"
+    )
 
 
 def test_a_newer_checkpoint_ends_the_one_under_way() -> None:
     handler = BarrierHandler(2)
     handler.delivered(0, ALIGNED)
-    assert handler.delivered(1, SECOND) == [Resume((0,)), Abort(1), Begin(SECOND), Arrived(1)]
-    assert handler.delivered(0, SECOND)[-1] == Complete(2)
+    assert handler.delivered(1, SECOND) == [Resume((0,)), AbortAlignment(1), BeginAlignment(SECOND), BarrierArrived(1)]
+    assert handler.delivered(0, SECOND)[-1] == AllBarriersIn(2)
 
 
 def test_an_older_barrier_only_lets_its_channel_go_on() -> None:
@@ -121,31 +139,31 @@ def test_an_older_barrier_only_lets_its_channel_go_on() -> None:
 def test_a_cancel_marker_ends_the_one_under_way(barrier: CheckpointBarrier) -> None:
     handler = BarrierHandler(2)
     handler.delivered(0, barrier)
-    assert handler.cancelled(1, 1)[-1] == Abort(1) and handler.state is HandlerState.IDLE
+    assert handler.cancelled(1, 1)[-1] == AbortAlignment(1) and handler.state is HandlerState.IDLE
     assert handler.cancelled(0, 1) == [], "once"
 
 
 def test_a_cancel_marker_that_comes_first_is_passed_on_and_its_barriers_are_too_late() -> None:
     handler = BarrierHandler(2)
-    assert handler.cancelled(0, 1) == [Abort(1)]
+    assert handler.cancelled(0, 1) == [AbortAlignment(1)]
     assert handler.delivered(1, ALIGNED) == [Resume((1,))]
     handler.delivered(0, SECOND)
-    assert handler.cancelled(1, 3) == [Resume((0,)), Abort(2), Abort(3)]
+    assert handler.cancelled(1, 3) == [Resume((0,)), AbortAlignment(2), AbortAlignment(3)]
 
 
 def test_a_channel_that_ends_is_not_waited_for() -> None:
     handler = BarrierHandler(3)
     assert handler.ended(0) == []
     handler.delivered(1, ALIGNED)
-    assert handler.ended(2) == [Trigger(ALIGNED), Resume((1,)), Complete(1)]
-    assert handler.delivered(1, SECOND)[-1] == Complete(2)
+    assert handler.ended(2) == [TriggerTask(ALIGNED), Resume((1,)), AllBarriersIn(1)]
+    assert handler.delivered(1, SECOND)[-1] == AllBarriersIn(2)
     assert handler.ended(1) == []
 
 
 def test_a_channel_that_ends_while_others_overtake() -> None:
     handler = BarrierHandler(2)
     handler.delivered(0, PRIORITY)
-    assert handler.ended(1) == [Complete(1)]
+    assert handler.ended(1) == [AllBarriersIn(1)]
 
 
 def test_a_barrier_twice_is_an_error() -> None:
@@ -156,36 +174,64 @@ def test_a_barrier_twice_is_an_error() -> None:
 
 
 def rule(
-    name: str, state: HandlerState, what: Input, age: Age, wrong: int
-) -> tuple[str, tuple[HandlerState, Input, Age], int]:
+    name: str, state: HandlerState, what: Input, age: CheckpointOrder, wrong: int
+) -> tuple[str, tuple[HandlerState, Input, CheckpointOrder], int]:
     return name, (state, what, age), wrong
 
 
 #: Rules that lack one of their steps.
 LACKING = [
-    rule("an old barrier leaves its channel blocked", HandlerState.IDLE, Input.BLOCKING, Age.OLD, 0),
-    rule("an old barrier leaves its channel blocked during another", HandlerState.ALIGNING, Input.BLOCKING, Age.OLD, 0),
-    rule("the first barrier is not counted", HandlerState.IDLE, Input.BLOCKING, Age.NEW, 2),
-    rule("the first barrier blocks nobody", HandlerState.IDLE, Input.BLOCKING, Age.NEW, 1),
-    rule("a barrier is not counted", HandlerState.ALIGNING, Input.BLOCKING, Age.SAME, 1),
-    rule("the last barrier triggers nothing", HandlerState.ALIGNING, Input.BLOCKING, Age.SAME, 2),
-    rule("a priority barrier triggers nothing", HandlerState.ALIGNING, Input.PRIORITY, Age.SAME, 0),
-    rule("a timeout triggers nothing", HandlerState.ALIGNING, Input.TIMEOUT, Age.SAME, 0),
-    rule("a late announcement is not acted upon", HandlerState.OVERTAKING, Input.ANNOUNCED, Age.SAME, 1),
-    rule("the last priority barrier completes nothing", HandlerState.OVERTAKING, Input.PRIORITY, Age.SAME, 1),
-    rule("a barrier in order after the trigger blocks for good", HandlerState.OVERTAKING, Input.BLOCKING, Age.SAME, 0),
-    rule("a cancel marker is not heeded", HandlerState.ALIGNING, Input.CANCELLED, Age.SAME, 0),
-    rule("a cancel marker is not heeded after the trigger", HandlerState.OVERTAKING, Input.CANCELLED, Age.SAME, 0),
-    rule("a cancel marker before its checkpoint is forgotten", HandlerState.IDLE, Input.CANCELLED, Age.NEW, 0),
-    rule("a channel that ends is waited for", HandlerState.IDLE, Input.ENDED, Age.OLD, 0),
+    rule("an old barrier leaves its channel blocked", HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.OLD, 0),
+    rule(
+        "an old barrier leaves its channel blocked during another",
+        HandlerState.ALIGNING,
+        Input.BLOCKING,
+        CheckpointOrder.OLD,
+        0,
+    ),
+    rule("the first barrier is not counted", HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.NEW, 2),
+    rule("the first barrier blocks nobody", HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.NEW, 1),
+    rule("a barrier is not counted", HandlerState.ALIGNING, Input.BLOCKING, CheckpointOrder.SAME, 1),
+    rule("the last barrier triggers nothing", HandlerState.ALIGNING, Input.BLOCKING, CheckpointOrder.SAME, 2),
+    rule("a priority barrier triggers nothing", HandlerState.ALIGNING, Input.PRIORITY, CheckpointOrder.SAME, 0),
+    rule("a timeout triggers nothing", HandlerState.ALIGNING, Input.TIMEOUT, CheckpointOrder.SAME, 0),
+    rule("a late announcement is not acted upon", HandlerState.OVERTAKING, Input.ANNOUNCED, CheckpointOrder.SAME, 1),
+    rule(
+        "the last priority barrier completes nothing", HandlerState.OVERTAKING, Input.PRIORITY, CheckpointOrder.SAME, 1
+    ),
+    rule(
+        "a barrier in order after the trigger blocks for good",
+        HandlerState.OVERTAKING,
+        Input.BLOCKING,
+        CheckpointOrder.SAME,
+        0,
+    ),
+    rule("a cancel marker is not heeded", HandlerState.ALIGNING, Input.CANCELLED, CheckpointOrder.SAME, 0),
+    rule(
+        "a cancel marker is not heeded after the trigger",
+        HandlerState.OVERTAKING,
+        Input.CANCELLED,
+        CheckpointOrder.SAME,
+        0,
+    ),
+    rule(
+        "a cancel marker before its checkpoint is forgotten", HandlerState.IDLE, Input.CANCELLED, CheckpointOrder.NEW, 0
+    ),
+    rule("a channel that ends is waited for", HandlerState.IDLE, Input.ENDED, CheckpointOrder.OLD, 0),
     rule(
         "the end of the last channel that was waited for completes nothing",
         HandlerState.ALIGNING,
         Input.ENDED,
-        Age.SAME,
+        CheckpointOrder.SAME,
         1,
     ),
-    rule("a channel that ends after the trigger is waited for", HandlerState.OVERTAKING, Input.ENDED, Age.SAME, 0),
+    rule(
+        "a channel that ends after the trigger is waited for",
+        HandlerState.OVERTAKING,
+        Input.ENDED,
+        CheckpointOrder.SAME,
+        0,
+    ),
 ]
 
 BUGS = [
@@ -213,7 +259,7 @@ def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
 
 @pytest.mark.parametrize(("name", "key", "step"), LACKING, ids=[name for name, _, _ in LACKING])
 def test_a_rule_that_lacks_a_step_is_caught(
-    monkeypatch: pytest.MonkeyPatch, name: str, key: tuple[HandlerState, Input, Age], step: int
+    monkeypatch: pytest.MonkeyPatch, name: str, key: tuple[HandlerState, Input, CheckpointOrder], step: int
 ) -> None:
     steps = barrier_handler._RULES[key]
     monkeypatch.setitem(barrier_handler._RULES, key, steps[:step] + steps[step + 1 :])

@@ -16,7 +16,7 @@ from headgate.exchange.pool_usage import Usage, exclusive_usage, floating_usage,
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.credit import BufferManager
-from headgate.protocol.decoders import LATER
+from headgate.protocol.decoders import NO_MEMORY_YET
 from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import (
     DATA_BUFFER,
@@ -506,7 +506,7 @@ def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segmen
 
     channel._received = Overtaken()
     segments = channel.take_segments(1)
-    assert segments is not None and segments is not LATER
+    assert segments is not None and segments is not NO_MEMORY_YET
     channel.on_data(BufferResponse(0, 0, 0, False, 1), segments)
     assert "exclusive" not in remote.network.holders()
 

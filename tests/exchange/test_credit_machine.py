@@ -159,7 +159,7 @@ BUGS = [
     PlantedBug("a priority barrier waits in line", Subpartition._insert_priority,
                replaced(call("sum"), "len(self._queue)")),
     PlantedBug("a priority barrier tells nobody", Subpartition._insert_priority,
-               replaced(returned().then, "_tell_nobody")),
+               replaced(returned().then, "_ignore")),
     PlantedBug("overtaken data are not held", Subpartition._data_before, only(call("retain").object)),
     PlantedBug("overtaken data are taken from the reader", Consumer.peek, dropped(assignment(3, of=3))),
     PlantedBug("a priority barrier tells the gate nothing", Channel.on_event, dropped(call("_notify_priority"))),

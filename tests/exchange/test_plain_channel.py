@@ -16,7 +16,7 @@ from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.spill_file import SpillFile
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.decoders import LATER
+from headgate.protocol.decoders import NO_MEMORY_YET
 from headgate.protocol.messages import BufferResponse, OfChannel, ResumeConsumption
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, encode_event
@@ -70,7 +70,9 @@ class Fed:
         """A buffer, of several segments if it does not fit into one."""
         count = -(-len(data) // SIZE)
         segments = self.channel.take_segments(count)
-        assert segments is not None and segments is not LATER and len(segments) == count, "nobody gives a buffer back"
+        assert segments is not None and segments is not NO_MEMORY_YET and len(segments) == count, (
+            "nobody gives a buffer back"
+        )
         for number, segment in enumerate(segments):
             part = data[number * SIZE : (number + 1) * SIZE]
             segment.view[: len(part)] = part

@@ -9,7 +9,7 @@ from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.buffer_builder import BufferBuilder
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.sender import Polled
+from headgate.protocol.sender import PolledBuffer
 from headgate.records.events import (
     Alignment,
     CheckpointBarrier,
@@ -281,7 +281,7 @@ def run(queue: Queue, content: bytes) -> Buffer:
     return Buffer(segments, 0, len(content), queue._back)
 
 
-def looked(polled: list[Polled]) -> list[tuple[bytes, int, int, bool | None]]:
+def looked(polled: list[PolledBuffer]) -> list[tuple[bytes, int, int, bool | None]]:
     """What one look shows: bytes, backlog, number, and whether an event is next; all is recycled."""
     seen = [(b"".join(p.buffer.views), p.backlog, p.sequence, p.next_is_event) for p in polled]
     recycle_all(p.buffer for p in polled)

@@ -277,7 +277,7 @@ class Producer:
             buffer_timeout=shape.buffer_timeout,
             watermark_interval=INTERVAL,
             clock=lambda: world.now,
-            wait_hard=world.wait_hard,
+            wait_within_record=world.wait_within_record,
         )
         self.task = [self]
         self.rows: list[int] = []
@@ -293,21 +293,21 @@ class Producer:
         self.task = task
         if self is task[0]:
             self.barriers = TaskBarriers(f"task {self.number}", [], [each.writer for each in task], lambda part: None)
-            self.keeper = self.barriers.keeper = Keeper(lambda: [len(each.rows) for each in task], changed)
+            self.capturer = self.barriers.capturer = Keeper(lambda: [len(each.rows) for each in task], changed)
         else:
-            self.barriers, self.keeper = task[0].barriers, task[0].keeper
+            self.barriers, self.capturer = task[0].barriers, task[0].capturer
         self.partition.watch_barriers(self._on_barrier_left)
 
     def in_flight(self, checkpoint: int) -> list[Pieces]:
         """By reader, what its part of a checkpoint has of this output; none if the barrier went in order."""
-        outputs = self.keeper.stored[checkpoint].outputs if checkpoint in self.cuts else []
+        outputs = self.capturer.stored[checkpoint].outputs if checkpoint in self.cuts else []
         by_reader = outputs[self.task.index(self)] if outputs else [[] for _ in self.partition.subpartitions]
         assert len(by_reader) == len(self.partition.subpartitions), "a channel of an output is not mentioned"
         return by_reader
 
     def rows_before(self, checkpoint: int) -> list[int]:
         """Those that had been emitted when the state was taken; all of them if that never was."""
-        kept = self.keeper.captured.get(checkpoint)
+        kept = self.capturer.captured.get(checkpoint)
         return self.rows if kept is None else self.rows[: kept[self.task.index(self)]]
 
     def _wake(self) -> None:
@@ -401,7 +401,9 @@ class Reader:
                 self.world.channel(index, producer, self, at) for index, producer in enumerate(producers)
             ]
         self.barriers = TaskBarriers(f"reader {self.number}", self.gates, [], self._checkpoint)
-        self.keeper = self.barriers.keeper = Keeper(lambda: [list(seen) for seen in self.seen], self.world.check_parts)
+        self.capturer = self.barriers.capturer = Keeper(
+            lambda: [list(seen) for seen in self.seen], self.world.check_parts
+        )
         self.gathering = Gathering(self.host.budget, None)
         codecs = [CODEC for _ in self.gates]
         self.input = TaskInput(self.gates, codecs, shape.message_size, self.barriers, self.gathering)
@@ -538,7 +540,7 @@ class Exchange:
         producer.rows += numbers
         columns = [pa.array([writer] * rows, pa.int32()), pa.array(numbers, pa.int64())]
         producer.writer.emit(pa.record_batch(columns, schema=CODEC.schema))
-        gathers = producer.writer._undealt or any(pending.rows for pending in producer.writer._pending)
+        gathers = producer.writer._unpartitioned or any(pending.rows for pending in producer.writer._pending)
         is_too_much = producer.host.budget.is_exceeded_by(producer.writer._count)
         assert not (gathers and is_too_much), "a writer gathers rows beyond the budget"
 
@@ -591,7 +593,7 @@ class Exchange:
                 if self.barrier.id not in producer.cuts:
                     self.inject(producer.number, self.barrier.alignment)
 
-    def wait_hard(self, writer: RecordWriter) -> None:
+    def wait_within_record(self, writer: RecordWriter) -> None:
         """One input made more output than the budget holds: that task waits, and all others go on."""
         for producer in self.producers:
             is_of_it = any(output.writer is writer for output in producer.task)
@@ -642,10 +644,12 @@ class Exchange:
     def check_parts(self, checkpoint: int) -> None:
         """A task has stored its part. When all have, a row from before the barrier is either in the state of a reader
         or in flight, once and in order, and no other row is."""
-        readers = [reader.keeper for reader in self.readers]
+        readers = [reader.capturer for reader in self.readers]
         with_part = [producer for producer in self.producers if checkpoint in producer.cuts]
         missing = [
-            keeper for keeper in [*readers, *(each.keeper for each in with_part)] if checkpoint not in keeper.stored
+            capturer
+            for capturer in [*readers, *(each.capturer for each in with_part)]
+            if checkpoint not in capturer.stored
         ]
         if missing or any(reader.left for reader in self.readers) or not self._has_come(checkpoint):
             return
@@ -653,9 +657,9 @@ class Exchange:
             before, in_flight = producer.rows_before(checkpoint), producer.in_flight(checkpoint)
             rows = []
             for reader in self.readers:
-                inputs = reader.keeper.stored[checkpoint].inputs
+                inputs = reader.capturer.stored[checkpoint].inputs
                 pieces = [*(inputs[producer.number] if inputs else []), *in_flight[reader.number]]
-                rows.append([*reader.keeper.captured[checkpoint][producer.number], *_rows(pieces)])
+                rows.append([*reader.capturer.captured[checkpoint][producer.number], *_rows(pieces)])
                 assert rows[-1] == sorted(set(rows[-1])), "rows in state and in flight are doubled, or in another order"
             if self.shape.selector != "broadcast":
                 rows = [sorted(n for each in rows for n in each)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import ExchangeError
 from headgate.memory.buffer import Buffer
-from headgate.protocol.decoders import LATER, Later, RequestDecoder, ResponseDecoder
+from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet, RequestDecoder, ResponseDecoder
 from headgate.protocol.handshake import (
     ANSWER_BYTES,
     DATA_LINK,
@@ -83,7 +83,7 @@ CUTS = st.lists(st.integers(1, 90), min_size=1, max_size=8)
 
 class Segments:
     """Memory for the decoder: of what it is asked for it gives as many segments as are next in `gives`, over and over;
-    0 is LATER. The receiver `without` has none."""
+    0 is NO_MEMORY_YET. The receiver `without` has none."""
 
     def __init__(self, without: int = -1, gives: Sequence[int] = (MAX_RUN,)) -> None:
         self.without = without
@@ -91,14 +91,14 @@ class Segments:
         self.filling: list[memoryview] = []
         self.items: list[tuple[BufferResponse, bytes] | ToConsumer] = []
 
-    def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | Later | None:
+    def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | NoMemoryYet | None:
         assert not response.is_event and not self.filling, "asked for memory before the last was full"
         assert count == max(1, min(8, -(-response.size // SEGMENT))), f"{count} segments for {response.size} bytes"
         if response.receiver == self.without:
             return None
         given = min(count, next(self.gives))
         if not given:
-            return LATER
+            return NO_MEMORY_YET
         self.filling = [memoryview(bytearray(SEGMENT)) for _ in range(given)]
         return list(self.filling)
 

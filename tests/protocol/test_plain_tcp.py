@@ -10,7 +10,7 @@ from headgate.config import FlowControl
 from headgate.errors import ExchangeError
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.decoders import LATER
+from headgate.protocol.decoders import NO_MEMORY_YET
 from headgate.protocol.messages import AddCredit, PartitionRequest, encode
 from headgate.protocol.plain_tcp import SharedBuffers
 from tests.exchange.link import OneAtATime
@@ -42,17 +42,17 @@ def shared() -> Iterator[Shared]:
 
 def taken(buffers: SharedBuffers) -> MemorySegment:
     segments = buffers.take(1)
-    assert segments is not None and segments is not LATER
+    assert segments is not None and segments is not NO_MEMORY_YET
     (segment,) = segments
     return segment
 
 
 def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
     first, second = taken(shared.one), taken(shared.one)
-    assert shared.one.take(1) is LATER and shared.two.take(1) is LATER
-    assert shared.one.take(1) is LATER, "asking again does not wait twice"
+    assert shared.one.take(1) is NO_MEMORY_YET and shared.two.take(1) is NO_MEMORY_YET
+    assert shared.one.take(1) is NO_MEMORY_YET, "asking again does not wait twice"
     shared.one.recycle(first)
-    assert shared.told == [1] and shared.two.take(1) is LATER
+    assert shared.told == [1] and shared.two.take(1) is NO_MEMORY_YET
     shared.one.recycle(taken(shared.one))
     assert shared.told == [1, 2]
     shared.two.recycle(taken(shared.two))
@@ -62,7 +62,7 @@ def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
 
 def test_a_released_channel_takes_nothing_more_and_keeps_nothing(shared: Shared) -> None:
     first, second = taken(shared.one), taken(shared.one)
-    assert shared.one.take(1) is LATER and shared.two.take(1) is LATER
+    assert shared.one.take(1) is NO_MEMORY_YET and shared.two.take(1) is NO_MEMORY_YET
     shared.one.release()
     assert shared.one.take(1) is None
     shared.one.recycle(first)
@@ -82,12 +82,12 @@ def test_a_channel_that_leaves_with_nothing_frees_nothing(shared: Shared) -> Non
 
 def test_a_run_gets_as_many_buffers_as_there_are(shared: Shared) -> None:
     segments = shared.one.take(8)
-    assert segments is not None and segments is not LATER and len(segments) == 2
-    assert shared.one.take(6) is LATER, "the rest of the run waits"
+    assert segments is not None and segments is not NO_MEMORY_YET and len(segments) == 2
+    assert shared.one.take(6) is NO_MEMORY_YET, "the rest of the run waits"
     shared.one.recycle(*segments)
     assert shared.told == [1]
     rest = shared.one.take(6)
-    assert rest is not None and rest is not LATER and len(rest) == 1, "the one that was offered"
+    assert rest is not None and rest is not NO_MEMORY_YET and len(rest) == 1, "the one that was offered"
     shared.one.recycle(*rest)
 
 

@@ -9,7 +9,7 @@ import pytest
 from headgate.errors import ExchangeError
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.backoff import Backoff
-from headgate.protocol.decoders import LATER, Later, RequestDecoder
+from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet, RequestDecoder
 from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
@@ -47,7 +47,7 @@ class Channel:
     def request(self, receiver: int) -> PartitionRequest:
         return PartitionRequest(1, 2, 3, receiver, len(self.free))
 
-    def take_segments(self, count: int) -> list[MemorySegment] | Later | None:
+    def take_segments(self, count: int) -> list[MemorySegment] | NoMemoryYet | None:
         if self.released:
             return None
         if self.is_short:
@@ -55,7 +55,7 @@ class Channel:
         elif count > len(self.free):
             raise ExchangeError("without credit")
         taken, self.free = self.free[:count], self.free[count:]
-        return taken or LATER
+        return taken or NO_MEMORY_YET
 
     def recycle(self, *segments: MemorySegment) -> None:
         self.free += segments

@@ -29,7 +29,7 @@ from headgate.protocol.messages import (
     ToProducer,
     encode,
 )
-from headgate.protocol.sender import Polled, Sender
+from headgate.protocol.sender import PolledBuffer, Sender
 
 EVENT = b"event"
 BARRIER = b"barrier"
@@ -92,9 +92,9 @@ class View:
     def acknowledge(self) -> None:
         self.acknowledged += 1
 
-    def poll(self, limit: int = 1) -> list[Polled]:
+    def poll(self, limit: int = 1) -> list[PolledBuffer]:
         assert limit > 0
-        polled: list[Polled] = []
+        polled: list[PolledBuffer] = []
         while self.queue and limit > 0:
             buffer = self.queue.popleft()
             if len(buffer.segments) > limit:
@@ -103,7 +103,7 @@ class View:
             limit -= len(buffer.segments)
             self.blocked = is_event(buffer) and bytes(buffer.view) == BARRIER
             following = is_event(self.queue[0]) if self.queue and not self.blocked else None
-            polled.append(Polled(buffer, is_event(buffer), self.reported_backlog, self.sequence, following))
+            polled.append(PolledBuffer(buffer, is_event(buffer), self.reported_backlog, self.sequence, following))
             self.sequence += len(buffer.segments)
             if is_event(buffer) or following is not False:
                 break

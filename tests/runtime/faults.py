@@ -225,8 +225,8 @@ def committing(sink: Sink, commit: Callable[[Commit, Sequence[Any]], None]) -> S
         def begin(self, claim: Claim) -> None:
             sink.begin(claim)
 
-        def shown_beyond(self, checkpoint: int, run: str) -> int:
-            return sink.shown_beyond(checkpoint, run)
+        def published_after(self, checkpoint: int, run: str) -> int:
+            return sink.published_after(checkpoint, run)
 
         def writer(self, context: WriterContext) -> SinkWriter:
             return sink.writer(context)

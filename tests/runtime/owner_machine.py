@@ -27,7 +27,7 @@ from headgate.plan.job_graph import build_job_graph
 from headgate.plan.node_keys import node_key
 from headgate.runtime.checkpointing.checkpoint_events import StoreMetadata, TaskId
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
-from headgate.runtime.checkpointing.ends import Ends
+from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
 from headgate.state import checkpoint_files
 from headgate.state.checkpoint_files import read_state
 from headgate.state.checkpoint_line import CheckpointName
@@ -111,7 +111,7 @@ class Driver:
         graph = env._jobs.graph.graph([rows.sink_to(out)._node_id])
         plan = ExecutionPlan(build_job_graph(graph), 1)
         run = f"0-{self._number:08x}"
-        ends = Ends(plan.job, run)
+        ends = DriverConnectors(plan.job, run)
         config = Config(checkpoint_dir=self._machine.folder / "checkpoints")
         checkpoints = Checkpoints("job", run, plan, config, ends, _ignore, _ignore, _ignore, _ignore, "latest-if-any")
         self._checkpoints = checkpoints
@@ -121,7 +121,7 @@ class Driver:
         self.resumed = CheckpointName.of(checkpoints.resumption.place.rpartition("/")[2])
         self._go_on(plan, checkpoints, ends, out)
 
-    def _go_on(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: Ends, out: Any) -> None:
+    def _go_on(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: DriverConnectors, out: Any) -> None:
         [vertex] = plan.job.vertices
         key = node_key(vertex.nodes[-1])
         storage: Any = checkpoints._storage

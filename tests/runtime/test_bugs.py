@@ -10,7 +10,7 @@ import pytest
 import headgate as hg
 from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.partition import ResultPartition
-from headgate.runtime.checkpointing.ends import Ends
+from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
 from headgate.runtime.taskmanager import taskmanager
 from headgate.runtime.taskmanager.data_links import DataLinks
 from headgate.runtime.taskmanager.taskmanager import TaskManager
@@ -32,7 +32,7 @@ def broken(*_: Any, **__: Any) -> Any:
         (DataLinks, "_open_view", "TaskManager"),
         (TaskManager, "_start_tasks", "TaskManager"),
         (ResultPartition, "write_event", "task generate["),
-        (Ends, "commit", "JobMaster"),
+        (DriverConnectors, "commit", "JobMaster"),
     ],
 )
 def test_it_ends_the_job(

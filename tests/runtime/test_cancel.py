@@ -153,7 +153,7 @@ def test_from_a_function_of_the_job_itself() -> None:
 
 
 def test_no_window_fires_and_no_file_shows(tmp_path: Path, processes: bool) -> None:
-    """Ends of windows and of files belong to the end of data, which a cancel is not."""
+    """DriverConnectors of windows and of files belong to the end of data, which a cancel is not."""
     env = environment(processes)
     rows = hg.sources.generate(numbers, rows=1 << 40, rate=5000, time="ts")
     stream = env.from_source(rows, watermark=hg.Watermark("ts"))

@@ -437,17 +437,17 @@ def in_flight(pieces: list[memoryview]) -> list[int]:
 def test_what_is_read_until_a_channels_barrier_comes_belongs_to_the_checkpoint() -> None:
     """Rows that were read and wait, those that are read later, and those that stand before the barrier."""
     fed = Fed(2, message_size=ROW)
-    keeper = fed.barriers.keeper = Keeper()
+    capturer = fed.barriers.capturer = Keeper()
     fed.feed(0, 1, rows(1), rows(2), rows(3))
     assert fed.next() == (1,)
     urgent(fed, 0, PRIORITY)
-    assert keeper.captured == [1] and not keeper.stored
+    assert capturer.captured == [1] and not capturer.stored
     fed.feed(0, 1, rows(4))
     fed.feed(0, 0, rows(10))
     assert fed.all() == [(2,), (3,), (4,), (10,)]
     fed.feed(0, 1, rows(5), WatermarkElement(7), rows(6))
     urgent(fed, 1, PRIORITY)
-    assert [in_flight(pieces) for pieces in keeper.stored[1].inputs] == [[], [2, 3, 4, 5, 6]]
+    assert [in_flight(pieces) for pieces in capturer.stored[1].inputs] == [[], [2, 3, 4, 5, 6]]
     fed.feed(0, 1, rows(8))
     assert fed.all() == [(5,), (6,), (8,)] and fed.barriers.recording is None
 
@@ -455,11 +455,11 @@ def test_what_is_read_until_a_channels_barrier_comes_belongs_to_the_checkpoint()
 @pytest.mark.parametrize("ending", [CancelMarker(1), CheckpointBarrier(2, 1_000_000)])
 def test_nothing_is_kept_of_a_checkpoint_that_ends_on_its_way(ending: Event) -> None:
     fed = Fed(2)
-    keeper = fed.barriers.keeper = Keeper()
+    capturer = fed.barriers.capturer = Keeper()
     urgent(fed, 0, PRIORITY)
     fed.feed(0, 1, rows(*range(50)), ending, cut=7)
     assert fed.all() == [tuple(range(50))]
-    assert keeper.captured == [1] and list(keeper.dropped) == [1] and not keeper.stored
+    assert capturer.captured == [1] and list(capturer.dropped) == [1] and not capturer.stored
     assert fed.barriers.recording is None and fed.barriers._in_flight == InFlight()
 
 
@@ -468,10 +468,10 @@ def test_what_was_in_flight_comes_first() -> None:
     fed.feed(0, 0, rows(3), *END)
     fed.feed(1, 0, rows(4), *END)
     fed.input.restore([(0, rows(1)), (1, rows(2))])
-    keeper = fed.barriers.keeper = Keeper()
+    capturer = fed.barriers.capturer = Keeper()
     fed.barriers.inject(PRIORITY)
     fed.barriers.on_time(0.0)
-    assert [in_flight(pieces) for pieces in keeper.stored[1].inputs] == [[1], [2]], "it still is"
+    assert [in_flight(pieces) for pieces in capturer.stored[1].inputs] == [[1], [2]], "it still is"
     assert fed.all()[0] == (1, 2, 3, 4)
 
 

@@ -134,7 +134,7 @@ def test_notes_of_owners(storage: CheckpointStorage, tmp_path: Path, made: str, 
     assert ledger.claim(1)
     a_file(tmp_path / "out" / ".headgate" / "run" / "2.note", made)
     with pytest.raises(SinkError, match=f"is damaged \\(2.note:? .*{says}"):
-        ledger.shown_beyond(1, "")
+        ledger.published_after(1, "")
 
 
 @pytest.mark.timeout(20)

@@ -72,7 +72,7 @@ class Output:
             buffer_timeout=0.0,
             watermark_interval=0.0,
             clock=time.monotonic,
-            wait_hard=lambda writer: None,
+            wait_within_record=lambda writer: None,
         )
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class Producer:
             buffer_timeout=0.0,
             watermark_interval=0.0,
             clock=time.monotonic,
-            wait_hard=lambda writer: None,
+            wait_within_record=lambda writer: None,
         )
         self.not_yet = 0  # requests for which there is nothing yet
         self.lost: list[str] = []

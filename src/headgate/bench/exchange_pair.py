@@ -148,7 +148,7 @@ def produce(config: Config, sock: socket.socket, identity: Identity | None, batc
         buffer_timeout=config.buffer_timeout,
         watermark_interval=config.watermark_interval,
         clock=time.monotonic,
-        wait_hard=lambda writer: _fail("one batch filled the pending budget"),
+        wait_within_record=lambda writer: _fail("one batch filled the pending budget"),
     )
 
     def open_view(request: PartitionRequest, notify: Callable[[], None]) -> SubpartitionView:

@@ -204,7 +204,7 @@ class Sink(ABC):
         """The results are claimed: remove what is to be replaced, and what lost programs of this job left. If the job
         is resumed, `rollback` comes next. Raises SinkError."""
 
-    def shown_beyond(self, checkpoint: int, run: str) -> int:
+    def published_after(self, checkpoint: int, run: str) -> int:
         """After `prepare` or `resume`: the last checkpoint whose rows are seen, whichever program showed them, and are
         not among those up to this one, which `run` took ("" if it does not say); 0 if there is none, or that is not
         recorded. Raises SinkError."""

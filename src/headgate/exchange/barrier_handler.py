@@ -22,14 +22,14 @@ from headgate.records.events import CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginAlignment:
     """The first sign of a checkpoint. A barrier with a timeout wants `timed_out` to be called when that has passed."""
 
     barrier: CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class TriggerTask:
     """Take the task's part, and pass the barrier on; if it is a priority one, before everything queued."""
 
     barrier: CheckpointBarrier
@@ -43,7 +43,7 @@ class Prioritise:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class BarrierArrived:
     """A channel's barrier is in: what follows does not belong to the checkpoint."""
 
     channel: int
@@ -57,20 +57,20 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
+class AllBarriersIn:
     """All barriers are in."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class AbortAlignment:
     """The checkpoint will not be: pass a cancel marker on."""
 
     checkpoint: int
 
 
-Action: TypeAlias = Begin | Trigger | Prioritise | Arrived | Resume | Complete | Abort
+Action: TypeAlias = BeginAlignment | TriggerTask | Prioritise | BarrierArrived | Resume | AllBarriersIn | AbortAlignment
 
 
 class HandlerState(enum.Enum):
@@ -89,7 +89,7 @@ class Input(enum.Enum):
     ENDED = "a channel has ended"
 
 
-class Age(enum.Enum):
+class CheckpointOrder(enum.Enum):
     """Of an input's checkpoint, beside the one under way or, if there is none, the last."""
 
     OLD = -1
@@ -135,16 +135,16 @@ class BarrierHandler:
         actions, self._actions = self._actions, []
         return actions
 
-    def _age(self, checkpoint: int) -> Age:
+    def _age(self, checkpoint: int) -> CheckpointOrder:
         if self.state is HandlerState.IDLE:
-            return Age.NEW if checkpoint > self._last else Age.OLD
-        return Age((checkpoint > self._barrier.id) - (checkpoint < self._barrier.id))
+            return CheckpointOrder.NEW if checkpoint > self._last else CheckpointOrder.OLD
+        return CheckpointOrder((checkpoint > self._barrier.id) - (checkpoint < self._barrier.id))
 
     # --- steps
 
     def _begin(self, channel: int, barrier: CheckpointBarrier) -> None:
         self.state, self._barrier = HandlerState.ALIGNING, barrier
-        self._actions.append(Begin(barrier))
+        self._actions.append(BeginAlignment(barrier))
 
     def _announce(self, channel: int, barrier: CheckpointBarrier) -> None:
         if channel not in self._arrived:
@@ -155,7 +155,7 @@ class BarrierHandler:
             raise ExchangeError(f"channel {channel} delivered the barrier of checkpoint {barrier.id} twice")
         self._announced.discard(channel)
         self._arrived.add(channel)
-        self._actions.append(Arrived(channel))
+        self._actions.append(BarrierArrived(channel))
 
     def _block(self, channel: int, barrier: CheckpointBarrier) -> None:
         self._blocked.add(channel)
@@ -165,7 +165,7 @@ class BarrierHandler:
 
     def _overtake(self, channel: int, barrier: CheckpointBarrier) -> None:
         self.state = HandlerState.OVERTAKING
-        self._actions.append(Trigger(self._barrier.as_priority()))
+        self._actions.append(TriggerTask(self._barrier.as_priority()))
         self._prioritise(channel, barrier)
 
     def _prioritise(self, channel: int, barrier: CheckpointBarrier) -> None:
@@ -185,13 +185,13 @@ class BarrierHandler:
         if not self._arrived >= self._open:
             return
         if self.state is HandlerState.ALIGNING:
-            self._actions.append(Trigger(self._barrier))
+            self._actions.append(TriggerTask(self._barrier))
         self._end()
-        self._actions.append(Complete(self._last))
+        self._actions.append(AllBarriersIn(self._last))
 
     def _abort(self, channel: int, barrier: CheckpointBarrier) -> None:
         self._end()
-        self._actions.append(Abort(self._last))
+        self._actions.append(AbortAlignment(self._last))
 
     def _end(self) -> None:
         if self._blocked:
@@ -203,7 +203,7 @@ class BarrierHandler:
     def _abandon(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Cancelled before its first barrier."""
         self._last = barrier.id
-        self._actions.append(Abort(barrier.id))
+        self._actions.append(AbortAlignment(barrier.id))
 
     def validate(self) -> None:
         """Raises AssertionError when the handler broke its own rules."""
@@ -218,36 +218,36 @@ _H = BarrierHandler
 _BEGIN, _ABORT, _IN, _CHECK = _H._begin, _H._abort, _H._arrive, _H._finish_if_all_in
 
 #: What is not listed is not minded.
-_RULES: Final[dict[tuple[HandlerState, Input, Age], tuple[_Step, ...]]] = {
-    (HandlerState.IDLE, Input.ANNOUNCED, Age.NEW): (_BEGIN, _H._announce),
-    (HandlerState.IDLE, Input.BLOCKING, Age.OLD): (_H._resume,),
-    (HandlerState.IDLE, Input.BLOCKING, Age.NEW): (_BEGIN, _H._block, _IN, _CHECK),
-    (HandlerState.IDLE, Input.PRIORITY, Age.NEW): (_BEGIN, _H._overtake, _IN, _CHECK),
-    (HandlerState.IDLE, Input.COUNTED, Age.NEW): (_BEGIN, _IN, _CHECK),
-    (HandlerState.IDLE, Input.CANCELLED, Age.NEW): (_H._abandon,),
-    (HandlerState.IDLE, Input.ENDED, Age.OLD): (_H._close,),
-    (HandlerState.ALIGNING, Input.ANNOUNCED, Age.SAME): (_H._announce,),
-    (HandlerState.ALIGNING, Input.ANNOUNCED, Age.NEW): (_ABORT, _BEGIN, _H._announce),
-    (HandlerState.ALIGNING, Input.BLOCKING, Age.OLD): (_H._resume,),
-    (HandlerState.ALIGNING, Input.BLOCKING, Age.SAME): (_H._block, _IN, _CHECK),
-    (HandlerState.ALIGNING, Input.BLOCKING, Age.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
-    (HandlerState.ALIGNING, Input.PRIORITY, Age.SAME): (_H._overtake, _IN, _CHECK),
-    (HandlerState.ALIGNING, Input.PRIORITY, Age.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
-    (HandlerState.ALIGNING, Input.COUNTED, Age.SAME): (_IN, _CHECK),
-    (HandlerState.ALIGNING, Input.COUNTED, Age.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
-    (HandlerState.ALIGNING, Input.TIMEOUT, Age.SAME): (_H._overtake, _CHECK),
-    (HandlerState.ALIGNING, Input.CANCELLED, Age.SAME): (_ABORT,),
-    (HandlerState.ALIGNING, Input.CANCELLED, Age.NEW): (_ABORT, _H._abandon),
-    (HandlerState.ALIGNING, Input.ENDED, Age.SAME): (_H._close, _CHECK),
-    (HandlerState.OVERTAKING, Input.ANNOUNCED, Age.SAME): (_H._announce, _H._prioritise, _CHECK),
-    (HandlerState.OVERTAKING, Input.ANNOUNCED, Age.NEW): (_ABORT, _BEGIN, _H._announce),
-    (HandlerState.OVERTAKING, Input.BLOCKING, Age.OLD): (_H._resume,),
-    (HandlerState.OVERTAKING, Input.BLOCKING, Age.SAME): (_H._block, _IN, _CHECK),
-    (HandlerState.OVERTAKING, Input.BLOCKING, Age.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
-    (HandlerState.OVERTAKING, Input.PRIORITY, Age.SAME): (_IN, _CHECK),
-    (HandlerState.OVERTAKING, Input.PRIORITY, Age.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
-    (HandlerState.OVERTAKING, Input.COUNTED, Age.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
-    (HandlerState.OVERTAKING, Input.CANCELLED, Age.SAME): (_ABORT,),
-    (HandlerState.OVERTAKING, Input.CANCELLED, Age.NEW): (_ABORT, _H._abandon),
-    (HandlerState.OVERTAKING, Input.ENDED, Age.SAME): (_H._close, _CHECK),
+_RULES: Final[dict[tuple[HandlerState, Input, CheckpointOrder], tuple[_Step, ...]]] = {
+    (HandlerState.IDLE, Input.ANNOUNCED, CheckpointOrder.NEW): (_BEGIN, _H._announce),
+    (HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.OLD): (_H._resume,),
+    (HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.NEW): (_BEGIN, _H._block, _IN, _CHECK),
+    (HandlerState.IDLE, Input.PRIORITY, CheckpointOrder.NEW): (_BEGIN, _H._overtake, _IN, _CHECK),
+    (HandlerState.IDLE, Input.COUNTED, CheckpointOrder.NEW): (_BEGIN, _IN, _CHECK),
+    (HandlerState.IDLE, Input.CANCELLED, CheckpointOrder.NEW): (_H._abandon,),
+    (HandlerState.IDLE, Input.ENDED, CheckpointOrder.OLD): (_H._close,),
+    (HandlerState.ALIGNING, Input.ANNOUNCED, CheckpointOrder.SAME): (_H._announce,),
+    (HandlerState.ALIGNING, Input.ANNOUNCED, CheckpointOrder.NEW): (_ABORT, _BEGIN, _H._announce),
+    (HandlerState.ALIGNING, Input.BLOCKING, CheckpointOrder.OLD): (_H._resume,),
+    (HandlerState.ALIGNING, Input.BLOCKING, CheckpointOrder.SAME): (_H._block, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.BLOCKING, CheckpointOrder.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.PRIORITY, CheckpointOrder.SAME): (_H._overtake, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.PRIORITY, CheckpointOrder.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.COUNTED, CheckpointOrder.SAME): (_IN, _CHECK),
+    (HandlerState.ALIGNING, Input.COUNTED, CheckpointOrder.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
+    (HandlerState.ALIGNING, Input.TIMEOUT, CheckpointOrder.SAME): (_H._overtake, _CHECK),
+    (HandlerState.ALIGNING, Input.CANCELLED, CheckpointOrder.SAME): (_ABORT,),
+    (HandlerState.ALIGNING, Input.CANCELLED, CheckpointOrder.NEW): (_ABORT, _H._abandon),
+    (HandlerState.ALIGNING, Input.ENDED, CheckpointOrder.SAME): (_H._close, _CHECK),
+    (HandlerState.OVERTAKING, Input.ANNOUNCED, CheckpointOrder.SAME): (_H._announce, _H._prioritise, _CHECK),
+    (HandlerState.OVERTAKING, Input.ANNOUNCED, CheckpointOrder.NEW): (_ABORT, _BEGIN, _H._announce),
+    (HandlerState.OVERTAKING, Input.BLOCKING, CheckpointOrder.OLD): (_H._resume,),
+    (HandlerState.OVERTAKING, Input.BLOCKING, CheckpointOrder.SAME): (_H._block, _IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.BLOCKING, CheckpointOrder.NEW): (_ABORT, _BEGIN, _H._block, _IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.PRIORITY, CheckpointOrder.SAME): (_IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.PRIORITY, CheckpointOrder.NEW): (_ABORT, _BEGIN, _H._overtake, _IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.COUNTED, CheckpointOrder.NEW): (_ABORT, _BEGIN, _IN, _CHECK),
+    (HandlerState.OVERTAKING, Input.CANCELLED, CheckpointOrder.SAME): (_ABORT,),
+    (HandlerState.OVERTAKING, Input.CANCELLED, CheckpointOrder.NEW): (_ABORT, _H._abandon),
+    (HandlerState.OVERTAKING, Input.ENDED, CheckpointOrder.SAME): (_H._close, _CHECK),
 }

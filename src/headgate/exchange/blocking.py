@@ -19,7 +19,7 @@ from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
-from headgate.protocol.sender import Polled
+from headgate.protocol.sender import PolledBuffer
 from headgate.records.events import CheckpointBarrier, EndOfPartition, encode_event
 
 #: What stands for an event where a buffer has its size.
@@ -28,7 +28,7 @@ _EVENT: Final = 0
 _COMPRESSED: Final = 1 << 31
 
 
-def _tell_nobody() -> None: ...
+def _ignore() -> None: ...
 
 
 class BlockingSubpartition:
@@ -39,7 +39,7 @@ class BlockingSubpartition:
         index: int,
         file: PartitionFile,
         lock_factory: LockFactory,
-        on_settled: Callable[[], None] = _tell_nobody,
+        on_settled: Callable[[], None] = _ignore,
         *,
         compress: bool = False,
     ) -> None:
@@ -61,7 +61,7 @@ class BlockingSubpartition:
         self.finished = False
         self.queued_bytes = 0
         self.buffer_size: int | None = None  # of no use here: what waits on disk is in nobody's way
-        self.on_starved: Callable[[], None] = _tell_nobody
+        self.on_starved: Callable[[], None] = _ignore
 
     # --- the writer's side
 
@@ -168,9 +168,9 @@ class BlockingSubpartition:
         with self._lock:
             return self._next < len(self._sizes) and (has_credit or self._sizes[self._next] == _EVENT)
 
-    def poll(self, limit: int = 1) -> list[Polled]:
+    def poll(self, limit: int = 1) -> list[PolledBuffer]:
         """The next buffers, `limit` at most: data, or a single event."""
-        polled: list[Polled] = []
+        polled: list[PolledBuffer] = []
         with self._lock:
             while len(polled) < limit and self._next < len(self._sizes):
                 place, size, sequence = self._places[self._next], self._sizes[self._next], self._next
@@ -178,7 +178,7 @@ class BlockingSubpartition:
                 buffer = Buffer.of_bytes(self._events[place]) if is_event else self._buffer(place, size)
                 self._next += 1
                 next_is_event = self._sizes[self._next] == _EVENT if self._next < len(self._sizes) else None
-                polled.append(Polled(buffer, is_event, self._backlog, sequence & 0xFFFFFFFF, next_is_event))
+                polled.append(PolledBuffer(buffer, is_event, self._backlog, sequence & 0xFFFFFFFF, next_is_event))
                 if is_event or next_is_event is not False:
                     break
         return polled

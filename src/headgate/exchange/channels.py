@@ -17,7 +17,7 @@ from headgate.exchange.blocking import Subpartition
 from headgate.exchange.compression import all_decompressed
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.decoders import Later
+from headgate.protocol.decoders import NoMemoryYet
 from headgate.protocol.messages import (
     AckAllUserRecordsProcessed,
     BufferResponse,
@@ -200,7 +200,7 @@ class ChannelBuffers(Protocol):
     @property
     def free_floating(self) -> int: ...
 
-    def take(self, count: int) -> Sequence[MemorySegment] | Later | None: ...
+    def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None: ...
 
     def recycle(self, *segments: MemorySegment) -> None: ...
 
@@ -264,7 +264,7 @@ class RemoteInputChannel(InputChannel):
         self._receiver = receiver
         return PartitionRequest(*self._address, receiver, self._buffers.initial_credit)
 
-    def take_segments(self, count: int) -> Sequence[MemorySegment] | Later | None:
+    def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
         return self._buffers.take(count)
 
     def recycle(self, *segments: MemorySegment) -> None:

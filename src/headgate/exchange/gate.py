@@ -11,7 +11,7 @@ from headgate.protocol.messages import TURN
 from headgate.records.events import Event
 
 
-def _tell_nobody() -> None: ...
+def _ignore() -> None: ...
 
 
 class InputGate:
@@ -32,7 +32,7 @@ class InputGate:
         self._queued: set[int] = set()
         self._priority: deque[int] = deque()
         #: Told, from any thread and before `on_data`, that there is a priority event.
-        self.on_priority: Callable[[], None] = _tell_nobody
+        self.on_priority: Callable[[], None] = _ignore
         self.channels: Sequence[InputChannel] = ()
 
     def tell_first(self, told: Callable[[], None]) -> None:

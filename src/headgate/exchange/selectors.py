@@ -89,7 +89,7 @@ class Shuffle:
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         channels = self._random.integers(self._channels, size=batch.num_rows, dtype=self._small)
-        return dealt(batch, channels, self._channels)
+        return split_by_channel(batch, channels, self._channels)
 
 
 class Broadcast:
@@ -121,7 +121,9 @@ class KeyGroups:
         if not self.splits:  # no key columns: one global key, and one channel for it
             return [(0, batch)]
         hashes = key_hash([batch.column(key) for key in self._keys])
-        return dealt(batch, self._channel_of_group.take(key_groups(hashes, self.max_parallelism)), self._channels)
+        return split_by_channel(
+            batch, self._channel_of_group.take(key_groups(hashes, self.max_parallelism)), self._channels
+        )
 
 
 def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:
@@ -130,7 +132,7 @@ def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:
     return np.uint8 if channels <= 256 else np.uint16
 
 
-def dealt(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: int) -> list[tuple[int, pa.RecordBatch]]:
+def split_by_channel(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: int) -> list[tuple[int, pa.RecordBatch]]:
     """The rows by their channels, 0 to `count`, each share in the batch's order."""
     order = np.argsort(channels, kind="stable")
     ends = channels.searchsorted(np.arange(count, dtype=channels.dtype), side="right", sorter=order).tolist()

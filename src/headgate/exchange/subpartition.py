@@ -19,7 +19,7 @@ from headgate.errors import ExchangeError
 from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
-from headgate.protocol.sender import Polled
+from headgate.protocol.sender import PolledBuffer
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, blocks, encode_event, is_priority
 
 
@@ -40,7 +40,7 @@ class EventConsumer:
     def close(self) -> None: ...
 
 
-def _tell_nobody() -> None: ...
+def _ignore() -> None: ...
 
 
 class PipelinedSubpartition:
@@ -73,11 +73,11 @@ class PipelinedSubpartition:
         "on_starved",
     )
 
-    def __init__(self, index: int, lock_factory: LockFactory, on_settled: Callable[[], None] = _tell_nobody) -> None:
+    def __init__(self, index: int, lock_factory: LockFactory, on_settled: Callable[[], None] = _ignore) -> None:
         self.index = index
         self._lock = lock_factory()
         self._on_settled = on_settled
-        self._on_priority: Callable[[], None] = _tell_nobody
+        self._on_priority: Callable[[], None] = _ignore
         self._sends_empty = False
         self._blocked = False
         self._acknowledged = False
@@ -92,9 +92,9 @@ class PipelinedSubpartition:
         self._is_whole = True
         self._writer_waits = False  # for the reader to be starved
         #: Told, from any thread, that the reader is starved, once after it was asked and was not.
-        self.on_starved: Callable[[], None] = _tell_nobody
+        self.on_starved: Callable[[], None] = _ignore
         #: Told, from any thread, that the reader has a barrier that went in order.
-        self.on_barrier_left: Callable[[], None] = _tell_nobody
+        self.on_barrier_left: Callable[[], None] = _ignore
         self.finished = False
 
     # --- the writer's side
@@ -171,7 +171,7 @@ class PipelinedSubpartition:
         """Under the lock; returns whom to tell outside it, also if the reader knows of other data."""
         queued = takewhile(lambda item: isinstance(item, EventConsumer) and is_priority(item.event), self._queue)
         self._queue.insert(sum(1 for _ in queued), EventConsumer(barrier))
-        return self._on_priority if not self._blocked else _tell_nobody
+        return self._on_priority if not self._blocked else _ignore
 
     @property
     def is_settled(self) -> bool:
@@ -306,12 +306,12 @@ class PipelinedSubpartition:
         assert isinstance(head.event, CheckpointBarrier)
         return head.event
 
-    def poll(self, limit: int = 1) -> list[Polled]:
+    def poll(self, limit: int = 1) -> list[PolledBuffer]:
         """The next buffers, of `limit` segments at most: data, or a single event; empty when there is nothing to see
         yet."""
-        polled: list[Polled] = []
+        polled: list[PolledBuffer] = []
         with self._lock:
-            while limit > 0 and not self._blocked and not (polled and self._is_long(limit)):
+            while limit > 0 and not self._blocked and not (polled and self._would_split(limit)):
                 taken = self._take(limit)
                 if taken is None:
                     break
@@ -319,7 +319,7 @@ class PipelinedSubpartition:
                 count = len(buffer.segments)
                 limit -= count
                 next_is_event = self._next_is_event()
-                polled.append(Polled(buffer, is_event, self._reported_backlog(), self._sequence, next_is_event))
+                polled.append(PolledBuffer(buffer, is_event, self._reported_backlog(), self._sequence, next_is_event))
                 self._sequence = (self._sequence + count) & 0xFFFFFFFF
                 if is_event or next_is_event is not False:
                     break
@@ -331,7 +331,7 @@ class PipelinedSubpartition:
             self.on_barrier_left()
         return polled
 
-    def _is_long(self, limit: int) -> bool:
+    def _would_split(self, limit: int) -> bool:
         """The first buffer would have to be split: not worth it unless nothing else can be taken."""
         head = self._queue[0]
         return isinstance(head, Buffer) and len(head.segments) > limit

@@ -21,7 +21,7 @@ from headgate.exchange.flush import AdaptiveFlush
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
 from headgate.exchange.selectors import Broadcast, ChannelSelector
-from headgate.exchange.undealt import UndealtBatches, deal_limit
+from headgate.exchange.unpartitioned import UnpartitionedBatches, partition_threshold
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from headgate.records.events import CheckpointBarrier, EndOfData, Event
@@ -31,8 +31,8 @@ from headgate.records.spanning import Element, SpanningSerializer, serialize
 class RecordWriter:
     """One output edge of one subtask; used by its task thread only. It is an operator `Output`.
 
-    Sizes are bytes, times seconds. `wait_hard` is called when one input made more output than the budget holds: it must
-    return once `drain` succeeds, or raise.
+    Sizes are bytes, times seconds. `wait_within_record` is called when one input made more output than the budget
+    holds: it must return once `drain` succeeds, or raise.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RecordWriter:
         buffer_timeout: float | Literal["adaptive"],
         watermark_interval: float,
         clock: Callable[[], float],
-        wait_hard: Callable[[RecordWriter], None],
+        wait_within_record: Callable[[RecordWriter], None],
     ) -> None:
         self.partition = partition
         self._selector = selector
@@ -60,12 +60,12 @@ class RecordWriter:
         self._unflushed: set[int] = set()  # channels with anything that their reader cannot see, if adaptive
         self._watermark_interval = watermark_interval
         self._clock = clock
-        self._wait_hard = wait_hard
+        self._wait_hard = wait_within_record
         channels = len(partition.subpartitions)
         self._is_broadcast = isinstance(selector, Broadcast)
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
-        self._undealt = UndealtBatches(deal_limit(channels) if selector.splits else 0)
+        self._unpartitioned = UnpartitionedBatches(partition_threshold(channels) if selector.splits else 0)
         self._watermark_behind: int | None = None  # what is undealt
         self._due: list[deque[SpanningSerializer | Event]] = [deque() for _ in range(channels)]
         self._due_channels: set[int] = set()
@@ -88,15 +88,15 @@ class RecordWriter:
         size = self._codec.batch_bytes(batch)
         self._count.bytes += size
         self.rows_out += batch.num_rows
-        if self._undealt.add(batch, size):
-            self._deal()
+        if self._unpartitioned.add(batch, size):
+            self._partition_pending()
         self._flush_in_time()
         if self._budget.is_exceeded_by(self._count):
             self._cut_oldest()
 
     def emit_watermark(self, time: int) -> None:
         """Behind each channel's next message; alone where nothing is pending, at most each watermark interval."""
-        if self._undealt:
+        if self._unpartitioned:
             self._watermark_behind = time
             return
         now = self._clock()
@@ -114,7 +114,7 @@ class RecordWriter:
 
     def emit_marker(self, marker: LatencyMarker) -> None:
         """To one channel at random, behind what is pending there; it leaves by the same rules as rows."""
-        self._deal()
+        self._partition_pending()
         channel = random.randrange(len(self._due))
         pending = self._pending[0 if self._is_broadcast else channel]
         pending.markers.append((channel, marker))
@@ -215,7 +215,7 @@ class RecordWriter:
     def flush(self) -> None:
         """Cut what is pending and let readers see all that is in segments, full or not."""
         self._flush_at = None
-        self._deal()
+        self._partition_pending()
         for pending in self._pending:
             if pending.rows:
                 self._cut(pending)
@@ -231,7 +231,7 @@ class RecordWriter:
         """Raises AssertionError unless every byte outside segments is counted once; on the task thread."""
         held = {id(batch): batch.bytes for pending in self._pending for batch in pending.held()}
         due = sum(item.remaining for due in self._due for item in due if not isinstance(item, Event))
-        counted = self._undealt.bytes + sum(held.values()) + due
+        counted = self._unpartitioned.bytes + sum(held.values()) + due
         assert counted == self._count.bytes, (
             f"{self._count.bytes} bytes counted outside segments, but there are {counted}"
         )
@@ -241,7 +241,7 @@ class RecordWriter:
 
     def close(self) -> None:
         """Drop what is pending and due; the partition is released by its owner."""
-        self._undealt.clear()
+        self._unpartitioned.clear()
         self._pending = [PendingSlices(pending.channels) for pending in self._pending]
         self._due_channels.clear()
         for due in self._due:
@@ -250,11 +250,11 @@ class RecordWriter:
 
     # --- inside
 
-    def _deal(self) -> None:
+    def _partition_pending(self) -> None:
         """Give each channel its rows of what was taken."""
-        if not self._undealt:
+        if not self._unpartitioned:
             return
-        batch, size = self._undealt.take()
+        batch, size = self._unpartitioned.take()
         row_bytes = size / batch.num_rows
         shares = [(0, batch)] if self._is_broadcast else self._selector.select(batch)
         held = HeldBatch(size, len(shares), self.rows_out)
@@ -281,14 +281,14 @@ class RecordWriter:
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
         """Flush the channels whose readers have nothing left; when `waiting`, the others wake the task as they come to
         that. There is a deadline as long as anything is left, since a task that is busy may neither emit nor wait."""
-        if not self._unflushed and not self._undealt:
+        if not self._unflushed and not self._unpartitioned:
             self._flush_at = None
             return
         began = self._clock()
         if began < (earliest := adaptive.earliest(is_idle=waiting and self.is_available)):
             self._flush_at = earliest
             return
-        self._deal()
+        self._partition_pending()
         for channel in tuple(self._unflushed):
             if self.partition.subpartitions[channel].is_starved(tell=waiting):
                 self._cut(self._pending[0 if self._is_broadcast else channel])
@@ -328,7 +328,7 @@ class RecordWriter:
         return self._message_size if size >= most else debloated_message_size(self._message_size, size, most)
 
     def _cut(self, pending: PendingSlices) -> None:
-        self._deal()
+        self._partition_pending()
         if pending.rows:
             batches, released = pending.cut(self._message_size_for(pending))
             self._count.bytes -= released
@@ -340,7 +340,7 @@ class RecordWriter:
     def _cut_oldest(self) -> None:
         """Cut until the budget is kept, or nothing is pending. A batch counts until the last of its slices is cut: to
         cut the channels with the oldest ones first is sure to free those."""
-        self._deal()
+        self._partition_pending()
         for pending in sorted([each for each in self._pending if each.rows], key=lambda each: each.oldest):
             if not self._budget.is_exceeded_by(self._count):
                 return

@@ -172,7 +172,7 @@ class _Producer:
             buffer_timeout=config.buffer_timeout,
             watermark_interval=config.watermark_interval,
             clock=time.monotonic,
-            wait_hard=lambda writer: task.wait_hard(writer),
+            wait_within_record=lambda writer: task.wait_within_record(writer),
         )
         head = _PacedHead(rate, start, end, writer)
         task = Task(f"writer {number}", head, [], [writer], mailbox, mailbox.wake, self._done)

@@ -66,8 +66,8 @@ class LocalBufferPool:
         self.size = claim.required  # how many segments it may own now; changed by redistribution
         self.requested = 0  # how many it owns: free here, or in use
         self.available = False
-        self.on_available: Callable[[], None] = _nobody
-        self.on_refill: Callable[[], None] = _nobody
+        self.on_available: Callable[[], None] = _ignore
+        self.on_refill: Callable[[], None] = _ignore
         self._global = source
         self._lock = lock
         self._free: list[MemorySegment] = []  # last in, first out: the warmest in the cache
@@ -313,5 +313,5 @@ class LocalBufferPool:
             assert self._waiting or not hungry, f"{who}: entitled to a segment, but does not wait for one"
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """The default of both callbacks."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import UserFunctionError
-from headgate.exchange.selectors import dealt, small_integers
+from headgate.exchange.selectors import small_integers, split_by_channel
 from headgate.operators.operator import OperatorContext, call_user, function_name
 from headgate.operators.rows import visible
 
@@ -29,7 +29,7 @@ class UserPartitioner:
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         try:
             result = call_user(self._function, visible(batch), self._channels)
-            return dealt(batch, self._checked(result, batch.num_rows), self._channels)
+            return split_by_channel(batch, self._checked(result, batch.num_rows), self._channels)
         except UserFunctionError as error:
             error.at(job=self._context.job, operator=self._context.operator, subtask=self._context.subtask)
             raise

@@ -55,13 +55,13 @@ class RequestDecoder:
         self._rest = data[position:]
 
 
-class Later(enum.Enum):
-    """The type of `LATER`."""
+class NoMemoryYet(enum.Enum):
+    """The type of `NO_MEMORY_YET`."""
 
-    LATER = "there is no memory now"
+    NO_MEMORY_YET = "there is no memory now"
 
 
-LATER: Final = Later.LATER
+NO_MEMORY_YET: Final = NoMemoryYet.NO_MEMORY_YET
 
 #: A run is received in parts of so many segments: each goes to the task while the next is still coming, and without
 #: credit no more than these stand idle until the peer has sent their bytes.
@@ -71,9 +71,9 @@ _AT_ONCE: Final = 8
 class Memory(Protocol):
     """Where the payloads of data buffers go."""
 
-    def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | Later | None:
+    def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | NoMemoryYet | None:
         """`count` segments for the payload behind this header, or the first of them, and the rest is asked for when
-        they are full; None to discard it; or LATER, and `resume` asks again."""
+        they are full; None to discard it; or NO_MEMORY_YET, and `resume` asks again."""
 
 
 #: A control message, or a buffer that has come: an event with its body, data in what `allocate` gave for them.
@@ -195,8 +195,8 @@ class ResponseDecoder:
             return
         count = max(1, min(_AT_ONCE, -(-size // self._segment_size)))
         places = self._memory.allocate(response, count)
-        self.is_waiting = places is LATER
-        if places is LATER:
+        self.is_waiting = places is NO_MEMORY_YET
+        if places is NO_MEMORY_YET:
             return
         if places is None:
             places = self._discarded(count)

@@ -20,7 +20,7 @@ from headgate.errors import ExchangeError
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.decoders import LATER, Later
+from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet
 from headgate.protocol.receiver import Receiver
 
 
@@ -73,9 +73,9 @@ class SharedBuffers:
             assert not (ready and self._waiting), f"buffer {ready} stands ready, and another is waited for"
             assert not (ready and self._released), f"released, but holds buffer {ready}"
 
-    def take(self, count: int) -> Sequence[MemorySegment] | Later | None:
-        """Up to `count` buffers for data that arrived; LATER when the gate has none now, and then `on_buffer` tells
-        when to ask again; None once released."""
+    def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
+        """Up to `count` buffers for data that arrived; NO_MEMORY_YET when the gate has none now, and then `on_buffer`
+        tells when to ask again; None once released."""
         with self._lock:
             if self._released:
                 return None
@@ -84,7 +84,7 @@ class SharedBuffers:
                 segments = self._pool.request_many(count)
                 if not segments:  # and if one comes back before the next line, ask again
                     self._waiting = self._pool.add_listener(self._offer)
-            return segments or LATER
+            return segments or NO_MEMORY_YET
 
     def _offer(self, segment: MemorySegment | None) -> bool:
         """The pool offers one buffer (None: it is destroyed). Returns whether it was taken."""
@@ -134,5 +134,5 @@ class PlainReceiver(Receiver):
         self._resume()
 
     def _resume(self) -> None:
-        self._deal(self._decoder.resume())
+        self._dispatch(self._decoder.resume())
         self.tell_channels()

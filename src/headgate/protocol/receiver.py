@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.backoff import Backoff
-from headgate.protocol.decoders import LATER, Item, Later, ResponseDecoder
+from headgate.protocol.decoders import NO_MEMORY_YET, Item, NoMemoryYet, ResponseDecoder
 from headgate.protocol.messages import (
     AddCredit,
     BacklogAnnouncement,
@@ -36,9 +36,9 @@ class ReceivingChannel(Protocol):
 
     def request(self, receiver: int) -> PartitionRequest: ...
 
-    def take_segments(self, count: int) -> Sequence[MemorySegment] | Later | None:
+    def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
         """Memory for a run of `count` segments, or for the first of them; None when the channel is released and the
-        data are to be discarded; LATER when there is none now."""
+        data are to be discarded; NO_MEMORY_YET when there is none now."""
 
     def recycle(self, *segments: MemorySegment) -> None:
         """Memory from `take_segments` that was not filled after all."""
@@ -101,9 +101,9 @@ class Receiver:
         """`count` bytes came; `tell_channels` follows when all that is there has been read. Raises ExchangeError when
         the connection is of no more use."""
         self.bytes_received += count
-        self._deal(self._decoder.received(count))
+        self._dispatch(self._decoder.received(count))
 
-    def _deal(self, items: Iterator[Item]) -> None:
+    def _dispatch(self, items: Iterator[Item]) -> None:
         """Hand over what was decoded."""
         backlogs = self._backlogs
         for item in items:
@@ -142,12 +142,12 @@ class Receiver:
 
     # --- the decoder's Memory
 
-    def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | Later | None:
+    def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | NoMemoryYet | None:
         channel = self._channels.get(response.receiver)
         if channel is None:
             return None
         segments = channel.take_segments(count)
-        if segments is None or segments is LATER:
+        if segments is None or segments is NO_MEMORY_YET:
             return segments
         self._filling = channel, segments
         return [segment.view for segment in segments]

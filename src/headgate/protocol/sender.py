@@ -42,7 +42,7 @@ _MAX_CHANNELS: Final = 1 << 16
 _MAX_ANSWERS: Final = 1 << 16
 
 
-class Polled:
+class PolledBuffer:
     """One buffer out of a subpartition, its backlog that behind it. `sequence` is the number of its first segment.
     `next_is_event` is None when nothing can be polled behind it."""
 
@@ -59,7 +59,7 @@ class Polled:
 class SubpartitionView(Protocol):
     """The reading end of a subpartition."""
 
-    def poll(self, limit: int) -> list[Polled]:
+    def poll(self, limit: int) -> list[PolledBuffer]:
         """The next buffers, of `limit` segments at most: data, or a single event. Empty when there are none."""
 
     def is_available(self, has_credit: bool) -> bool:
@@ -239,7 +239,7 @@ class Sender:
                 ready.append(reader)
         return pieces, buffers
 
-    def _frame(self, reader: _Reader, polls: list[Polled], pieces: list[Piece]) -> int:
+    def _frame(self, reader: _Reader, polls: list[PolledBuffer], pieces: list[Piece]) -> int:
         """A frame for each buffer, but one for full ones and what follows them. Returns the segments sent."""
         sent = 0
         while polls:
@@ -262,7 +262,7 @@ class Sender:
         return sent
 
     @staticmethod
-    def _may_go_on(reader: _Reader, last: Polled) -> bool:
+    def _may_go_on(reader: _Reader, last: PolledBuffer) -> bool:
         """Whether what is behind the last buffer may be sent: an event always, data on credit."""
         return last.next_is_event is True or (last.next_is_event is False and reader.credit.available > 0)
 
@@ -278,7 +278,7 @@ class Sender:
             reader.view.release()
 
 
-def _run_length(polls: list[Polled]) -> int:
+def _run_length(polls: list[PolledBuffer]) -> int:
     """How many of the first can go in one frame: in a run of segments all but the last are full, and none is empty."""
     for at, (polled, following) in enumerate(pairwise(polls)):
         alone = following.is_event or following.buffer.is_compressed or not following.buffer.size

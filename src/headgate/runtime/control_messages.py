@@ -197,7 +197,7 @@ class InjectBarrier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoOn:
+class ContinueSources:
     """The checkpoint that the job was to stop with has failed: read on."""
 
 
@@ -230,7 +230,7 @@ FromTaskManager: TypeAlias = (
     | Failed
     | Stuck
 )
-FromDriver: TypeAlias = StartTasks | RunStage | Delivered | InjectBarrier | GoOn | Drain | Close | Cancel
+FromDriver: TypeAlias = StartTasks | RunStage | Delivered | InjectBarrier | ContinueSources | Drain | Close | Cancel
 
 
 def encode(message: FromTaskManager | FromDriver) -> bytes:

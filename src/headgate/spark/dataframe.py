@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from headgate.errors import ConfigError, DataError, PlanError
 from headgate.filesystems import brief, locate, make_private
 from headgate.spark.older_spark import to_arrow_schema
-from headgate.spark.scratch import ROWS, hold, let_go, remove_abandoned
+from headgate.spark.scratch import ROWS, hold, remove_abandoned, unlock
 from headgate.spark.session import context_of, is_local
 
 
@@ -133,4 +133,4 @@ def remove_folder(folder: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         filesystem.delete_dir(path)
     if (place := local_place(folder)) is not None:
-        let_go(place)
+        unlock(place)

@@ -29,7 +29,7 @@ from headgate.filesystems import listing, locate, make_private
 from headgate.operators.operator import call_user
 from headgate.ownership import Program
 from headgate.spark.dataframe import is_ours, local_place, new_folder, read_files, spark_columns
-from headgate.spark.scratch import hold, let_go
+from headgate.spark.scratch import hold, unlock
 from headgate.spark.session import context_of
 from headgate.spark.slots import count_slots, slots_held
 
@@ -105,9 +105,9 @@ class ForeachDataframeSink(Sink):
             self._target, self._ledger = dataclasses.replace(target, owner=claim.epoch), ledger
         return is_claimed
 
-    def shown_beyond(self, checkpoint: int, run: str) -> int:
+    def published_after(self, checkpoint: int, run: str) -> int:
         """By the ledger in the folder."""
-        return Ledger(self._folder, self._prepared().run, None, Program.this("")).shown_beyond(checkpoint, run)
+        return Ledger(self._folder, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Writes one subtask's files."""
@@ -226,7 +226,7 @@ class ForeachDataframeSink(Sink):
 
     def _let_go(self) -> None:
         if (place := local_place(self._folder)) is not None:
-            let_go(place)
+            unlock(place)
 
     def _files(self) -> list[str]:
         """Those of this run."""

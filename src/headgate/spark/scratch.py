@@ -41,12 +41,12 @@ class Scratch:
 
 
 def hold(folder: Path) -> None:
-    """Lock a folder of this process until `let_go`. Where there are no locks nobody finds it abandoned, either."""
+    """Lock a folder of this process until `unlock`. Where there are no locks nobody finds it abandoned, either."""
     with contextlib.suppress(OSError):
         _held[folder] = _lock(folder)
 
 
-def let_go(folder: Path) -> None:
+def unlock(folder: Path) -> None:
     """Of a folder that is removed now, or is to outlive the process: nothing of the lock is left in it. Does nothing
     for one that is not held."""
     if folder in _held:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pyspark import SparkContext
 
 from headgate.errors import ConfigError, NotEnoughSlots
+from headgate.spark.failing_executors import FailingExecutors
 from headgate.spark.gang import gang_slots
 from headgate.spark.session import is_local, jvm_errors
-from headgate.spark.stillborn import StillbornExecutors
 
 #: How often the free slots are counted while some are missing, seconds.
 _INTERVAL = 0.05
@@ -67,14 +67,14 @@ class _Reservation:
     besides: int
 
     def wait(self, timeout: float, cancelled: threading.Event) -> None:
-        deadline, stillborn = time.monotonic() + timeout, StillbornExecutors(self.context)
+        deadline, failing_executors = time.monotonic() + timeout, FailingExecutors(self.context)
         while not cancelled.is_set() and (few := self._take()) is not None:
             left = deadline - time.monotonic()
             if _is_fixed(self.context) and few.there < self.count + self.besides:
                 raise NotEnoughSlots(few.message())
             if left <= 0:
                 raise NotEnoughSlots(few.message(f" after waiting {timeout:g} s (slots_timeout)"))
-            stillborn.look()
+            failing_executors.look()
             cancelled.wait(min(_INTERVAL, left))
 
     def _take(self) -> _TooFew | None:

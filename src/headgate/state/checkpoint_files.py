@@ -46,7 +46,7 @@ _ADVICE: Final = {
 
 
 @contextmanager
-def touching(path: str, done: str) -> Iterator[None]:
+def storage_errors(path: str, done: str) -> Iterator[None]:
     """Turns what a filesystem raises into a CheckpointError that names the file and says what to do: StorageError
     where nothing can be said of the file itself."""
     try:
@@ -65,7 +65,7 @@ def write_file(path: str, payload: Payload) -> StateFile:
     """Write a new file, and its folder where that is not there; nothing is left of it if that fails. Raises
     CheckpointError."""
     checksum, size = xxhash.xxh3_64(), 0
-    with touching(path, "written"):
+    with storage_errors(path, "written"):
         filesystem, inside = locate(path)
         make_for_files(filesystem, inside.rpartition("/")[0])
         try:
@@ -85,7 +85,7 @@ def write_file(path: str, payload: Payload) -> StateFile:
 
 def write_at_once(path: str, content: bytes) -> None:
     """Write a file that is there as a whole or not at all. Its folder must be there. Raises CheckpointError."""
-    with touching(path, "written"):
+    with storage_errors(path, "written"):
         write_whole(path, content)
 
 
@@ -128,8 +128,8 @@ def machine_memory() -> int:
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """As `touching`, for a file that may not be one of a checkpoint's at all."""
-    with touching(path, "read"):
+    """As `storage_errors`, for a file that may not be one of a checkpoint's at all."""
+    with storage_errors(path, "read"):
         try:
             yield
         except pa.ArrowInvalid:  # a ValueError, and of the filesystem
@@ -152,7 +152,7 @@ def _compare(file: WrittenFile, size: int, checksum: str) -> None:
 def require_files(files: Iterable[WrittenFile]) -> None:
     """Raise CheckpointError unless all of them are there, with their sizes; their content is not read."""
     for file in files:
-        with touching(file.path, "looked for"):
+        with storage_errors(file.path, "looked for"):
             filesystem, inside = locate(file.path)
             info = filesystem.get_file_info(inside)
         if info.type != fs.FileType.File:
@@ -164,7 +164,7 @@ def require_files(files: Iterable[WrittenFile]) -> None:
 def probe(path: str) -> None:
     """Find out whether a folder can be used: create a file there, read it and remove it. Raises CheckpointError, and
     ConfigError where no file can be created only if it is not there."""
-    with touching(path, "written"):
+    with storage_errors(path, "written"):
         write_new(path, b"headgate")
         is_replaced = write_new(path, b"headgate")
     if read_file(path, _LONGEST_PROBE) != b"headgate":
@@ -180,28 +180,28 @@ def probe(path: str) -> None:
 
 def listed(folder: str) -> list[fs.FileInfo]:
     """What is in a folder now; nothing if it is not there. Raises CheckpointError."""
-    with touching(folder, "listed"):
+    with storage_errors(folder, "listed"):
         filesystem, inside = locate(folder)
         return listing(filesystem, inside)
 
 
 def is_there(path: str) -> bool:
     """Whether there is such a file. Raises CheckpointError when nobody can tell."""
-    with touching(path, "looked for"):
+    with storage_errors(path, "looked for"):
         filesystem, inside = locate(path)
         return bool(filesystem.get_file_info(inside).type == fs.FileType.File)
 
 
 def remove_file(path: str) -> None:
     """Also when it is not there. Raises CheckpointError."""
-    with touching(path, "removed"), suppress(FileNotFoundError):
+    with storage_errors(path, "removed"), suppress(FileNotFoundError):
         filesystem, inside = locate(path)
         filesystem.delete_file(inside)
 
 
 def make_folder(path: str) -> None:
     """With those above it, unless they are there. Raises CheckpointError."""
-    with touching(path, "made"):
+    with storage_errors(path, "made"):
         filesystem, inside = locate(path)
         above = [os.path.dirname(inside)]  # folders that get an entry
         if isinstance(filesystem, fs.LocalFileSystem):
@@ -215,7 +215,7 @@ def make_folder(path: str) -> None:
 
 def remove_link(path: str) -> bool:
     """A link on this machine, not what it leads to; whether it was one. Raises CheckpointError."""
-    with touching(path, "removed"):
+    with storage_errors(path, "removed"):
         filesystem, inside = locate(path)
         is_link = isinstance(filesystem, fs.LocalFileSystem) and os.path.islink(inside)
         if is_link:
@@ -225,6 +225,6 @@ def remove_link(path: str) -> bool:
 
 def remove_folder(path: str) -> None:
     """With all that is in it, also when it is not there. Raises CheckpointError."""
-    with touching(path, "removed"), suppress(FileNotFoundError):
+    with storage_errors(path, "removed"), suppress(FileNotFoundError):
         filesystem, inside = locate(path)
         filesystem.delete_dir(inside)

@@ -35,7 +35,7 @@ from headgate.state.checkpoint_files import (
     remove_folder,
     remove_link,
     require_files,
-    touching,
+    storage_errors,
     verify_state,
     write_at_once,
     write_file,
@@ -89,7 +89,7 @@ class CheckpointStorage:
 
     def newest_owner(self) -> int:
         """The epoch of the newest owner there is; 0 for none."""
-        with touching(self._owners, "listed"):
+        with storage_errors(self._owners, "listed"):
             return Ownership(self._owners, Program.this("")).newest()
 
     def claim(self, program: Program, least: int = 1, known: int | None = None) -> int:
@@ -97,7 +97,7 @@ class CheckpointStorage:
         be touched. Raises CheckpointError if there is a newer owner than the one that is `known`."""
         ownership = Ownership(self._owners, program)
         least = max(least, 1 + max((name.owner for name in self._begun()), default=0))
-        with touching(self._owners, "claimed"):
+        with storage_errors(self._owners, "claimed"):
             if known is None:
                 epoch = ownership.claim(least)
             else:
@@ -117,7 +117,7 @@ class CheckpointStorage:
         """The owner starts from the checkpoint in this folder, None: from nothing. From now on a checkpoint of an older
         owner does not count if it completes only now."""
         assert self._ownership is not None
-        with touching(self._owners, "written"):
+        with storage_errors(self._owners, "written"):
             self._ownership.note(self._start_from(resumed).to_json())
 
     def _start_from(self, resumed: str | None) -> Start:
@@ -130,7 +130,7 @@ class CheckpointStorage:
     def require_owner(self) -> None:
         """Raise Superseded if another program has taken over."""
         if self._ownership is not None:
-            with touching(self._owners, "listed"):
+            with storage_errors(self._owners, "listed"):
                 self._ownership.check()
 
     # --- writing
@@ -159,7 +159,7 @@ class CheckpointStorage:
         """What older owners started from decides which of their checkpoints count. From now on none does, also of those
         that they may still complete. That is on record before their notes are removed: who reads notes meanwhile, in
         order, finds the older ones or this."""
-        with touching(self._owners, "written"):
+        with storage_errors(self._owners, "written"):
             if self._starts().get(self.owner, Start()).uri is None:
                 self._known[self.owner] = Start(NONE)
                 ownership.note(Start(NONE).to_json())
@@ -245,7 +245,7 @@ class CheckpointStorage:
 
     def _starts(self) -> dict[int, Start]:
         try:
-            with touching(self._owners, "read"):
+            with storage_errors(self._owners, "read"):
                 notes = Ownership(self._owners, Program.this("")).notes(self._known)
             self._known |= {epoch: Start.from_json(note) for epoch, note in notes.items()}
         except ValueError as error:

@@ -121,7 +121,7 @@ class Snapshot:
 
 
 @contextmanager
-def blamed_on(*origins: str) -> Iterator[None]:
+def checkpoint_errors(*origins: str) -> Iterator[None]:
     """What using state that was read raises: as a CheckpointError that names the files. Errors of ours that have
     another cause stay."""
     try:

@@ -90,7 +90,7 @@ class TlsSocket:
         self._received, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._received, self._encrypted, server_name is None, server_name)
         self._unsent = b""  # encrypted, and not taken by the kernel
-        self._stands_for = 0  # bytes of the caller's that are in it
+        self._plain_bytes = 0  # bytes of the caller's that are in it
 
     def shake_hands(self) -> bool:
         """Go on with TLS's handshake; returns whether it is over. Raises OSError when it has failed."""
@@ -123,12 +123,12 @@ class TlsSocket:
         try:
             while self._unsent or (step := _gathered(pieces, taken)):
                 if not self._unsent:
-                    self._stands_for = self._write(step)
+                    self._plain_bytes = self._write(step)
                 self._flush()
                 if self._unsent:
                     break
-                taken += self._stands_for
-                self._stands_for = 0
+                taken += self._plain_bytes
+                self._plain_bytes = 0
         except BlockingIOError:
             pass
         if self._unsent and not taken:

@@ -33,9 +33,9 @@ class Collector:
         self._sides = sides
         self._emit = emit
         self._count = 0
-        self._ways: dict[str | None, _Way] = {
-            None: _Way(function, schema),
-            **{tag: _Way(function, side) for tag, side in sides.items()},
+        self._ways: dict[str | None, _OutputBuffer] = {
+            None: _OutputBuffer(function, schema),
+            **{tag: _OutputBuffer(function, side) for tag, side in sides.items()},
         }
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -87,7 +87,7 @@ class Collector:
                     self._emit(tag, batch)
 
 
-class _Way:
+class _OutputBuffer:
     def __init__(self, function: Callable[..., Any], schema: pa.Schema) -> None:
         self._function = function
         self._schema = schema

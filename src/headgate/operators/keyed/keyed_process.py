@@ -135,7 +135,7 @@ class KeyedProcess(Operator):
 
     def _process_rows(self, batch: pa.RecordBatch, slots: Int64s) -> None:
         function, user, at = self._function.process_element, self._user, self._at
-        self._know(slots, batch)
+        self._cache_keys(slots, batch)
         for row, (slot, values) in enumerate(zip(slots.tolist(), python_rows(visible(batch)), strict=True)):
             at.slot, user._begin, user._end = slot, row, row + 1
             self._out.call(function, values, user)
@@ -143,7 +143,7 @@ class KeyedProcess(Operator):
     def _process_keys(self, batch: pa.RecordBatch, slots: Int64s) -> None:
         function, user, at = self._function.process, self._user, self._at
         batch, slots = _by_slot(batch, slots)
-        self._know(slots, batch)
+        self._cache_keys(slots, batch)
         rows = visible(batch)
         for begin, end in _runs(slots):
             at.slot, user._begin, user._end = int(slots[begin]), begin, end
@@ -198,7 +198,7 @@ class KeyedProcess(Operator):
 
     # --- keys
 
-    def _know(self, slots: Int64s, batch: pa.RecordBatch) -> None:
+    def _cache_keys(self, slots: Int64s, batch: pa.RecordBatch) -> None:
         """The batch's keys and times are found when the function asks for them."""
         times: list[Int64s] = []
 

@@ -64,7 +64,7 @@ class _Copying:
 def _copying(kind: pa.DataType) -> _Copying | None:
     """None for types of which something has to be converted."""
     if kind in _AS_THEY_ARE:
-        return _Copying(_taking_leaf(*_AS_THEY_ARE[kind]), lambda value: value, is_leaf=True)
+        return _Copying(_leaf_check(*_AS_THEY_ARE[kind]), lambda value: value, is_leaf=True)
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         each = [_copying(field.type) for field in kind]
@@ -77,7 +77,7 @@ def _copying(kind: pa.DataType) -> _Copying | None:
     return None
 
 
-def _taking_leaf(python: type, fits: Callable[[Any], bool]) -> Callable[[Any], Any]:
+def _leaf_check(python: type, fits: Callable[[Any], bool]) -> Callable[[Any], Any]:
     def take(value: Any) -> Any:
         if value is None or (type(value) is python and fits(value)):
             return value

@@ -155,7 +155,7 @@ class _Compiler:
     # -- operators
 
     def _arithmetic(self, tree: exp.Expr, kernel: str) -> SqlNode:
-        left, right = _meet_decimals([self._numeric(tree.this), self._numeric(tree.expression)])
+        left, right = _align_decimals([self._numeric(tree.this), self._numeric(tree.expression)])
         if {kind_of(left.type), kind_of(right.type)} in ({"decimal"}, {"decimal", "integer"}):
             return self._decimal(tree, kernel, left, right)
         if (folded := _folded(kernel, left, right)) is not None:
@@ -266,7 +266,7 @@ class _Compiler:
 
     def _common(self, trees: Sequence[exp.Expr]) -> list[SqlNode]:
         """The operands, brought to one type."""
-        nodes = _meet_decimals([self.node(tree) for tree in trees])
+        nodes = _align_decimals([self.node(tree) for tree in trees])
         target = common_type([node.type for node in nodes])
         if target is None:
             shown = " with ".join(dict.fromkeys(f"{node.type}" for node in nodes))
@@ -293,7 +293,7 @@ def _exact(digits: str) -> Literal | None:
     return _decimal(Decimal(digits)) if is_plain else None
 
 
-def _meet_decimals(nodes: list[SqlNode]) -> list[SqlNode]:
+def _align_decimals(nodes: list[SqlNode]) -> list[SqlNode]:
     """Among decimals, numbers are the decimals that they are written as."""
     if not any(kind_of(node.type) == "decimal" for node in nodes):
         return nodes

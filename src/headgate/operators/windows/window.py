@@ -23,7 +23,7 @@ from headgate.operators.aggregates.aggregates import Aggregate, aggregate_fields
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
 from headgate.operators.operator import MIN_TIME, Operator, OperatorContext
 from headgate.operators.windows.emission_log import EmissionLog
-from headgate.operators.windows.window_lanes import Lane
+from headgate.operators.windows.time_shards import TimeShard
 from headgate.operators.windows.window_panes import PaneState
 from headgate.operators.windows.window_state import Fired, WindowState
 from headgate.quantities import microseconds
@@ -137,58 +137,58 @@ class WindowAggregate(Operator):
         self._empty_state: Callable[[], WindowState] = partial(WindowState, key_types, accumulators)
         if windows.has_panes:
             self._empty_state = partial(PaneState, key_types, accumulators, windows.per_row)
-        self._lanes = [self._lane(MIN_TIME, self._last_ended(MIN_TIME))]
+        self._shards = [self._new_shard(MIN_TIME, self._last_ended(MIN_TIME))]
         #: Those of this subtask whose subtasks had ended when it went on from a checkpoint.
         self._ended_groups: list[range] = []
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._lanes[0].groups = [self._own_groups()]
+        self._shards[0].groups = [self._own_groups()]
 
     def state_bytes(self) -> int:
-        return sum(lane.state.nbytes for lane in self._lanes)
+        return sum(shard.state.nbytes for shard in self._shards)
 
     def state_keys(self) -> int:
         """Keys held now; `state_bytes() / state_keys()` are the bytes per key."""
-        return sum(lane.state.keys for lane in self._lanes)
+        return sum(shard.state.keys for shard in self._shards)
 
     def process(self, batch: pa.RecordBatch) -> None:
         batch = self._without_null_times(batch)
-        if len(self._lanes) == 1:
-            self._process(self._lanes[0], batch)
+        if len(self._shards) == 1:
+            self._process(self._shards[0], batch)
             return
         groups = self._key_groups(batch)
-        for lane in self._lanes:
-            self._process(lane, batch.filter(as_arrow(lane.owns(groups))))
+        for shard in self._shards:
+            self._process(shard, batch.filter(as_arrow(shard.owns(groups))))
 
-    def _process(self, lane: Lane, batch: pa.RecordBatch) -> None:
+    def _process(self, shard: TimeShard, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         every = self._windows.every
         times = event_times(batch.column(self._time_index), self._time_column, self._time_offset)
         first, last = int(times.min()), int(times.max())
         self._check_range(first, last)
-        if first // every <= lane.closed:  # put aside first, so that a late row leaves no trace in the tables
-            held = times >= (lane.closed + 1) * every
+        if first // every <= shard.closed:  # put aside first, so that a late row leaves no trace in the tables
+            held = times >= (shard.closed + 1) * every
             self._put_aside(batch.filter(as_arrow(~held)))
             batch, times = batch.filter(as_arrow(held)), times[held]
             if not batch.num_rows:
                 return
             first = int(times.min())
-        self._add(lane, batch, times, first, last)
+        self._add(shard, batch, times, first, last)
 
-    def _add(self, lane: Lane, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
+    def _add(self, shard: TimeShard, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
         """Take rows between two event times into their windows, or into their panes."""
-        every, state, changed = self._windows.every, lane.state, []
+        every, state, changed = self._windows.every, shard.state, []
         keys = state.key_slots([batch.column(index) for index in self._key_indices], batch.num_rows)
         index = first // every if first // every == last // every else times // every
         if isinstance(state, PaneState):
             entries = state.add(keys, index, batch, times)
-            if first // every - self._windows.per_row < lane.fired:
-                self._emit_rows(state.changed(np.unique(entries), lane.closed, lane.fired, _MOST_ROWS))
+            if first // every - self._windows.per_row < shard.fired:
+                self._emit_rows(state.changed(np.unique(entries), shard.closed, shard.fired, _MOST_ROWS))
             return
         for back in range(self._windows.per_row):
-            rows = self._rows_in(lane, times, index, first // every, back)
+            rows = self._rows_in(shard, times, index, first // every, back)
             if rows is None:
                 window = index - back
                 entries = state.add(keys, window, batch, times)
@@ -197,29 +197,29 @@ class WindowAggregate(Operator):
                 entries = state.add(keys.take(rows), window, batch.take(as_arrow(rows)), times.take(rows))
             else:
                 continue
-            if first // every - back <= lane.fired:
-                changed.append(entries[window <= lane.fired] if isinstance(window, np.ndarray) else entries)
+            if first // every - back <= shard.fired:
+                changed.append(entries[window <= shard.fired] if isinstance(window, np.ndarray) else entries)
         if changed:
             self._emit_rows(state.rows(np.unique(np.concatenate(changed)), _MOST_ROWS))
 
     def process_watermark(self, time: int) -> None:
-        for lane in self._lanes:
-            if time > lane.watermark:
-                self._advance(lane, time)
-        if len(self._lanes) > 1:
-            self._join_lanes()
+        for shard in self._shards:
+            if time > shard.watermark:
+                self._advance(shard, time)
+        if len(self._shards) > 1:
+            self._merge_shards()
         self.output.emit_watermark(time)
 
-    def _advance(self, lane: Lane, time: int) -> None:
-        lane.watermark = time
-        before, lane.fired = lane.fired, self._last_ended(time)
-        self._emit_rows(lane.state.fire(before, lane.fired, _MOST_ROWS))
-        lane.closed = max(lane.closed, self._last_ended(time - self._lateness))
-        lane.state.close(lane.closed)
+    def _advance(self, shard: TimeShard, time: int) -> None:
+        shard.watermark = time
+        before, shard.fired = shard.fired, self._last_ended(time)
+        self._emit_rows(shard.state.fire(before, shard.fired, _MOST_ROWS))
+        shard.closed = max(shard.closed, self._last_ended(time - self._lateness))
+        shard.state.close(shard.closed)
 
     def snapshot(self) -> Snapshot:
-        states = [lane.state.frozen() for lane in self._lanes]
-        progress = [[groups.start, groups.stop, *lane.point] for lane in self._lanes for groups in lane.groups]
+        states = [shard.state.frozen() for shard in self._shards]
+        progress = [[groups.start, groups.stop, *shard.point] for shard in self._shards for groups in shard.groups]
         of = {
             "the operator": "a windowed aggregation",
             "the windows' size": f"{self._windows.size} us",
@@ -239,29 +239,29 @@ class WindowAggregate(Operator):
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours, mine = self.snapshot(), self._own_groups()
-        lanes: dict[tuple[int, int], Lane] = {}
-        parts: list[tuple[Lane, range, Snapshot]] = []
-        for snapshot in (snapshot.with_tables(self._lanes[0].state.with_exact_sums) for snapshot in snapshots):
+        shards: dict[tuple[int, int], TimeShard] = {}
+        parts: list[tuple[TimeShard, range, Snapshot]] = []
+        for snapshot in (snapshot.with_tables(self._shards[0].state.with_exact_sums) for snapshot in snapshots):
             ours.check_same(snapshot)
             for begin, end, watermark, closed in self._progress(snapshot):
                 groups = range(max(begin, mine.start), min(end, mine.stop))
                 if groups:
-                    lane = lanes.setdefault((watermark, closed), self._lane(watermark, closed))
-                    lane.groups.append(groups)
-                    parts.append((lane, groups, snapshot))
+                    shard = shards.setdefault((watermark, closed), self._new_shard(watermark, closed))
+                    shard.groups.append(groups)
+                    parts.append((shard, groups, snapshot))
         ended = [groups for groups in self._ended_groups if groups]
         if ended:
-            first = self._lanes[0]  # nothing has happened in it
-            lanes.setdefault(first.point, self._lane(*first.point)).groups.extend(ended)
-        if sorted(group for lane in lanes.values() for groups in lane.groups for group in groups) != list(mine):
+            first = self._shards[0]  # nothing has happened in it
+            shards.setdefault(first.point, self._new_shard(*first.point)).groups.extend(ended)
+        if sorted(group for shard in shards.values() for groups in shard.groups for group in groups) != list(mine):
             raise CheckpointError("the checkpoint does not have the state of every subtask that there was, each once")
-        for lane, groups, snapshot in parts:
+        for shard, groups, snapshot in parts:
             if (entries := snapshot.tables.get("entries")) is not None:
                 self._check_windows(entries)
                 entries = snapshot.of_key_groups(groups).tables["entries"]
                 check_key_groups(entries, len(self._keys), self.context.max_parallelism)
-                lane.state.load(entries)
-        self._lanes = list(lanes.values())
+                shard.state.load(entries)
+        self._shards = list(shards.values())
 
     def _check_windows(self, entries: pa.Table) -> None:
         """Raises ValueError for windows that `_check_range` lets no row into."""
@@ -281,17 +281,17 @@ class WindowAggregate(Operator):
                 raise ValueError(f"window {closed} is closed, and the watermark is {watermark}")
         return found
 
-    def _lane(self, watermark: int, closed: int) -> Lane:
-        return Lane(self._empty_state(), watermark, self._last_ended(watermark), closed)
+    def _new_shard(self, watermark: int, closed: int) -> TimeShard:
+        return TimeShard(self._empty_state(), watermark, self._last_ended(watermark), closed)
 
-    def _join_lanes(self) -> None:
+    def _merge_shards(self) -> None:
         """Have one lane again once all are at the same point."""
-        first, *others = self._lanes
-        if all(lane.point == first.point for lane in others):
-            for lane in others:
-                first.state.load(lane.state.table(self._keys, self.context.max_parallelism))
+        first, *others = self._shards
+        if all(shard.point == first.point for shard in others):
+            for shard in others:
+                first.state.load(shard.state.table(self._keys, self.context.max_parallelism))
             first.groups = [self._own_groups()]
-            self._lanes = [first]
+            self._shards = [first]
 
     def _own_groups(self) -> range:
         context = self.context
@@ -313,13 +313,13 @@ class WindowAggregate(Operator):
             self.emit(pa.RecordBatch.from_arrays([*keys, *bounds, *accumulated], schema=self.schema))
             self.emissions.record(self._clock(), self.rows_out)
 
-    def _rows_in(self, lane: Lane, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
+    def _rows_in(self, shard: TimeShard, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
         """The rows that are in the window `back` before their last one, if that is still held; None = all."""
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size
-        if whole and first - back > lane.closed:
+        if whole and first - back > shard.closed:
             return None
-        open_still = times >= (lane.closed + 1 + back) * every
+        open_still = times >= (shard.closed + 1 + back) * every
         return np.flatnonzero(open_still if whole else open_still & (times - index * every < size - back * every))
 
     def _without_null_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:

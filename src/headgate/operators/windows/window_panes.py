@@ -33,7 +33,7 @@ class PaneState(WindowState):
             return
         panes = np.unique(self._windows.column()[self._open.values])
         for window in self._windows_of(panes, after, last):
-            yield from self._put_together(window, self._entries_of(window), most)
+            yield from self._merge_panes(window, self._entries_of(window), most)
 
     def changed(self, entries: Int64s, after: int, last: int, most: int) -> Iterator[Fired]:
         """What the windows after `after` and up to `last` hold for the keys of these entries, where one is in it."""
@@ -43,7 +43,7 @@ class PaneState(WindowState):
             touched = np.zeros(len(self._keys), np.bool_)
             touched[keys[(panes >= window) & (panes < window + self._panes)]] = True
             mine = self._entries_of(window)
-            yield from self._put_together(window, mine[touched.take(self._entries.right().take(mine))], most)
+            yield from self._merge_panes(window, mine[touched.take(self._entries.right().take(mine))], most)
 
     def _windows_of(self, panes: Int64s, after: int, last: int) -> list[int]:
         """The windows after `after` and up to `last` that one of the panes (ascending, each once) is in, ascending.
@@ -67,7 +67,7 @@ class PaneState(WindowState):
         entries: Int64s = np.flatnonzero(inside.take(self._entries.left()))
         return entries
 
-    def _put_together(self, window: int, entries: Int64s, most: int) -> Iterator[Fired]:
+    def _merge_panes(self, window: int, entries: Int64s, most: int) -> Iterator[Fired]:
         """A row for each key of these entries, which are of one window's panes."""
         if not len(entries):
             return

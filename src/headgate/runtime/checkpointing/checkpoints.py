@@ -26,6 +26,7 @@ from headgate.errors import CheckpointError, HeadgateError, Superseded, printabl
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.records.events import Alignment
+from headgate.runtime.background_worker import BackgroundCall, BackgroundWorker, ignore_result, raise_error
 from headgate.runtime.checkpointing.checkpoint_contents import exchanges_of, nodes_of, vertices_of
 from headgate.runtime.checkpointing.checkpoint_coordinator import (
     CheckpointCoordinator,
@@ -55,7 +56,7 @@ from headgate.runtime.checkpointing.checkpoint_events import (
     TriggerCheckpoint,
 )
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
-from headgate.runtime.checkpointing.ends import LEFT, Ends, Pending
+from headgate.runtime.checkpointing.driver_connectors import LEFT, DriverConnectors, Pending
 from headgate.runtime.checkpointing.guarantee import warn_of_sources
 from headgate.runtime.checkpointing.injection import alignment, injection
 from headgate.runtime.checkpointing.requests import Requests
@@ -63,13 +64,12 @@ from headgate.runtime.checkpointing.resume import Found
 from headgate.runtime.checkpointing.resumption import Resumption, require_numbers
 from headgate.runtime.control_messages import (
     AcknowledgeCheckpoint,
+    ContinueSources,
     DeclineCheckpoint,
     Drain,
     FromDriver,
-    GoOn,
     TaskFinished,
 )
-from headgate.runtime.errands import Errand, Errands, pass_over, raise_it
 from headgate.state.checkpoint_metadata import CheckpointMetadata, Kind
 from headgate.state.checkpoint_storage import CheckpointStorage, discard, savepoint_folder, store
 
@@ -91,7 +91,7 @@ class Checkpoints:
         run_id: str,
         plan: ExecutionPlan,
         config: Config,
-        ends: Ends,
+        ends: DriverConnectors,
         tell: Callable[[FromDriver], None],
         stopped: Callable[[], None],
         finished: Callable[[], None],
@@ -103,13 +103,13 @@ class Checkpoints:
         self._run = run = run_id.rpartition("-")[2]
         self._plan = plan
         self._config = config
-        self._ends = ends
+        self._connectors = ends
         self._tell = tell
         self._stopped = stopped
         self._finished = finished
-        self._errands = Errands(f"headgate-storing-{run}", done)
+        self._background = BackgroundWorker(f"headgate-storing-{run}", done)
         #: Of checkpoints of which the metadata is being stored, or is to be.
-        self._storing: dict[int, Errand] = {}
+        self._storing: dict[int, BackgroundCall] = {}
         self._runs = self._tasks_have_ended = False
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
         self.resumption = Resumption(job, plan, config, self._storage, resume)
@@ -155,23 +155,23 @@ class Checkpoints:
             self._storage.remove_incomplete(self.next_id - 1)  # a killed driver's, which may fill the disk
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
         self._start_coordinator()
-        self._ends.begin(claim, self.latest)
+        self._connectors.begin(claim, self.latest)
 
     def _claim(self, program: Program) -> Claim:
         """Claim the checkpoints and the results, both with one epoch."""
         home = referenced = None
         while True:
-            epoch = 1 + self._ends.newest_owner()
+            epoch = 1 + self._connectors.newest_owner()
             if self._storage is not None:
                 before, epoch = self.latest, self._storage.claim(program, epoch, self.resumption.known_owner)
                 self.resumption.find_again(self._storage)
                 if self.latest is not before:  # another program, which started first, has completed it since
-                    self._ends.abort()
-                    self._ends.prepare(self.latest)
+                    self._connectors.abort()
+                    self._connectors.prepare(self.latest)
                 home, referenced = self._storage.folder, self._storage.prepared()
             resumed = (0, "") if self.latest is None else (self.latest.id, self.latest.run)
             claim = Claim(program, epoch, self._require_owner, home, referenced, *resumed)
-            if self._ends.claim(claim):
+            if self._connectors.claim(claim):
                 return claim
 
     def _start_coordinator(self) -> None:
@@ -200,7 +200,7 @@ class Checkpoints:
             except Exception as error:
                 answer.set_exception(error)
 
-        self._errands.begin(look, pass_over)
+        self._background.begin(look, ignore_result)
         return answer
 
     def start(self, attempt: int) -> None:
@@ -219,26 +219,26 @@ class Checkpoints:
 
     def go_on(self) -> None:
         """With what follows from errands that are done."""
-        self._errands.look()
+        self._background.look()
 
     def interrupted(self, error: Exception) -> None:
         """The attempt has failed. What is being stored or committed goes on."""
         self._runs = False
-        self._hear_out()
+        self._run_remaining_callbacks()
         reason = "another program took over" if isinstance(error, Superseded) else f"the job failed: {error}"
         self._hear(Interrupted(reason))
 
     def settle(self, timeout: float) -> bool:
         """No attempt runs: wait until nothing is being stored or committed any more. Returns whether that is so."""
-        is_settled = self._errands.settle(timeout)
-        self._hear_out()
+        is_settled = self._background.settle(timeout)
+        self._run_remaining_callbacks()
         return is_settled
 
-    def _hear_out(self) -> None:
+    def _run_remaining_callbacks(self) -> None:
         """What errands come to in a job that has failed is no reason to fail again: it is done again, or given up."""
         while True:
             try:
-                return self._errands.look()
+                return self._background.look()
             except Superseded:
                 pass  # the job ends with it, and says so
             except HeadgateError as error:
@@ -246,18 +246,18 @@ class Checkpoints:
 
     def close(self, error: HeadgateError | None, reason: str) -> None:
         """The job is over; `reason` is why nothing can be saved any more."""
-        self._errands.close()
+        self._background.close()
         self.requests.close(self._last, error, reason)
 
-    def rollback(self) -> Errand:
+    def rollback(self) -> BackgroundCall:
         """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
         self.next_id = self._coordinator.last + 1
-        return self._errands.begin(partial(self._roll_back, *self.resumption.results), pass_over)
+        return self._background.begin(partial(self._roll_back, *self.resumption.results), ignore_result)
 
     def _roll_back(self, pending: Pending, checkpoint: int) -> None:
         """An errand: also make room for the next checkpoint."""
         self._require_owner()
-        self._ends.rollback(pending, checkpoint)
+        self._connectors.rollback(pending, checkpoint)
         if self._storage is not None:
             self._storage.remove_incomplete(self.next_id - 1)
 
@@ -271,21 +271,21 @@ class Checkpoints:
 
     def _finish_if_over(self) -> None:
         if self._tasks_have_ended and self._coordinator.phase is Phase.OVER:
-            self._errands.begin(self._ends.finish, self._on_finished)
+            self._background.begin(self._connectors.finish, self._on_finished)
 
     def _on_finished(self, error: Exception | None) -> None:
-        raise_it(error)
+        raise_error(error)
         self._finished()
 
     def abort(self, known: str = "") -> list[str]:
         """The job has failed or was cancelled: leave what belongs to `latest`. Returns what could not be cleaned up,
         unless the job's error, `known`, says it."""
-        in_doubt = [checkpoint for checkpoint, errand in self._storing.items() if not self._errands.drop(errand)]
+        in_doubt = [checkpoint for checkpoint, errand in self._storing.items() if not self._background.drop(errand)]
         if not in_doubt:
-            return self._ends.abort(*self.resumption.results, known)
+            return self._connectors.abort(*self.resumption.results, known)
         why = f"checkpoint {in_doubt[0]} was being stored when the job ended; {LEFT}"
         stays = "it may yet be complete, so what sinks have written stays as it is"
-        return [f"{why}, and {stays}", *self._ends.release()]
+        return [f"{why}, and {stays}", *self._connectors.release()]
 
     # --- what tasks tell
 
@@ -316,7 +316,7 @@ class Checkpoints:
         self._hear(TimePassed())
         if self._next_check is not None and now >= self._next_check:
             self._next_check = None  # until this one is done, however slow the storage
-            self._errands.begin(self._require_owner, self._on_checked)
+            self._background.begin(self._require_owner, self._on_checked)
 
     def _on_checked(self, error: Exception | None) -> None:
         """A program that was replaced ends soon, also between two checkpoints."""
@@ -366,7 +366,7 @@ class Checkpoints:
             return
         metadata = self._metadata(complete, "checkpoint" if savepoint is None else "savepoint")
         work, then = partial(self._store, metadata, savepoint), partial(self._on_stored, complete, metadata)
-        self._storing[complete.checkpoint] = self._errands.begin(work, then)
+        self._storing[complete.checkpoint] = self._background.begin(work, then)
 
     def _on_stored(self, complete: StoreMetadata, metadata: CheckpointMetadata, error: Exception | None) -> None:
         del self._storing[complete.checkpoint]
@@ -392,13 +392,13 @@ class Checkpoints:
             return
         checkpoint = 0 if self.latest is None else complete.checkpoint
         work = partial(self._commit_pending, complete.pending, checkpoint)
-        self._errands.begin(work, partial(self._on_committed, complete))
+        self._background.begin(work, partial(self._on_committed, complete))
 
     def _commit_pending(self, pending: Pending, checkpoint: int) -> None:
         """An errand. Sinks look whether their results are still this program's; that does not say whether the
         checkpoint is one that its successor goes on from."""
         self._require_owner()
-        self._ends.commit(pending, checkpoint)
+        self._connectors.commit(pending, checkpoint)
 
     def _require_owner(self) -> None:
         if self._storage is not None:
@@ -407,11 +407,11 @@ class Checkpoints:
     def _on_committed(self, complete: StoreMetadata, error: Exception | None) -> None:
         """With an error the job goes on from it, and commits again."""
         self._answer(complete)
-        raise_it(error)
+        raise_error(error)
         if not self._runs:
             return
         if self._storage is not None:
-            self._errands.begin(self._storage.retain, raise_it)
+            self._background.begin(self._storage.retain, raise_error)
         if complete.request is not None and complete.request.stops and not all_finished(complete.parts):
             self._stopped()
         self._hear(Committed(complete.checkpoint))
@@ -441,13 +441,13 @@ class Checkpoints:
         be complete, and then stays."""
         errand, savepoint = self._storing.get(checkpoint), self._savepoint(checkpoint, request)
         if errand is not None:
-            if not self._errands.drop(errand):
+            if not self._background.drop(errand):
                 return
             del self._storing[checkpoint]
         if savepoint is not None:
-            self._errands.begin(partial(discard, savepoint), self._on_discarded)
+            self._background.begin(partial(discard, savepoint), self._on_discarded)
         elif self._storage is not None:
-            self._errands.begin(partial(self._storage.remove_incomplete, checkpoint), raise_it)
+            self._background.begin(partial(self._storage.remove_incomplete, checkpoint), raise_error)
 
     def _on_discarded(self, error: Exception | None) -> None:
         if error is not None:
@@ -461,10 +461,10 @@ class Checkpoints:
         what = "the stop" if abort.request.stops else "savepoint"
         self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
         if abort.request.stops:
-            self._tell(GoOn())
+            self._tell(ContinueSources())
 
     def _metadata(self, complete: StoreMetadata, kind: Kind) -> CheckpointMetadata:
-        job, prepared = self._plan.job, self._ends.prepared()
+        job, prepared = self._plan.job, self._connectors.prepared()
         vertices = vertices_of(complete, job, self.resumption.key_groups)
         nodes = nodes_of(complete, job, self._kept.union(prepared))
         began = time.time() - complete.duration

@@ -37,7 +37,7 @@ _ALL_DESCRIPTORS: Final = 1 << 16
 
 
 class _Server:
-    """Ends after `idle` seconds without a child and without a request."""
+    """DriverConnectors after `idle` seconds without a child and without a request."""
 
     def __init__(self, control: socket.socket, idle: float) -> None:
         self._control = control
@@ -130,8 +130,8 @@ def _become(streams: list[int], index: int, count: int, host: str) -> None:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.closerange(3, _ALL_DESCRIPTORS)
-        if (surroundings := framing.read(0)) is not None:
-            _take_on(json.loads(surroundings))
+        if (process_settings := framing.read(0)) is not None:
+            _take_on(json.loads(process_settings))
             _name(f"{PROCESS_NAME}{index}")
             code = child.main(index, count, host)
     except BaseException:
@@ -142,16 +142,16 @@ def _become(streams: list[int], index: int, count: int, host: str) -> None:
         os._exit(code)
 
 
-def _take_on(surroundings: dict[str, Any]) -> None:
-    """Be what a process that the driver starts now would be: see `forks.surroundings`."""
+def _take_on(process_settings: dict[str, Any]) -> None:
+    """Be what a process that the driver starts now would be: see `forks.process_settings`."""
     os.environ.clear()
-    os.environ.update(surroundings["environ"])
+    os.environ.update(process_settings["environ"])
     time.tzset()
-    sys.path[:] = surroundings["path"]
-    if surroundings["folder"] is not None:
-        os.chdir(surroundings["folder"])
-    if surroundings["cores"]:
-        os.sched_setaffinity(0, surroundings["cores"])
+    sys.path[:] = process_settings["path"]
+    if process_settings["folder"] is not None:
+        os.chdir(process_settings["folder"])
+    if process_settings["cores"]:
+        os.sched_setaffinity(0, process_settings["cores"])
     random.seed()
     np.random.seed()  # or all would draw the same
 

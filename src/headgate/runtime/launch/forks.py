@@ -31,7 +31,7 @@ class Fork:
     """One TaskManager process. Raises OSError where it cannot be started."""
 
     def __init__(self, payload: bytes, index: int, count: int, host: str) -> None:
-        self._given = framed(json.dumps(surroundings()).encode()) + framed(payload)
+        self._given = framed(json.dumps(process_settings()).encode()) + framed(payload)
         self._number = next(_numbers)
         read, self._stdin = os.pipe()
         self._status, told = os.pipe()
@@ -65,7 +65,7 @@ class Fork:
             self._control.sendall(json.dumps({"kill": self._number}).encode())
 
 
-def surroundings() -> dict[str, Any]:
+def process_settings() -> dict[str, Any]:
     """What a child has of this process as it is now. A folder that was removed is none: it then has the server's."""
     folder = None
     with suppress(FileNotFoundError):
@@ -153,7 +153,7 @@ def command(idle: float) -> list[str]:
 
 def _own_environ() -> dict[str, str]:
     """The server's: it imports this package, also where the driver found it by "", which is the working folder."""
-    environ: dict[str, str] = surroundings()["environ"]
+    environ: dict[str, str] = process_settings()["environ"]
     root = str(Path(__file__).resolve().parents[2])
     return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, [environ["PYTHONPATH"], root]))}
 

@@ -65,7 +65,7 @@ _NETWORK_TIMEOUT = 2.0
 _LONGEST_HOST = 253
 
 
-class _Evidence(Enum):
+class _LossSource(Enum):
     """Who says that a TaskManager is lost, in the order of what they know about the reason."""
 
     NONE = 0
@@ -145,7 +145,7 @@ class Attempt:
         self._gang: Gang
         self._start_by: float | None = None
         self._suspect: TaskManagerLost | None = None
-        self._evidence = _Evidence.NONE
+        self._evidence = _LossSource.NONE
         self._suspected_at: float | None = None
         self._decide_by: float | None = None
         self._checkpoint = checkpoint
@@ -326,17 +326,17 @@ class Attempt:
     def _on_failed(self, error: HeadgateError) -> None:
         """A TaskManager failed. That it lost a peer may be the consequence of what the peer is about to say itself."""
         if isinstance(error, TaskManagerLost):
-            self._suspect_lost(error, _Evidence.PEER)
+            self._suspect_lost(error, _LossSource.PEER)
         else:
             self._decide(error)
 
-    def _suspect_lost(self, error: TaskManagerLost, evidence: _Evidence) -> None:
+    def _suspect_lost(self, error: TaskManagerLost, evidence: _LossSource) -> None:
         """This ended the job, unless something that says more comes at once, or nobody is needed any more."""
         if all(member.finished for member in self.members):
             return
         if evidence.value > self._evidence.value:
             self._suspect, self._evidence = error, evidence
-            patience = LAST_WORDS if evidence is _Evidence.EXIT else EXIT_WORD
+            patience = LAST_WORDS if evidence is _LossSource.EXIT else EXIT_WORD
             now = time.monotonic()
             self._suspected_at = self._suspected_at or now
             self._decide_by = min(now + patience, self._suspected_at + EXIT_WORD + LAST_WORDS)
@@ -346,27 +346,27 @@ class Attempt:
         member.lost = not self._decided
         member.damage = "" if reason == CLOSED or reason.startswith("[Errno") else f"{reason}; then "
         if not member.finished:
-            self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _Evidence.LINK)
-        self._hear_out(member)
+            self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _LossSource.LINK)
+        self._drain_events(member)
 
     def _exited(self, index: int | None, reason: str) -> None:
         if index is None:
             said = f"; {self._deployment.name} says: {reason}" if reason else ""
             lost = self._suspect.message if self._suspect is not None else "the TaskManagers ended before the job did"
-            self._suspect_lost(TaskManagerLost(lost + said), _Evidence.EXIT)
+            self._suspect_lost(TaskManagerLost(lost + said), _LossSource.EXIT)
             return
         member = self.members[index]
         member.exited = True
         lost = f"{member} was lost: {member.damage}{reason or 'it ended before the job did'}"
-        self._suspect_lost(TaskManagerLost(lost), _Evidence.EXIT)
-        self._hear_out(member)
+        self._suspect_lost(TaskManagerLost(lost), _LossSource.EXIT)
+        self._drain_events(member)
         if self._decided and self.error is None and member.stuck:
             log.warning("job %r has ended well: the user function of %s did not return when it ended, so %s was killed",
                         self._name, ", ".join(member.stuck), member)  # fmt: skip
         elif self._decided and self.error is None and reason:
             log.warning("job %r has ended well, and its result stands, but %s did not: %s", self._name, member, reason)
 
-    def _hear_out(self, member: Member) -> None:
+    def _drain_events(self, member: Member) -> None:
         """No last words can come of one that has ended and whose connection is closed."""
         if member.gone and member.exited and self._decide_by is not None:
             self._decide_by = time.monotonic()
@@ -407,24 +407,24 @@ class Attempt:
         if self.error is not None and self._suspected_at is not None:
             over = min(over, self._suspected_at + LOSS_TIMEOUT)
         deadline = min(began + END_TIMEOUT, over - FORCE_TIMEOUT)
-        while (deaf := self._still_linked()) and time.monotonic() < deadline:
+        while (unresponsive := self._still_linked()) and time.monotonic() < deadline:
             self._next_event(deadline)
-        if not self._await_gang(self._patience(deaf)):
+        if not self._await_gang(self._patience(unresponsive)):
             self._gang.cancel()
             self._await_gang(max(over - time.monotonic(), FORCE_TIMEOUT))
         self._network.stop(_NETWORK_TIMEOUT)
         self._handle_waiting_events()
         if self.error is not None:
-            self._explain_end(self.error, deaf, deadline - began)
+            self._explain_end(self.error, unresponsive, deadline - began)
 
     def _still_linked(self) -> list[Member]:
         return [member for member in self.members if member.link is not None and not member.gone]
 
-    def _patience(self, deaf: list[Member]) -> float:
+    def _patience(self, unresponsive: list[Member]) -> float:
         """How long to wait before force; for those that are lost, do not listen or are still starting not at all."""
         if self.error is None:
             return END_TIMEOUT
-        has_left = not deaf and not any(member.link is None or member.lost for member in self.members)
+        has_left = not unresponsive and not any(member.link is None or member.lost for member in self.members)
         return LEAVE_TIMEOUT if has_left else 0.0
 
     def _await_gang(self, timeout: float) -> bool:
@@ -438,14 +438,14 @@ class Attempt:
         while not self._events.empty():
             self._next_event(0.0)
 
-    def _explain_end(self, error: HeadgateError, deaf: list[Member], waited: float) -> None:
+    def _explain_end(self, error: HeadgateError, unresponsive: list[Member], waited: float) -> None:
         """Add to the error what did not end by itself."""
         notes = []
         if stuck := self._stuck():
             left = "its process was killed" if self._gang.can_kill else "its daemon thread is left running"
             notes.append(f"the user function of {', '.join(stuck)} did not return when the job ended; {left}")
-        elif deaf and self._gang.can_kill:
-            names = ", ".join(map(str, deaf))
+        elif unresponsive and self._gang.can_kill:
+            names = ", ".join(map(str, unresponsive))
             notes.append(f"{names} did not end within {waited:.2g} s and was killed")
         error.message += "".join(f" ({note})" for note in notes)
 

@@ -38,9 +38,10 @@ from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
 from headgate.runtime import printed_lines
+from headgate.runtime.background_worker import BackgroundWorker, raise_error
 from headgate.runtime.checkpointing.checkpoint_record import HISTORY, CheckpointRecord
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
-from headgate.runtime.checkpointing.ends import LEFT, Ends
+from headgate.runtime.checkpointing.driver_connectors import LEFT, DriverConnectors
 from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
 from headgate.runtime.checkpointing.injection import injection
 from headgate.runtime.control_messages import (
@@ -58,12 +59,11 @@ from headgate.runtime.control_messages import (
     TaskFinished,
 )
 from headgate.runtime.deployment import Deployment
-from headgate.runtime.errands import Errands, raise_it
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.late_rows import LateRowWarnings
 from headgate.runtime.master.restart_delays import Restarts
-from headgate.runtime.master.standing_watermarks import StandingWatermarks
+from headgate.runtime.master.stalled_watermarks import StalledWatermarks
 
 log = logging.getLogger(__name__)
 
@@ -105,15 +105,15 @@ class JobMaster:
         self._plan = plan
         self._config = config
         self._deployment = deployment
-        self._ends = Ends(plan.job, run, allow_duplicates)
+        self._connectors = DriverConnectors(plan.job, run, allow_duplicates)
         self._late_rows = LateRowWarnings(plan.job)
-        self._standing_watermarks = StandingWatermarks(plan.job)
+        self._stalled_watermarks = StalledWatermarks(plan.job)
         self._checkpoints = Checkpoints(
             name,
             run,
             plan,
             config,
-            self._ends,
+            self._connectors,
             self._tell,
             self._on_stopped,
             self._on_finished,
@@ -122,7 +122,7 @@ class JobMaster:
         )
         self._restarts = Restarts(config.restarts)
         #: Restarts that found too few slots, since the last that did not.
-        self._in_vain = Restarts(config.restarts)
+        self._slot_retries = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
         self._injected = itertools.count(1)
         self._parts: dict[int, dict[str, Part]] = {}
@@ -177,13 +177,13 @@ class JobMaster:
             )
         self._checkpoints.prepare()
         try:
-            self._ends.prepare(self._checkpoints.latest)
+            self._connectors.prepare(self._checkpoints.latest)
         except SinkError as error:
             error.message += self._checkpoints.resumption.hint
             raise
 
     def _reserved_slots(self) -> AbstractContextManager[None]:
-        return self._deployment.reserve(self._plan.taskmanagers, self._config, self._ends.slots, self._cancelled)
+        return self._deployment.reserve(self._plan.taskmanagers, self._config, self._connectors.slots, self._cancelled)
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -251,7 +251,7 @@ class JobMaster:
             case ReportMetrics():
                 self._late_rows.look(self.metrics, ended=False)
                 if self._attempt.has_reported:
-                    self._standing_watermarks.look(self._attempt.operators)
+                    self._stalled_watermarks.look(self._attempt.operators)
             case ReportCheckpointMetrics():
                 self._note(message.part)
             case AcknowledgeCheckpoint():
@@ -260,7 +260,7 @@ class JobMaster:
             case DeclineCheckpoint():
                 self._checkpoints.declined(message)
             case DeliverRows():
-                self._ends.deliver(message.node, payload, message.checkpoint)
+                self._connectors.deliver(message.node, payload, message.checkpoint)
                 if member.link is not None:
                     member.link.send(Delivered(size=message.size))
             case Printed():
@@ -341,7 +341,7 @@ class JobMaster:
         if isinstance(failed.error, CheckpointError) and not ran and not self._can_go_back(failed):
             return False
         in_vain = isinstance(failed.error, NotEnoughSlots) and not ran
-        delay = (self._in_vain if in_vain else self._restarts).next_delay(time.monotonic())
+        delay = (self._slot_retries if in_vain else self._restarts).next_delay(time.monotonic())
         if delay is None:
             return False
         self.state = JobState.RESTARTING
@@ -377,11 +377,11 @@ class JobMaster:
     def _restart(self) -> None:
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
         try:
-            self._go_back()
+            self._load_older_checkpoint()
             self._before = self.metrics()
             self._begin_attempt()
             with self._reserved_slots():
-                self._in_vain = Restarts(self._config.restarts)
+                self._slot_retries = Restarts(self._config.restarts)
                 self.restarts += 1
                 if self._cancelled.is_set():
                     raise self._as_cancelled()
@@ -393,7 +393,7 @@ class JobMaster:
             self.cancel()
         self._run_attempt()
 
-    def _go_back(self) -> None:
+    def _load_older_checkpoint(self) -> None:
         """To what the job is to go on from, which may still be being stored. Raises the error of a sink, or
         JobCancelled when it is cancelled meanwhile."""
         self._settle()
@@ -434,17 +434,17 @@ class JobMaster:
         """On a thread of its own, for the errands' may still be held up, and this one sees to cancels. Returns what
         could not be cleaned up."""
         problems: list[str] = []
-        cleaning = Errands(f"headgate-cleaning-{self._run_id}", lambda: None)
-        cleaning.begin(lambda: problems.extend(self._leave(error)), raise_it)
+        cleaning = BackgroundWorker(f"headgate-cleaning-{self._run_id}", lambda: None)
+        cleaning.begin(lambda: problems.extend(self._leave(error)), raise_error)
         is_clean = self._settle_at_the_end(cleaning.settle, _CLEAN_TIMEOUT, error)
         cleaning.close()
         cleaning.look()
-        return problems if is_clean else [f"{self._ends.at_hand} did not return when the job ended; {LEFT}"]
+        return problems if is_clean else [f"{self._connectors.at_hand} did not return when the job ended; {LEFT}"]
 
     def _leave(self, error: HeadgateError | None) -> list[str]:
         if not isinstance(error, Superseded) and (error is not None or self._is_stopped):
             return self._checkpoints.abort("" if error is None else error.message)
-        return self._ends.release()
+        return self._connectors.release()
 
 
 _STATES = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headgate.exchange.barrier_handler import (
-    Abort,
+    AbortAlignment,
     Action,
-    Arrived,
+    AllBarriersIn,
+    BarrierArrived,
     BarrierHandler,
-    Begin,
-    Complete,
+    BeginAlignment,
     Prioritise,
     Resume,
-    Trigger,
+    TriggerTask,
 )
 from headgate.exchange.gate import InputGate
 from headgate.exchange.writer import RecordWriter
@@ -27,7 +27,7 @@ from headgate.runtime.control_messages import Part
 from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 
 
-class PartKeeper(Protocol):
+class StateCapturer(Protocol):
     """Takes and stores a task's part of a checkpoint. Of each one captured it is told once what becomes of it."""
 
     def capture(self, checkpoint: int) -> None:
@@ -50,7 +50,7 @@ class TaskBarriers:
     part; `unaligned`; `aborted`; `processed_bytes`, that were read meanwhile; and the bytes that were overtaken in the
     input and in the output.
 
-    What belongs to the checkpoint is with `keeper` once it is known: at once where barriers go in order, but for one
+    What belongs to the checkpoint is with `capturer` once it is known: at once where barriers go in order, but for one
     with a timeout only when it has left, for until then it may have to overtake.
     """
 
@@ -81,7 +81,7 @@ class TaskBarriers:
         self.recording: InputRecording | None = None
         #: By channel, the bytes that were taken from it and not worked on; the input knows.
         self.held: Callable[[], list[Pieces]] = list
-        self.keeper: PartKeeper | None = None
+        self.capturer: StateCapturer | None = None
 
     def inject(self, barrier: CheckpointBarrier) -> None:
         """Any thread: a barrier that begins at this task, a source. The task is to be woken."""
@@ -147,7 +147,7 @@ class TaskBarriers:
             self._injected.clear()  # it has nothing of what they ask for
         while self._injected:
             barrier = self._injected.popleft()
-            for action in (Begin(barrier), Trigger(barrier), Complete(barrier.id)):
+            for action in (BeginAlignment(barrier), TriggerTask(barrier), AllBarriersIn(barrier.id)):
                 self._perform(action)
         self._take_urgent()
         if self._input_timeout is not None and now >= self._input_timeout:
@@ -197,11 +197,11 @@ class TaskBarriers:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Begin(barrier):
+            case BeginAlignment(barrier):
                 self._begin(barrier)
-            case Trigger(barrier):
+            case TriggerTask(barrier):
                 self._trigger(barrier)
-            case Arrived(channel):
+            case BarrierArrived(channel):
                 if self.recording is not None:
                     self.recording.end(channel, self._channels[channel].bytes_before(self._barrier.id))
             case Prioritise(channels):
@@ -210,9 +210,9 @@ class TaskBarriers:
             case Resume(channels):
                 for channel in channels:
                     self._channels[channel].resume()
-            case Complete():
+            case AllBarriersIn():
                 self._finish(aborted=False)
-            case Abort(checkpoint):
+            case AbortAlignment(checkpoint):
                 for writer in self._writers:
                     writer.write_event(CancelMarker(checkpoint))
                 if self._part["checkpoint"] == checkpoint:
@@ -249,9 +249,9 @@ class TaskBarriers:
             timeout = self._timeout_of(barrier)
             if timeout is not None and self._waits_in_output(barrier.id):
                 self._output_timeout = timeout, barrier.id
-        if self.keeper is not None and not barrier.is_probe:
+        if self.capturer is not None and not barrier.is_probe:
             self._captured = barrier.id
-            self.keeper.capture(barrier.id)
+            self.capturer.capture(barrier.id)
         self._part["sync_s"] = time.perf_counter() - began
 
     def _finish(self, *, aborted: bool) -> None:
@@ -276,15 +276,15 @@ class TaskBarriers:
             return
         in_flight, self._in_flight = self._in_flight, InFlight()
         checkpoint, self._captured = self._captured, 0
-        if checkpoint and self.keeper is not None:
-            self.keeper.store(checkpoint, in_flight)
+        if checkpoint and self.capturer is not None:
+            self.capturer.store(checkpoint, in_flight)
 
     def _drop(self, reason: str) -> None:
         """A checkpoint of which the state was taken will not be."""
         self._in_flight = InFlight()
         checkpoint, self._captured = self._captured, 0
-        if checkpoint and self.keeper is not None:
-            self.keeper.drop(checkpoint, reason)
+        if checkpoint and self.capturer is not None:
+            self.capturer.drop(checkpoint, reason)
 
     @property
     def _bytes_polled(self) -> int:

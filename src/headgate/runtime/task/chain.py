@@ -133,7 +133,7 @@ class ToWriter(Chained):
         self._writer.finish()
 
 
-class ToSeveral(Chained):
+class FanOut(Chained):
     """Several consumers of one stream, each given all of it (batches are immutable and shared); none at the end of a
     chain."""
 
@@ -165,14 +165,14 @@ class ToSeveral(Chained):
             output.end_input()
 
 
-class Directed(Chained):
+class SideOutputs(Chained):
     """The output of a node with side outputs that are read: rows go one way, what all must hear goes all ways."""
 
     __slots__ = ("_all", "_main")
 
     def __init__(self, main: Chained, sides: Iterable[Chained]) -> None:
         self._main = main
-        self._all = ToSeveral((main, *sides))
+        self._all = FanOut((main, *sides))
 
     def emit(self, batch: pa.RecordBatch) -> None:
         self._main.emit(batch)
@@ -193,7 +193,7 @@ class Directed(Chained):
 
 def joined(outputs: Sequence[Chained]) -> Chained:
     """One output for all of them."""
-    return outputs[0] if len(outputs) == 1 else ToSeveral(outputs)
+    return outputs[0] if len(outputs) == 1 else FanOut(outputs)
 
 
 def placed(error: Exception, context: OperatorContext) -> HeadgateError:

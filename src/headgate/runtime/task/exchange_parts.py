@@ -95,7 +95,7 @@ class ExchangeParts:
         selector: ChannelSelector,
         codec: BatchCodec,
         budget: PendingBudget,
-        wait_hard: Callable[[RecordWriter], None],
+        wait_within_record: Callable[[RecordWriter], None],
     ) -> RecordWriter:
         """What fills a partition with rows."""
         config = self.config
@@ -108,7 +108,7 @@ class ExchangeParts:
             buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # nobody looks before the end
             watermark_interval=config.watermark_interval,
             clock=self._clock,
-            wait_hard=wait_hard,
+            wait_within_record=wait_within_record,
         )
 
 

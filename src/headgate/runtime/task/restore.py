@@ -26,7 +26,7 @@ from headgate.state.checkpoint_metadata import (
     TaskState,
 )
 from headgate.state.in_flight_file import ChannelPart, decode_in_flight
-from headgate.state.snapshot import Snapshot, blamed_on, decode
+from headgate.state.snapshot import Snapshot, checkpoint_errors, decode
 
 _VALUES: Final = shapes.mapping(shapes.plain)
 
@@ -41,7 +41,7 @@ def snapshots(
     for state in metadata.vertices:
         for task in state.tasks if state.has_any(nodes) else ():
             for key, snapshot in _of(task, METADATA_FILE):
-                with blamed_on(snapshot.origin):
+                with checkpoint_errors(snapshot.origin):
                     snapshot.check_groups(max_parallelism)
                     found.setdefault(key, []).append(snapshot.of_key_groups(groups))
     return found
@@ -64,11 +64,11 @@ def ended_groups(metadata: CheckpointMetadata, nodes: Collection[str]) -> dict[s
 def _of(task: TaskState, metadata: str) -> Iterator[tuple[str, Snapshot]]:
     if isinstance(task, Finished):
         for key, values in task.positions.items():
-            with blamed_on(metadata):
+            with checkpoint_errors(metadata):
                 _VALUES(values, f"the position of {key!r}")
             yield key, Snapshot(values=values, origin=metadata)
         return
-    with blamed_on(task.path):
+    with checkpoint_errors(task.path):
         found = decode(read_state(task))
     yield from ((key, replace(snapshot, origin=task.path)) for key, snapshot in found.items())
 
@@ -154,7 +154,7 @@ def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[
     for file in (state.in_flight for state in metadata.states):
         if file is None or exchange.key not in file.exchanges:
             continue
-        with blamed_on(file.path):
+        with checkpoint_errors(file.path):
             for part, content in decode_in_flight(read_state(file)).items():
                 if part.exchange == exchange.key:
                     if part in found or part.producer >= exchange.producers or part.consumer >= exchange.consumers:
@@ -170,7 +170,7 @@ def _decoded(
     producer."""
     deserializer = SpanningDeserializer(codec)
     there = [parts[part] for part in channel if part in parts]
-    with blamed_on(*(part.file for part in there)):
+    with checkpoint_errors(*(part.file for part in there)):
         try:
             elements = deserializer.feed(part.content for part in there)
         except ExchangeError as error:

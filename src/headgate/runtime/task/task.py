@@ -30,7 +30,7 @@ from headgate.runtime.task.mailbox import Mailbox
 from headgate.runtime.task.time_account import TimeAccount, Wait
 from headgate.runtime.where import calls_operators
 from headgate.state import shapes
-from headgate.state.snapshot import Snapshot, blamed_on
+from headgate.state.snapshot import Snapshot, checkpoint_errors
 
 #: What a source's state looks like; what a position looks like its source says.
 _STOOD: Final = shapes.fields({"position": shapes.plain, "watermark": shapes.optional(shapes.time)})
@@ -131,7 +131,7 @@ class SourceHead:
             self.output.emit_watermark(watermark)
 
     def _open(self) -> SourceReader:
-        with blamed_on(*self._origins) if self._positions is not None else nullcontext():
+        with checkpoint_errors(*self._origins) if self._positions is not None else nullcontext():
             reader = self._reader = self._open_reader(self._positions)
         return reader
 
@@ -147,7 +147,7 @@ class SourceHead:
     def restore(self, old: Sequence[Snapshot]) -> None:
         """Before the first step: go on from where the subtasks there were stood. Raises CheckpointError."""
         for each in old:
-            with blamed_on(each.origin):
+            with checkpoint_errors(each.origin):
                 _STOOD(each.values, "what a source kept")
         self._origins = [each.origin for each in old]
         self._positions = [each.values["position"] for each in old]
@@ -400,7 +400,7 @@ class Task:
         self.times.end()
         self._mailbox.run()
 
-    def wait_hard(self, writer: RecordWriter) -> None:
+    def wait_within_record(self, writer: RecordWriter) -> None:
         """Within one input: wait until what is due fits into segments."""
         self.wait_until(writer.drain)
 

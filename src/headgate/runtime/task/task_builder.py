@@ -31,7 +31,7 @@ from headgate.records.hashing import default_max_parallelism, key_group_range
 from headgate.runtime.control_messages import Part
 from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
-from headgate.runtime.task.chain import Chained, Directed, ToOperator, ToWriter, joined
+from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToWriter, joined
 from headgate.runtime.task.debloating import Debloating
 from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
@@ -50,7 +50,7 @@ from headgate.transport.data_link import ConsumerEnd
 
 
 @dataclass(slots=True)
-class Surroundings:
+class TaskManagerServices:
     """What a TaskManager gives its tasks."""
 
     job: str
@@ -122,8 +122,8 @@ class TaskBuilder:
     """Builds partitions first, so that local channels and early requests of others find them, then the tasks: all at
     once, or in batch mode stage by stage."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._here = surroundings
+    def __init__(self, surroundings: TaskManagerServices) -> None:
+        self._services = surroundings
         self.parts = ExchangeParts(surroundings.config, surroundings.pool)
         self.partitions: dict[tuple[int, int], ResultPartition] = {}
         # What was made for tasks that are not whole yet.
@@ -134,16 +134,16 @@ class TaskBuilder:
     def build(self, vertices: Container[int]) -> list[BuiltTask]:
         """This TaskManager's tasks of the vertices. Raises InsufficientBuffers when network memory is too small for
         them; then `discard` gives back what some of them had got."""
-        mine = [each for each in self._here.plan.subtasks(self._here.index) if each[0].id in vertices]
+        mine = [each for each in self._services.plan.subtasks(self._services.index) if each[0].id in vertices]
         for vertex, subtask in mine:
             self._mailboxes[vertex.id, subtask] = Mailbox()
             for edge in self._edges_out(vertex):
-                name = f"output of {vertex.name}[{subtask}] to {self._here.plan.job.vertex(edge.target).name}"
-                count = len(self._here.plan.consumers(edge, subtask))
+                name = f"output of {vertex.name}[{subtask}] to {self._services.plan.job.vertex(edge.target).name}"
+                count = len(self._services.plan.consumers(edge, subtask))
                 partition = self.parts.partition(name, count, self._mailboxes[vertex.id, subtask].wake)
                 self._written.append(partition)
                 self.partitions[edge.id, subtask] = partition
-        built = [_TaskAssembly(self._here, self, vertex, subtask).assemble() for vertex, subtask in mine]
+        built = [_TaskAssembly(self._services, self, vertex, subtask).assemble() for vertex, subtask in mine]
         self.gates.clear()
         self._written.clear()
         return built
@@ -160,14 +160,14 @@ class TaskBuilder:
         return self._mailboxes[vertex.id, subtask]
 
     def _edges_out(self, vertex: JobVertex) -> list[JobEdge]:
-        return [edge for edge in self._here.plan.job.edges if edge.source == vertex.id]
+        return [edge for edge in self._services.plan.job.edges if edge.source == vertex.id]
 
 
 class _TaskAssembly:
     """One task in the making."""
 
-    def __init__(self, here: Surroundings, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
-        self._here = here
+    def __init__(self, here: TaskManagerServices, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
+        self._services = here
         self._builder = builder
         self._vertex = vertex
         self._subtask = subtask
@@ -205,8 +205,8 @@ class _TaskAssembly:
             self._entries,
             self._writers,
             self._mailbox,
-            self._here.opened,
-            self._here.done,
+            self._services.opened,
+            self._services.done,
             lambda: self._restore(state, task_input),
             lambda: self._ended(state),
         )
@@ -235,12 +235,12 @@ class _TaskAssembly:
     def _state(self, head: Head) -> TaskState:
         source = (node_key(self._vertex.head), head) if isinstance(head, SourceHead) else None
         entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
-        upload = self._here.upload
+        upload = self._services.upload
         store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
-        channels = partial(channels_of, self._here.plan, self._vertex, self._subtask, self._written)
+        channels = partial(channels_of, self._services.plan, self._vertex, self._subtask, self._written)
         state = TaskState(self._subtask, self._vertex.parallelism, source, entries, store, channels)
         if store is not None:
-            self._barriers.keeper = state
+            self._barriers.capturer = state
         return state
 
     def _on_barrier_left(self) -> None:
@@ -253,36 +253,36 @@ class _TaskAssembly:
 
     def _restore(self, state: TaskState, task_input: TaskInput | None) -> None:
         """On the task's thread, which may wait for the storage."""
-        if self._here.restore is None:
+        if self._services.restore is None:
             return
         groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
         nodes = set(map(node_key, self._vertex.nodes))
-        found = snapshots(self._here.restore, nodes, groups, self._max_parallelism)
-        state.restore(found, ended_groups(self._here.restore, nodes))
+        found = snapshots(self._services.restore, nodes, groups, self._max_parallelism)
+        state.restore(found, ended_groups(self._services.restore, nodes))
         if task_input is not None:
-            keyed = partial(key_groups, most=self._here.config.max_parallelism)
+            keyed = partial(key_groups, most=self._services.config.max_parallelism)
             restored = input_in_flight(
-                self._here.restore, self._here.plan, self._vertex, self._subtask, self._codecs, keyed
+                self._services.restore, self._services.plan, self._vertex, self._subtask, self._codecs, keyed
             )
             task_input.restore(restored)
 
     @property
     def _max_parallelism(self) -> int:
-        return self._here.config.max_parallelism or default_max_parallelism(self._vertex.parallelism)
+        return self._services.config.max_parallelism or default_max_parallelism(self._vertex.parallelism)
 
     def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
-        if task_input is None or not self._here.config.debloat:
+        if task_input is None or not self._services.config.debloat:
             return None
         idle_seconds = partial(task.times.seconds, Wait.IDLE)
         gates = [each.gate for each in self._gates]
-        debloating = Debloating(gates, self._here.config, idle_seconds, task_input.set_message_size)
+        debloating = Debloating(gates, self._services.config, idle_seconds, task_input.set_message_size)
         task.add_timed(debloating)
         return debloating
 
     # --- the chain
 
     def _context(self, node: Node) -> OperatorContext:
-        return OperatorContext(self._here.job, node.name, self._subtask, node.parallelism, self._max_parallelism)
+        return OperatorContext(self._services.job, node.name, self._subtask, node.parallelism, self._max_parallelism)
 
     def _source_head(self, node: Node) -> SourceHead:
         source, spec = node.source, node.watermark
@@ -300,7 +300,7 @@ class _TaskAssembly:
                     context.subtask,
                     context.parallelism,
                     self._mailbox.wake,
-                    self._here.started_at(),
+                    self._services.started_at(),
                     time.time,
                     positions,
                     {tag: side.emit for tag, side in sides.items()},
@@ -313,12 +313,12 @@ class _TaskAssembly:
             watermarks = WatermarkGenerator(
                 spec.column,
                 source.schema,
-                out_of_orderness=UNBOUNDED if self._here.config.is_batch else spec.out_of_orderness,
+                out_of_orderness=UNBOUNDED if self._services.config.is_batch else spec.out_of_orderness,
                 on_null_time=spec.on_null_time,
                 idle_timeout=idle_timeout,
             )
         plain = None if node.schema.types == source.schema.types else node.schema
-        interval = self._here.config.latency_interval
+        interval = self._services.config.latency_interval
         markers = MarkerTimer(interval, node.id, self._subtask) if interval else None
         return SourceHead(open_reader, plain, watermarks, idle_timeout, output, context, markers)
 
@@ -328,12 +328,12 @@ class _TaskAssembly:
         operator: Operator
         if node.sink is not None:
             deliver = partial(self._deliver, node.id)
-            operator = SinkOperator(node.sink, node.schema, deliver, self._here.attempt, self._here.checkpoint)
+            operator = SinkOperator(node.sink, node.schema, deliver, self._services.attempt, self._services.checkpoint)
         else:
             assert node.operator is not None
             operator = node.operator()
         operator.output, operator.sides = output, sides
-        entry = ToOperator(operator, self._context(node), self._here.state_memory)
+        entry = ToOperator(operator, self._context(node), self._services.state_memory)
         self._nodes[node.id] = operator
         self._entries.append(entry)
         self._entered.append(node)
@@ -341,17 +341,17 @@ class _TaskAssembly:
 
     def _deliver(self, node_id: int, batch: pa.RecordBatch, checkpoint: int) -> None:
         assert self._task is not None
-        self._here.deliver(node_id, batch, checkpoint, self._task)
+        self._services.deliver(node_id, batch, checkpoint, self._task)
 
     def _outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
         """The node's output, and those of its side outputs that are read."""
         main = joined(self._consumers(node, None))
         consumers = {tag: self._consumers(node, tag) for tag in node.sides}
         sides = {tag: joined(outputs) for tag, outputs in consumers.items() if outputs}
-        return Directed(main, sides.values()) if sides else main, sides
+        return SideOutputs(main, sides.values()) if sides else main, sides
 
     def _consumers(self, node: Node, tag: str | None) -> list[Chained]:
-        edges = self._here.plan.job.outputs(self._vertex, node, tag)
+        edges = self._services.plan.job.outputs(self._vertex, node, tag)
         outputs: list[Chained] = [ToWriter(self._writer(edge, node)) for edge in edges]
         return outputs + [self._entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
 
@@ -361,36 +361,36 @@ class _TaskAssembly:
         partition = self._builder.partitions[edge.id, self._subtask]
         writer = self._builder.parts.writer(
             partition,
-            selector_of(edge, partition, self._subtask, self._context(node), self._here.config.max_parallelism),
+            selector_of(edge, partition, self._subtask, self._context(node), self._services.config.max_parallelism),
             BatchCodec(node.output_schema(edge.tag)),
-            self._here.budget,
+            self._services.budget,
             self._wait_hard,
         )
         self._writers.append(writer)
         self._written.append(edge)
         side = "" if edge.tag is None else f" ({edge.tag})"
-        target = self._here.plan.job.vertex(edge.target).head.name
+        target = self._services.plan.job.vertex(edge.target).head.name
         self._named_writers.append((f"{node.name}{side} -> {target}", writer))
         return writer
 
     def _wait_hard(self, writer: RecordWriter) -> None:
         assert self._task is not None
-        self._task.wait_hard(writer)
+        self._task.wait_within_record(writer)
 
     def _input(self) -> TaskInput:
-        for edge in self._here.plan.job.inputs(self._vertex):
+        for edge in self._services.plan.job.inputs(self._vertex):
             self._gates.append(self._gate(edge))
-            source = self._here.plan.job.vertex(edge.source)
+            source = self._services.plan.job.vertex(edge.source)
             node = next(node for node in source.nodes if node.id == edge.source_node)
             schema = node.output_schema(edge.tag)
-            self._codecs.append(BatchCodec(schema, paranoid=self._here.config.validates_batches))
-        self._gathering = Gathering(self._here.budget, self._here.config.spill_dir)
+            self._codecs.append(BatchCodec(schema, paranoid=self._services.config.validates_batches))
+        self._gathering = Gathering(self._services.budget, self._services.config.spill_dir)
         gates = [each.gate for each in self._gates]
-        self._barriers = TaskBarriers(self._name, gates, self._writers, self._here.tell_part)
-        return TaskInput(gates, self._codecs, self._here.config.message_size, self._barriers, self._gathering)
+        self._barriers = TaskBarriers(self._name, gates, self._writers, self._services.tell_part)
+        return TaskInput(gates, self._codecs, self._services.config.message_size, self._barriers, self._gathering)
 
     def _gate(self, edge: JobEdge) -> GateChannels:
-        here, plan = self._here, self._here.plan
+        here, plan = self._services, self._services.plan
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
         remote = sum(plan.place(channel.producer) != here.index for channel in wanted)
@@ -406,7 +406,7 @@ class _TaskAssembly:
         return made
 
     def _request(self, end: ConsumerEnd, channel: RemoteInputChannel) -> None:
-        if self._here.config.is_batch:
+        if self._services.config.is_batch:
             self._requests.append(partial(_request_now, end, channel))
         else:
             end.request(channel)

@@ -18,7 +18,7 @@ from headgate.runtime.task.task import SourceHead
 from headgate.runtime.task.task_channels import TaskChannels
 from headgate.state import shapes
 from headgate.state.in_flight_file import InFlightData
-from headgate.state.snapshot import Snapshot, blamed_on
+from headgate.state.snapshot import Snapshot, checkpoint_errors
 
 #: Beside the operators: what has been counted, so that a job's figures are those of all its attempts.
 _COUNTERS = "#counters"
@@ -113,14 +113,14 @@ class TaskState:
                 entry.operator.restore_ended(ended[key])
             if key in snapshots:
                 try:
-                    with blamed_on(*(snapshot.origin for snapshot in snapshots[key])):
+                    with checkpoint_errors(*(snapshot.origin for snapshot in snapshots[key])):
                         entry.operator.restore(snapshots[key])
                 except Exception as error:
                     raise placed(error, entry.context) from error
         if self._head is not None and self._head[0] in snapshots:
             self._head[1].restore(snapshots[self._head[0]])
         for counters in snapshots.get(_COUNTERS, ()):
-            with blamed_on(counters.origin):
+            with checkpoint_errors(counters.origin):
                 _COUNTED(counters.values, "the counters")
         self._restore_counters([snapshot.values for snapshot in snapshots.get(_COUNTERS, ())])
 

@@ -27,11 +27,11 @@ from headgate.runtime.control_messages import (
     AllFinished,
     Cancel,
     Close,
+    ContinueSources,
     Delivered,
     Drain,
     Failed,
     FromDriver,
-    GoOn,
     InjectBarrier,
     Ready,
     Registered,
@@ -46,7 +46,7 @@ from headgate.runtime.deployment import TaskManagerSpec, cut_off
 from headgate.runtime.task.exchange_parts import network_memory
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import SourceHead, Task
-from headgate.runtime.task.task_builder import BuiltTask, Surroundings, TaskBuilder
+from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder, TaskManagerServices
 from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
@@ -147,7 +147,7 @@ class TaskManager:
         check_folder(config.spill_dir)
         self._pool = network_memory(config)
         self._builder = TaskBuilder(
-            Surroundings(
+            TaskManagerServices(
                 self._spec.job,
                 self._index,
                 config,
@@ -220,7 +220,7 @@ class TaskManager:
                     built.task.wake()
             case InjectBarrier():
                 self._inject(message)
-            case GoOn():
+            case ContinueSources():
                 self._hold(False)
             case Drain():
                 self._drains = True

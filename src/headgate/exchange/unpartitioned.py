@@ -14,7 +14,7 @@ DEAL_BYTES: Final = 8 << 10
 MAX_UNDEALT: Final = 8 << 20
 
 
-class UndealtBatches:
+class UnpartitionedBatches:
     """What a writer has taken and not yet dealt. With a `limit` of 0 bytes every batch is enough."""
 
     __slots__ = ("_batches", "_limit", "bytes")
@@ -45,6 +45,6 @@ class UndealtBatches:
         self.bytes = 0
 
 
-def deal_limit(channels: int) -> int:
+def partition_threshold(channels: int) -> int:
     """How many bytes are worth a deal to so many channels."""
     return min(channels * DEAL_BYTES, MAX_UNDEALT)

@@ -18,7 +18,7 @@ _MANY = 2
 _ERROR = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)", re.M)
 
 
-class StillbornExecutors:
+class FailingExecutors:
     """Looks for them while a job waits for slots; does nothing on other masters."""
 
     def __init__(self, context: SparkContext) -> None:

@@ -29,7 +29,7 @@ LEFT = "its daemon thread is left running"
 Pending = Mapping[str, Sequence[Any]]
 
 
-class Ends:
+class DriverConnectors:
     """Of one run; with `allow_duplicates` it may show rows that are there already. `commit`, `finish` and `rollback`
     are for one thread at a time, and the rest for another."""
 
@@ -95,7 +95,7 @@ class Ends:
             return
         for node, sink in self._sinks.values():
             with _named(node):
-                if shown := sink.shown_beyond(resumed.id, resumed.run):
+                if shown := sink.published_after(resumed.id, resumed.run):
                     other = "" if shown > resumed.id else ", which another program took that went on with them"
                     raise CheckpointError(
                         f"the results have the rows of checkpoint {shown}{other}, and the job would go on from "

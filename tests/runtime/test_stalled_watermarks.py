@@ -12,8 +12,8 @@ import pytest
 import headgate as hg
 from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.plan.job_graph import JobGraph, build_job_graph
-from headgate.runtime.master import standing_watermarks
-from headgate.runtime.master.standing_watermarks import StandingWatermarks
+from headgate.runtime.master import stalled_watermarks
+from headgate.runtime.master.stalled_watermarks import StalledWatermarks
 from tests.runtime.jobs import eventually
 
 SCHEMA = pa.schema({"key": pa.int64(), "at": pa.timestamp("us")})
@@ -65,7 +65,7 @@ def report() -> Report:
 def warnings(report: Report, caplog: pytest.LogCaptureFixture, job: JobGraph, seconds: int, flow: int = 1) -> list[str]:
     """What is said in so many seconds with `flow` rows a second."""
     caplog.clear()
-    standing = StandingWatermarks(job, report.clock)
+    standing = StalledWatermarks(job, report.clock)
     for _ in range(seconds):
         standing.look(report.operators)
         report.now += 1
@@ -100,7 +100,7 @@ def test_a_watermark_on_its_way_is_held_by_nobody(
 
 
 def test_it_is_said_again_once_it_has_moved(report: Report, caplog: pytest.LogCaptureFixture) -> None:
-    standing = StandingWatermarks(graph(), report.clock)
+    standing = StalledWatermarks(graph(), report.clock)
     for watermark in (MIN_TIME, 5 * SECOND, MAX_TIME):
         report.watermark = watermark
         report.sources = [watermark, MAX_TIME]
@@ -114,7 +114,7 @@ def test_it_is_said_again_once_it_has_moved(report: Report, caplog: pytest.LogCa
 
 
 def test_in_a_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(standing_watermarks, "STANDS", 0.3)
+    monkeypatch.setattr(stalled_watermarks, "STANDS", 0.3)
     done = threading.Event()
 
     def quiet(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:

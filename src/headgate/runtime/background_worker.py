@@ -1,7 +1,7 @@
 """What a driver does that may take long - with its storage, and with its sinks - on a thread beside the job's, which
 goes on to see to losses, deadlines and cancels meanwhile.
 
-Errands are run one after the other, in the order in which they were begun.
+BackgroundWorker are run one after the other, in the order in which they were begun.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 Then = Callable[[Exception | None], None]
 
 
-def raise_it(error: Exception | None) -> None:
+def raise_error(error: Exception | None) -> None:
     """Nothing follows but the error."""
     if error is not None:
         raise error
 
 
-def pass_over(error: Exception | None) -> None:
+def ignore_result(error: Exception | None) -> None:
     """Nothing follows: whoever began it looks for himself."""
 
 
 @dataclass(slots=True, eq=False)
-class Errand:
+class BackgroundCall:
     """One of them."""
 
     work: Callable[[], object]
@@ -34,7 +34,7 @@ class Errand:
     error: Exception | None = None
 
 
-class Errands:
+class BackgroundWorker:
     """Of one job, whose thread calls all of it. `done` is called by the other thread, which is called `name`, whenever
     `look` has something to see to. That thread is there once there is something to do."""
 
@@ -42,15 +42,15 @@ class Errands:
         self._name = name
         self._done = done
         self._changed = threading.Condition()
-        self._waiting: deque[Errand] = deque()
-        self._running: Errand | None = None
-        self._over: deque[Errand] = deque()
+        self._waiting: deque[BackgroundCall] = deque()
+        self._running: BackgroundCall | None = None
+        self._over: deque[BackgroundCall] = deque()
         self._runner: threading.Thread | None = None
         self._closed = False
 
-    def begin(self, work: Callable[[], object], then: Then) -> Errand:
+    def begin(self, work: Callable[[], object], then: Then) -> BackgroundCall:
         """Returns at once; while the program ends, when it is done, for then Python 3.12 begins no thread any more."""
-        errand = Errand(work, then)
+        errand = BackgroundCall(work, then)
         with self._changed:
             self._waiting.append(errand)
             self._changed.notify_all()
@@ -64,7 +64,7 @@ class Errands:
                 self._do(errand)
         return errand
 
-    def drop(self, errand: Errand) -> bool:
+    def drop(self, errand: BackgroundCall) -> bool:
         """Whether it has not been begun: then it never is, and nothing follows."""
         with self._changed:
             if errand in self._waiting:
@@ -100,7 +100,7 @@ class Errands:
         while (errand := self._next()) is not None:
             self._do(errand)
 
-    def _do(self, errand: Errand) -> None:
+    def _do(self, errand: BackgroundCall) -> None:
         try:
             errand.work()
         except Exception as error:
@@ -111,7 +111,7 @@ class Errands:
             self._changed.notify_all()
         self._done()
 
-    def _next(self) -> Errand | None:
+    def _next(self) -> BackgroundCall | None:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting)
             self._running = None if self._closed else self._waiting.popleft()

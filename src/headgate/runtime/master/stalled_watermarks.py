@@ -31,7 +31,7 @@ class _Standing:
     told: bool = False
 
 
-class StandingWatermarks:
+class StalledWatermarks:
     """Warns in the driver's log. `look` takes the job's counters for each operator and subtask, see `measures`."""
 
     def __init__(self, job: JobGraph, clock: Callable[[], float] = time.monotonic) -> None:

@@ -16,7 +16,7 @@ from headgate.records.canonical import Bools, Int64s
 
 
 @dataclass(slots=True)
-class Lane:
+class TimeShard:
     """What is held of some key groups, and how far they are."""
 
     state: WindowState

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.exchange.selectors import KeyGroups, Rebalance
-from headgate.exchange.undealt import DEAL_BYTES, MAX_UNDEALT, UndealtBatches, deal_limit
+from headgate.exchange.unpartitioned import DEAL_BYTES, MAX_UNDEALT, UnpartitionedBatches, partition_threshold
 from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from tests.exchange.rig import Rig, rows
 
@@ -39,15 +39,15 @@ def values(rig: Rig) -> list[int]:
 
 
 def test_the_limit_grows_with_the_channels_up_to_a_bound() -> None:
-    assert deal_limit(3) == 3 * DEAL_BYTES and deal_limit(1 << 20) == MAX_UNDEALT
+    assert partition_threshold(3) == 3 * DEAL_BYTES and partition_threshold(1 << 20) == MAX_UNDEALT
 
 
 def test_what_waits_is_one_batch_in_order() -> None:
-    undealt = UndealtBatches(48)
-    assert not undealt and not undealt.add(rows(0, 2), 16)
-    assert not undealt.add(rows(2, 3), 24) and undealt.add(rows(5, 1), 8)
-    batch, size = undealt.take()
-    assert batch.column(0).to_pylist() == list(range(6)) and size == 48 and not undealt
+    unpartitioned = UnpartitionedBatches(48)
+    assert not unpartitioned and not unpartitioned.add(rows(0, 2), 16)
+    assert not unpartitioned.add(rows(2, 3), 24) and unpartitioned.add(rows(5, 1), 8)
+    batch, size = unpartitioned.take()
+    assert batch.column(0).to_pylist() == list(range(6)) and size == 48 and not unpartitioned
 
 
 def test_batches_are_dealt_together_when_there_are_enough(made: list[Rig]) -> None:
