@@ -21,7 +21,7 @@ from headgate.runtime.deployment import OnExit
 from headgate.runtime.launch.cores import own_cores
 from headgate.spark.failures import CANCELLED, explain
 from headgate.spark.quiet import Terminal
-from headgate.spark.session import JVM_ENDED, NO_JVM, is_stopped, jvm_answers
+from headgate.spark.session import JVM_ENDED, NO_JVM, is_stopped, jvm_answers, safe_path
 
 #: What a task does: `(payload, index, host)`, host being the address to bind for the other TaskManagers.
 TaskMain = Callable[[bytes, int, str], None]
@@ -146,4 +146,5 @@ def barrier_tasks(spark: SparkSession, main: TaskMain, payload: bytes, count: in
             main(payload, index, host or hosts[index])
         yield pa.RecordBatch.from_pydict({"id": pa.array([index], pa.int64())})
 
-    return spark.range(0, count, 1, count).mapInArrow(run, "id long", barrier=True)
+    with safe_path(spark.sparkContext):
+        return spark.range(0, count, 1, count).mapInArrow(run, "id long", barrier=True)

@@ -1,7 +1,8 @@
 """Spark sessions: the ones we build (quiet, loopback, no trace left), and what can be mended in one the user built.
 
 What a running SparkContext has fixed for good (driver address, barrier check interval, log settings) is set only by
-`build_session`; `prepare` mends what is read anew with every job: which Python the workers run, and where it finds us.
+`build_session`; `prepare` and `safe_path` mend what is read anew with every job: which Python the workers run, and what
+it imports.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import site
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,6 +68,23 @@ def prepare(spark: SparkSession) -> None:
     paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
     if root is not None and root not in paths:
         context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
+
+
+#: Held while a context's environment is another one, so that each is put back.
+_environments = threading.Lock()
+
+
+@contextmanager
+def safe_path(context: SparkContext) -> Iterator[None]:
+    """Python functions that are made meanwhile run in workers that import nothing from their working folder: Spark
+    starts these with -m, in a folder where anybody's files may be. What the user has set stays."""
+    with _environments:
+        before = context.environment
+        context.environment = {"PYTHONSAFEPATH": "1", **before}
+        try:
+            yield
+        finally:
+            context.environment = before
 
 
 def context_of(spark: SparkSession) -> SparkContext:
@@ -137,7 +156,7 @@ def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.task.killTimeout": "1s",
         "spark.python.daemon.module": "headgate.spark.daemon",
-        "spark.executorEnv.PYTHONSAFEPATH": "1",  # Spark starts it with -m, in a folder where anybody's files may be
+        "spark.executorEnv.PYTHONSAFEPATH": "1",  # for all workers, as `safe_path` does for ours
         "spark.executor.extraJavaOptions": _QUICK_START,
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.sql.session.timeZone": "UTC",
