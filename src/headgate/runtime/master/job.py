@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from headgate.config import Config
 from headgate.errors import CheckpointError, HeadgateError, InsufficientBuffers
+from headgate.other_names import OtherNames
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
@@ -32,7 +33,7 @@ _WAIT_SLICE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class JobResult:
+class JobResult(OtherNames):
     """A finished job.
 
     `rows_in` counts the rows that sources have read, and `rows_out` those that sinks have taken: a row that goes to two
@@ -50,7 +51,7 @@ class JobResult:
     metrics: dict[str, Any] = field(repr=False)
 
 
-class JobHandle:
+class JobHandle(OtherNames):
     """A running job. All methods may be called from any thread."""
 
     def __init__(self, name: str, master: JobMaster) -> None:
