@@ -73,8 +73,8 @@ _SETTLE_TIMEOUT = 1.5
 _CLEAN_TIMEOUT = 2.5
 #: How often to look whether a job that waits for that was cancelled.
 _SETTLE_POLL = 0.02
-#: So many attempts in a row may lose a TaskManager before it registers, in a job that has never run. Where it lacks a
-#: package or cannot reach the driver each attempt fails in the same way, and a restart strategy may have no limit.
+#: So many attempts in a row may lose a TaskManager before it registers, in a job that has never run and whose restart
+#: strategy has no limit. Where it lacks a package or cannot reach the driver each attempt fails in the same way.
 _STARTS = 3
 
 
@@ -369,10 +369,11 @@ class JobMaster:
     def _may_start(self, failed: Attempt) -> bool:
         """The job has never run. A lost TaskManager, storage that does not answer and too few slots may be better the
         next time. Whatever else keeps tasks from starting (a function, a file, an option) is the same again."""
-        if isinstance(failed.error, TaskManagerLost) and not failed.has_registered:
+        is_lost = isinstance(failed.error, TaskManagerLost)
+        if is_lost and not failed.has_registered and not self._restarts.has_limit:
             self._failed_starts += 1
             return self._failed_starts < _STARTS
-        return isinstance(failed.error, (TaskManagerLost, StorageError, NotEnoughSlots))
+        return is_lost or isinstance(failed.error, (StorageError, NotEnoughSlots))
 
     def _restart(self) -> None:
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)

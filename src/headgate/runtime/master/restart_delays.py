@@ -18,6 +18,11 @@ class Restarts:
         self._longer = 0.0
         self._failures: deque[float] = deque()
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether it gives up on a job that fails each time."""
+        return not isinstance(self._strategy, ExponentialDelay)
+
     def next_delay(self, now: float) -> float | None:
         """The job has failed: how many seconds to wait before it is restarted, or None if it is not to be."""
         match self._strategy:
