@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import Any
 
+from headgate.config import Config
 from headgate.errors import ExchangeError
 from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.gate import InputGate
@@ -20,8 +21,7 @@ from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
-from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet, RequestDecoder
-from headgate.protocol.exclusive import ExclusiveBuffers
+from headgate.protocol.decoders import LATER, Later, RequestDecoder
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
     BUFFER_RESPONSE_ID,
@@ -46,6 +46,7 @@ from headgate.records.events import (
     is_priority,
 )
 from headgate.records.spanning import SpanningSerializer
+from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from tests.memory.conftest import CheckedLocks
 
 SEGMENT = 16
@@ -74,6 +75,20 @@ class OneAtATime:
 
     def __exit__(self, *_: object) -> None:
         self.held = False
+
+
+def output_parts(
+    memory: NetworkBufferPool, extra: int, cap: int, clock: Callable[[], float] = lambda: 0.0, **options: Any
+) -> ExchangeParts:
+    """Makes outputs that may have `extra` segments more than they can run with, and `cap` in one subpartition."""
+    config = Config(buffers_per_channel=1, floating_buffers_per_gate=1 + extra, max_buffers_per_channel=cap, **options)
+    return ExchangeParts(config, memory, OneAtATime(), clock)
+
+
+def input_parts(memory: NetworkBufferPool, exclusive: int, floating: int, **options: Any) -> ExchangeParts:
+    """Makes inputs with so many buffers."""
+    config = Config(buffers_per_channel=exclusive, floating_buffers_per_gate=floating, **options)
+    return ExchangeParts(config, memory, OneAtATime())
 
 
 def write_bytes(partition: ResultPartition, channel: int, data: bytes, *, overdraft: bool = False) -> int:
@@ -153,15 +168,11 @@ class Link:
     def __init__(self, channels: int, exclusive: int, floating: int, extra: int, cap: int, overdraft: int) -> None:
         self.count = channels
         self.cap = cap
-        one = OneAtATime()
         # The producer's end.
         self.producer_memory = NetworkBufferPool(channels + 1 + extra + overdraft, SEGMENT, CheckedLocks())
-        self.pool = self.producer_memory.create_local_pool(
-            "partition", channels + 1, channels + 1 + extra, max_overdraft=overdraft, subpartitions=channels
-        )
-        self.partition = ResultPartition(
-            "partition", channels, self.pool, cap, one, self._on_segment_free, lambda: None
-        )
+        parts = output_parts(self.producer_memory, extra, cap, max_overdraft_buffers_per_gate=overdraft)
+        self.partition = parts.partition("partition", channels, self._on_segment_free)
+        self.pool = self.partition.pool
         self.sender = Sender(self._open_view, self._post_data)
         self.pieces: list[bytes | memoryview] = []
         self.sending: list[Buffer] = []
@@ -175,11 +186,11 @@ class Link:
         self.cancel_posts: deque[int] = deque()
         # The consumer's end.
         self.consumer_memory = NetworkBufferPool(channels * exclusive + floating, SEGMENT, CheckedLocks())
-        self.floating = self.consumer_memory.create_local_pool("gate", 1, floating)
-        self.exclusive = ExclusiveBuffers(self.consumer_memory, "exclusive")
         self.receiver = Receiver(SEGMENT)
         self.gate = InputGate(lambda: None)
-        self.channels = [self._channel(index, exclusive, one) for index in range(channels)]
+        made = GateChannels(input_parts(self.consumer_memory, exclusive, floating), self.gate, "gate", channels)
+        [self.floating] = made.pools
+        self.channels = [self._channel(index, made) for index in range(channels)]
         self.gate.channels = self.channels
         self.held: deque[Buffer] = deque()
         # The books, per channel.
@@ -205,14 +216,14 @@ class Link:
         for channel in self.channels:
             assert self.receiver.request(channel) == channel.index
 
-    def _channel(self, index: int, exclusive: int, one: OneAtATime) -> WatchedChannel:
+    def _channel(self, index: int, made: GateChannels) -> WatchedChannel:
         channel = WatchedChannel(
-            index,
-            (0, 0, index),
-            partial(BufferManager, self.exclusive, exclusive, self.floating, self.count, lock_factory=one),
-            self.gate.notify,
-            self.gate.notify_priority,
-            self,
+            index=index,
+            address=(0, 0, index),
+            buffers_of=made.buffers,
+            notify=self.gate.notify,
+            notify_priority=self.gate.notify_priority,
+            connection=self,
         )
         channel.forget_credit = lambda: self._forget_credit(index)
         channel.share = self.floating.size if self.count == 1 else self.floating.size // (2 * self.count)

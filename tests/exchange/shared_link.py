@@ -11,7 +11,6 @@ from headgate.config import FlowControl
 from headgate.errors import ExchangeError
 from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.local_pool import LocalBufferPool
@@ -23,7 +22,7 @@ from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import EndOfPartition
-from tests.exchange.link import OneAtATime, write_bytes
+from tests.exchange.link import OneAtATime, output_parts, write_bytes
 from tests.memory.conftest import CheckedLocks
 
 SEGMENT = 16
@@ -52,10 +51,8 @@ class SharedLink:
         one = OneAtATime()
         # The producer's end.
         self.producer_memory = NetworkBufferPool(self.count + 1 + extra, SEGMENT, CheckedLocks())
-        self.pool = self.producer_memory.create_local_pool(
-            "partition", self.count + 1, self.count + 1 + extra, subpartitions=self.count
-        )
-        self.partition = ResultPartition("partition", self.count, self.pool, cap, one, lambda: None, lambda: None)
+        self.partition = output_parts(self.producer_memory, extra, cap).partition("partition", self.count, lambda: None)
+        self.pool = self.partition.pool
         self.sender = new_sender(flow_control, self._open_view, lambda receiver: self.data_posts.append(receiver))
         self.outgoing = Outgoing()
         # The wire, and what threads have yet to hear.

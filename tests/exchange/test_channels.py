@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from headgate.errors import ExchangeError, TaskManagerLost
-from headgate.exchange.channels import LocalInputChannel, RemoteInputChannel
+from headgate.exchange.channels import LocalInputChannel
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pool_usage import Usage, exclusive_usage, floating_usage, output_usage
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.credit import BufferManager
-from headgate.protocol.decoders import NO_MEMORY_YET
-from headgate.protocol.exclusive import ExclusiveBuffers
+from headgate.protocol.decoders import LATER
 from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,
@@ -40,7 +36,8 @@ from headgate.records.events import (
     Event,
     encode_event,
 )
-from tests.exchange.link import OneAtATime, write_bytes
+from headgate.runtime.task.exchange_parts import GateChannels
+from tests.exchange.link import input_parts, output_parts, write_bytes
 from tests.memory.conftest import CheckedLocks, request_one
 
 SIZE = 8
@@ -54,8 +51,8 @@ class Local:
 
     def __init__(self) -> None:
         self.network = NetworkBufferPool(4, SIZE, CheckedLocks())
-        self.pool = self.network.create_local_pool("out", 2, 4)
-        self.partition = ResultPartition("out", 1, self.pool, 4, OneAtATime(), lambda: None, lambda: None)
+        self.partition = output_parts(self.network, extra=2, cap=4).partition("out", 1, lambda: None)
+        self.pool = self.partition.pool
         self.told: list[int] = []
         self.channel = LocalInputChannel(3, self.partition.subpartition(0), self.told.append, lambda index: None)
         self.channel.start()
@@ -134,21 +131,13 @@ class Remote:
 
     def __init__(self, exclusive: int = 2, channels: int = 2) -> None:
         self.network = NetworkBufferPool(exclusive + 4, SIZE, CheckedLocks())
-        self.floating = self.network.create_local_pool("floating", 1, 3)
-        self.exclusive = ExclusiveBuffers(self.network, "exclusive")
         self.told: list[int] = []
         self.posted: list[tuple[str, int]] = []
         self.said: list[OfChannel] = []
         self.gate = InputGate(lambda: self.told.append(1))
-        self.channel = RemoteInputChannel(
-            0,
-            (4, 5, 6),
-            partial(BufferManager, self.exclusive, exclusive, self.floating, channels, lock_factory=OneAtATime()),
-            self.gate.notify,
-            self.gate.notify_priority,
-            self,
-        )
-        self.gate.channels = [self.channel]
+        made = GateChannels(input_parts(self.network, exclusive, floating=3), self.gate, "gate", channels)
+        [self.floating] = made.pools
+        self.channel = made.add_remote((4, 5, 6), self)
         self.receiver = Receiver(SIZE)
         self.number = self.receiver.request(self.channel)
         self.sequence = 0
@@ -348,7 +337,7 @@ def test_an_error_alone_wakes_the_gate(remote: Remote) -> None:
 def test_leave_gives_back_what_was_received_and_tells_the_producer_once(remote: Remote) -> None:
     remote.arrive(remote.frame(b"1", backlog=5) + remote.frame(b"2"))
     remote.channel.release()
-    assert remote.network.holders() == {"floating": remote.floating.free}
+    assert remote.network.holders() == {"gate, floating": remote.floating.free}
     assert remote.posted == [("credit", 0), ("cancel", 0)] and remote.channel.queue_length == 0
 
 
@@ -358,9 +347,9 @@ def test_a_buffer_in_the_hands_of_the_task_outlives_the_leave(remote: Remote) ->
     assert polled is not None and isinstance(polled[1], list)
     (buffer,) = polled[1]
     remote.channel.release()
-    assert remote.network.holders()["exclusive"] == 1 and bytes(buffer.view) == b"1"
+    assert remote.network.holders()["gate, exclusive"] == 1 and bytes(buffer.view) == b"1"
     buffer.recycle()
-    assert "exclusive" not in remote.network.holders()
+    assert "gate, exclusive" not in remote.network.holders()
 
 
 def test_what_still_arrives_for_a_channel_that_left_is_dropped(remote: Remote) -> None:
@@ -482,9 +471,9 @@ def test_a_buffer_half_received_when_the_channel_leaves_is_dropped(remote: Remot
     remote.arrive(frame[:-3])
     remote.channel.release()
     remote.deliver()
-    assert remote.network.holders()["exclusive"] == 1
+    assert remote.network.holders()["gate, exclusive"] == 1
     remote.arrive(frame[-3:] + remote.frame(b"next"))
-    assert "exclusive" not in remote.network.holders() and remote.channel.queue_length == 0
+    assert "gate, exclusive" not in remote.network.holders() and remote.channel.queue_length == 0
 
 
 def test_a_buffer_half_received_when_the_connection_ends_is_given_back(remote: Remote) -> None:
@@ -492,7 +481,7 @@ def test_a_buffer_half_received_when_the_connection_ends_is_given_back(remote: R
     remote.channel.release()
     remote.deliver()
     remote.receiver.fail()
-    assert "exclusive" not in remote.network.holders()
+    assert "gate, exclusive" not in remote.network.holders()
 
 
 def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segment(remote: Remote) -> None:
@@ -508,15 +497,13 @@ def test_a_task_that_leaves_while_a_buffer_is_put_into_its_queue_loses_no_segmen
     segments = channel.take_segments(1)
     assert segments is not None and segments is not NO_MEMORY_YET
     channel.on_data(BufferResponse(0, 0, 0, False, 1), segments)
-    assert "exclusive" not in remote.network.holders()
+    assert "gate, exclusive" not in remote.network.holders()
 
 
 def test_a_channel_released_before_it_was_requested_cancels_nothing(remote: Remote) -> None:
-    floating = remote.network.create_local_pool("other", 1, 1)
-    buffers_of = partial(BufferManager, remote.exclusive, 0, floating, 2, lock_factory=OneAtATime())
-    other = RemoteInputChannel(1, (0, 0, 0), buffers_of, remote.gate.notify, remote.gate.notify_priority, remote)
+    other = GateChannels(input_parts(remote.network, exclusive=0, floating=1), InputGate(lambda: None), "other", 1)
+    other.add_remote((0, 0, 0), remote)
     other.release()
-    floating.destroy()
     assert remote.posted == []
 
 

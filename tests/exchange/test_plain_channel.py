@@ -11,16 +11,14 @@ import pytest
 
 from headgate.errors import ExchangeError, SpillError
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
-from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.spill_file import SpillFile
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.decoders import NO_MEMORY_YET
 from headgate.protocol.messages import BufferResponse, OfChannel, ResumeConsumption
-from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, encode_event
-from tests.exchange.link import OneAtATime, write_bytes
+from headgate.runtime.task.exchange_parts import GateChannels
+from tests.exchange.link import input_parts, output_parts, write_bytes
 from tests.exchange.test_gathering import file_size_limit
 from tests.memory.conftest import CheckedLocks
 
@@ -42,20 +40,12 @@ class Fed:
 
     def __init__(self, folder: str | None = None) -> None:
         self.memory = NetworkBufferPool(3, SIZE, CheckedLocks())
-        self.pool = self.memory.create_local_pool("gate", 3, 3)
         self.gate = InputGate(lambda: None)
         self.told: list[OfChannel] = []
-        one = OneAtATime()
-        self.channel = PlainInputChannel(
-            0,
-            (0, 0, 0),
-            lambda on_buffer: SharedBuffers(self.pool, on_buffer, one),
-            self.gate.notify,
-            self.gate.notify_priority,
-            self,
-            folder,
-        )
-        self.gate.channels = [self.channel]
+        parts = input_parts(self.memory, exclusive=2, floating=1, flow_control="tcp", spill_dir=folder)
+        made = GateChannels(parts, self.gate, "gate", remote=1)
+        [self.pool] = made.pools
+        self.channel = made.add_remote((0, 0, 0), self)
         self.channel.request(7)
         self.sequence = 0
 
@@ -192,12 +182,11 @@ class Local:
 
     def __init__(self, folder: str | None = None) -> None:
         self.memory = NetworkBufferPool(4, SIZE, CheckedLocks())
-        self.pool = self.memory.create_local_pool("out", 2, 4)
-        self.partition = ResultPartition("out", 1, self.pool, 4, OneAtATime(), lambda: None, lambda: None)
+        parts = output_parts(self.memory, extra=2, cap=4, flow_control="tcp", spill_dir=folder)
+        self.partition = parts.partition("out", 1, lambda: None)
+        self.pool = self.partition.pool
         self.gate = InputGate(lambda: None)
-        source = self.partition.subpartition(0)
-        self.channel = PlainLocalChannel(0, source, self.gate.notify, self.gate.notify_priority, folder)
-        self.gate.channels = [self.channel]
+        self.channel = GateChannels(parts, self.gate, "gate", remote=0).add_local(self.partition.subpartition(0))
         self.channel.start()
 
     def data(self, data: bytes) -> None:

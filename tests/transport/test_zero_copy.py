@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer, Piece
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.messages import DATA_BUFFER, PartitionRequest, encode, encode_buffer_response
@@ -22,7 +21,7 @@ from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
 from headgate.records.arrow import BatchCodec
 from headgate.records.spanning import SpanningDeserializer, SpanningSerializer, serialize
-from tests.exchange.link import write_bytes
+from tests.exchange.link import output_parts, write_bytes
 from tests.protocol.test_receiver import SIZE, Channel
 
 SEGMENT = 4096
@@ -52,8 +51,7 @@ def test_network_memory_is_an_anonymous_private_mapping_outside_the_heap(memory:
 
 def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBufferPool) -> None:
     """All data pieces that go to `sendmsg` are views of the segments that the task has filled."""
-    pool = memory.create_local_pool("out", 2, 8)
-    partition = ResultPartition("out", 1, pool, 8, threading.Lock, lambda: None, lambda: None)
+    partition = output_parts(memory, extra=6, cap=8).partition("out", 1, lambda: None)
 
     def open_view(request: PartitionRequest, listener: object) -> object:
         partition.subpartition(0).attach(lambda: None)
@@ -80,7 +78,7 @@ def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBuffe
     )
     outgoing.written(outgoing.unwritten)
     partition.release()
-    pool.destroy()
+    partition.pool.destroy()
 
 
 def test_a_read_goes_straight_into_the_segment_of_its_channel() -> None:

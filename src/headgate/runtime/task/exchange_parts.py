@@ -131,12 +131,12 @@ class GateChannels:
             self._remote_channel = partial(PlainInputChannel, spill_folder=folder)
         self._remote = remote
         self._exclusive = ExclusiveBuffers(parts.memory, f"{name}, exclusive")
-        #: The floating buffers; without credit, all there are. None without remote channels.
-        self.pool: LocalBufferPool | None = None
+        #: One, with the floating buffers or, without credit, with all; none without remote channels.
+        self.pools: list[LocalBufferPool] = []
         if remote:
             size = floating_pool(config) if self._is_credit else shared_pool(remote, config)
             owner = f"{name}, {'floating' if self._is_credit else 'shared'}"
-            self.pool = parts.memory.create_local_pool(owner, size.required, size.maximum)
+            self.pools.append(parts.memory.create_local_pool(owner, size.required, size.maximum))
 
     def add_local(self, source: Subpartition) -> LocalInputChannel:
         """One that reads what is in this TaskManager."""
@@ -164,13 +164,13 @@ class GateChannels:
 
     def buffers(self, on_buffer: Callable[[], None]) -> ChannelBuffers:
         """Those of one more remote channel."""
-        assert self.pool is not None
+        [pool] = self.pools
         if not self._is_credit:
-            return SharedBuffers(self.pool, on_buffer, self._lock_factory)
+            return SharedBuffers(pool, on_buffer, self._lock_factory)
         return BufferManager(
             exclusive=self._exclusive,
             initial_credit=self._config.buffers_per_channel,
-            floating_pool=self.pool,
+            floating_pool=pool,
             channels=self._remote,
             on_credit=on_buffer,
             lock_factory=self._lock_factory,
@@ -179,5 +179,5 @@ class GateChannels:
     def release(self) -> None:
         """Take leave of all producers and give back the memory; again is harmless."""
         self.gate.release()
-        if self.pool is not None:
-            self.pool.destroy()
+        for pool in self.pools:
+            pool.destroy()

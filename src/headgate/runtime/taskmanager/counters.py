@@ -131,7 +131,7 @@ def _task(built: BuiltTask) -> Counters:
 
 
 def _pool_usage(built: BuiltTask) -> Counters:
-    pools = [each.pool for each in built.gates if each.pool is not None]
+    pools = [pool for gate in built.gates for pool in gate.pools]
     floating, exclusive = floating_usage(pools, built.channels), exclusive_usage(built.channels)
     return {
         "out_pool_usage": output_usage(partition.pool for partition in built.partitions).ratio,
