@@ -22,9 +22,10 @@ from headgate.exchange.partition_file import FileBuffer, PartitionFile
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.records.events import EndOfPartition, Event
-from tests.exchange.link import OneAtATime, write_bytes
+from headgate.runtime.task.exchange_parts import GateChannels
+from tests.exchange.link import OneAtATime, input_parts, write_bytes
 from tests.exchange.test_blocking import open_files
-from tests.exchange.whole import ALL, SEGMENT, Wire, local_channel
+from tests.exchange.whole import ALL, SEGMENT, Wire
 from tests.memory.conftest import CheckedLocks
 
 
@@ -79,11 +80,12 @@ class Stage:
             compress=shape.compress,
         )
         # The consumers' end.
-        own = 0 if shape.mode is FlowControl.CREDIT else self.channels * shape.exclusive
-        self.read_memory = NetworkBufferPool(self.channels * shape.exclusive + shape.floating, SEGMENT, CheckedLocks())
-        self.read_pool = self.read_memory.create_local_pool("input", 1, shape.floating + own)
+        own = self.channels * max(1, shape.exclusive)
+        self.read_memory = NetworkBufferPool(own + shape.floating, SEGMENT, CheckedLocks())
         self.wire = Wire(shape.mode, shape.capacity, [self.partition])
         self.gate = InputGate(lambda: None)
+        parts = input_parts(self.read_memory, shape.exclusive, shape.floating, flow_control=shape.mode)
+        self.made = GateChannels(parts, self.gate, "input", shape.is_local.count(False))
         self.is_finished = self.is_closed = False
         self.unstarted: set[int] = set()
         self.left: set[int] = set()
@@ -125,18 +127,14 @@ class Stage:
         self.is_finished = True
         assert self.pool.in_use == 0, "segments of a task that has ended are in use"
         self.pool.destroy()
-        self.gate.channels = [
-            InputChannel() if channel in self.left else self._channel(channel) for channel in range(self.channels)
-        ]
-
-    def _channel(self, channel: int) -> InputChannel:
-        if self.shape.is_local[channel]:
-            self.unstarted.add(channel)
-            return local_channel(self.shape.mode, channel, self.partition.subpartition(channel), self.gate)
-        address = 0, 0, channel
-        return self.wire.channel(
-            channel, address, self.gate, self.read_pool, self.read_memory, self.shape.exclusive, self.channels
-        )
+        for channel, is_local in enumerate(self.shape.is_local):
+            if channel in self.left:
+                self.made.channels.append(InputChannel())
+            elif is_local:
+                self.unstarted.add(channel)
+                self.made.add_local(self.partition.subpartition(channel))
+            else:
+                self.wire.add_channel((0, 0, channel), self.made)
 
     # ---- the consumers
 
@@ -254,7 +252,7 @@ class Stage:
             self.wire.outgoing.release,
             self.wire.receiver.fail,
             self.pool.destroy,
-            self.read_pool.destroy,
+            *(pool.destroy for pool in self.made.pools),
         ]
         order.shuffle(steps)
         for step in steps:
