@@ -15,28 +15,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 
 import psutil
 import pyarrow as pa
 
+from headgate.config import Config
 from headgate.errors import ExchangeError, HeadgateError
 from headgate.exchange.blocking import Subpartition
-from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Forward
-from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.credit import BufferManager
-from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.records.events import EndOfPartition
 from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
@@ -46,6 +42,7 @@ from headgate.transport.sockets import Dial, Server, listen
 CREDENTIALS = Credentials(b"j" * 16, 1, b"secret")
 SCHEMA = pa.schema({"n": pa.int64()})
 SEGMENT = 256
+CONFIG = Config(message_size=500, buffer_timeout=0.0, watermark_interval=0.0, max_buffers_per_channel=16)
 #: Edge 0 is the healthy pair's, edge 1 the others'.
 SUBPARTITIONS = 64
 PATIENCE = 60.0
@@ -60,25 +57,16 @@ class Output:
 
     def __init__(self, memory: NetworkBufferPool, name: str, channels: int) -> None:
         self.mailbox = Mailbox()
-        self.pool = memory.create_local_pool(name, channels + 1, 3 * channels + 8, subpartitions=channels)
-        wake = self.mailbox.wake
-        self.partition = ResultPartition(name, channels, self.pool, 16, threading.Lock, wake, wake)
-        self.writer = RecordWriter(
-            self.partition,
-            Forward(),
-            BatchCodec(SCHEMA),
-            PendingBudget(),
-            message_size=500,
-            buffer_timeout=0.0,
-            watermark_interval=0.0,
-            clock=time.monotonic,
-            wait_within_record=lambda writer: None,
+        parts = ExchangeParts(CONFIG, memory)
+        self.partition = parts.partition(name, channels, self.mailbox.wake)
+        self.writer = parts.writer(
+            self.partition, Forward(), BatchCodec(SCHEMA), PendingBudget(), wait_hard=lambda writer: None
         )
 
     def close(self) -> None:
         self.writer.close()
         self.partition.release()
-        self.pool.destroy()
+        self.partition.pool.destroy()
 
 
 class Input:
@@ -88,17 +76,12 @@ class Input:
         self.network = network
         self.mailbox = Mailbox()
         self.lost: list[str] = []
-        self.pool = memory.create_local_pool("floating", 1, 2)
-        gate = InputGate(self.mailbox.wake)
+        self.gate = InputGate(self.mailbox.wake)
         self.end = ConsumerEnd(network, 0, SEGMENT, self._on_lost)
-        exclusive = ExclusiveBuffers(memory, "channel")
-        buffers_of = partial(BufferManager, exclusive, 2, self.pool, 1, lock_factory=threading.Lock)
-        self.channel = RemoteInputChannel(0, (edge, 0, 0), buffers_of, gate.notify, gate.notify_priority, self.end)
-        gate.channels = [self.channel]
-        self.end.request(self.channel)
-        barriers = TaskBarriers("task", [gate], [], lambda part: None)
-        self.input = TaskInput([gate], [BatchCodec(SCHEMA)], 1000, barriers)
-        self.gate = gate
+        self.made = GateChannels(ExchangeParts(CONFIG, memory), self.gate, "input", remote=1)
+        self.end.request(self.made.add_remote((edge, 0, 0), self.end))
+        barriers = TaskBarriers("task", [self.gate], [], lambda part: None)
+        self.input = TaskInput([self.gate], [BatchCodec(SCHEMA)], 1000, barriers)
 
     def _on_lost(self, reason: str) -> None:
         self.lost.append(reason)
@@ -122,9 +105,8 @@ class Input:
         return values
 
     def close(self) -> None:
-        self.gate.release()
+        self.made.release()
         on(self.network, self.end.close)
-        self.pool.destroy()
 
 
 def on(network: NetworkThread, work: Callable[[], None]) -> None:

@@ -7,26 +7,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headgate.config import FlowControl
+from headgate.config import Config, FlowControl
 from headgate.errors import ExchangeError, PartitionNotFound
-from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
-from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Rebalance
-from headgate.exchange.writer import RecordWriter
 from headgate.memory.buffer import recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.credit import BufferManager
 from headgate.protocol.decoders import RequestDecoder
-from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import (
     DATA_BUFFER,
@@ -36,12 +30,12 @@ from headgate.protocol.messages import (
     encode,
     encode_buffer_response,
 )
-from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, WatermarkElement
 from headgate.records.events import EndOfData, EndOfPartition, encode_event
 from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
@@ -72,26 +66,25 @@ class Producer:
         cap: int,
         flow_control: FlowControl,
         credentials: Credentials,
-        file: PartitionFile | None = None,
-        compress: bool = False,
+        **options: Any,
     ) -> None:
         self.network = network
         self.flow_control = flow_control
         self.memory = NetworkBufferPool(channels + cap + 1, segment, threading.Lock)
-        self.pool = self.memory.create_local_pool("out", channels + 1, channels + cap + 1, subpartitions=channels)
-        self.partition = ResultPartition(
-            "out", channels, self.pool, cap, threading.Lock, wake, wake, file=file, compress=compress
-        )
-        self.writer = RecordWriter(
-            self.partition,
-            Rebalance(channels, 0),
-            BatchCodec(SCHEMA),
-            PendingBudget(),
+        config = Config(
+            buffers_per_channel=1,
+            floating_buffers_per_gate=1 + cap,
+            max_buffers_per_channel=cap,
             message_size=200,
             buffer_timeout=0.0,
             watermark_interval=0.0,
-            clock=time.monotonic,
-            wait_within_record=lambda writer: None,
+            **options,
+        )
+        parts = ExchangeParts(config, self.memory)
+        self.partition = parts.partition("out", channels, wake)
+        self.pool = self.partition.pool
+        self.writer = parts.writer(
+            self.partition, Rebalance(channels, 0), BatchCodec(SCHEMA), PendingBudget(), wait_hard=lambda writer: None
         )
         self.not_yet = 0  # requests for which there is nothing yet
         self.lost: list[str] = []
@@ -141,35 +134,18 @@ class Consumer:
         self.network = network
         self.flow_control = flow_control
         self.memory = NetworkBufferPool(len(channels) * exclusive + 2, segment, threading.Lock)
-        shared = 0 if flow_control is FlowControl.CREDIT else len(channels) * exclusive
-        self.floating = self.memory.create_local_pool("floating", 1 + shared, 2 + shared)
         self.lost: list[str] = []
         self.lost_once = threading.Event()
         self.end = ConsumerEnd(network, 0, segment, self._on_lost, flow_control)
         self.gate = InputGate(wake)
-        self.sharing = len(channels)
-        self.channels = [self._channel(number, subpartition, exclusive) for number, subpartition in enumerate(channels)]
-        self.gate.channels = self.channels
+        config = Config(buffers_per_channel=exclusive, floating_buffers_per_gate=2, flow_control=flow_control)
+        self.made = GateChannels(ExchangeParts(config, self.memory), self.gate, "gate", len(channels))
+        [self.floating] = self.made.pools
+        self.channels = [self.made.add_remote((0, 0, subpartition), self.end) for subpartition in channels]
+        for channel in self.channels:
+            self.end.request(channel)
         barriers = TaskBarriers("consumer", [self.gate], [], lambda part: None)
         self.input = TaskInput([self.gate], [BatchCodec(SCHEMA)], 1000, barriers)
-
-    def _channel(self, number: int, subpartition: int, exclusive: int) -> RemoteInputChannel:
-        buffers_of: BuffersOf = partial(SharedBuffers, self.floating, lock_factory=threading.Lock)
-        if self.flow_control is FlowControl.CREDIT:
-            own = ExclusiveBuffers(self.memory, f"channel {number}")
-            buffers_of = partial(
-                BufferManager, own, exclusive, self.floating, self.sharing, lock_factory=threading.Lock
-            )
-        channel = RemoteInputChannel(
-            number,
-            (0, 0, subpartition),
-            buffers_of,
-            self.gate.notify,
-            self.gate.notify_priority,
-            self.end,
-        )
-        self.end.request(channel)
-        return channel
 
     def _on_lost(self, reason: str) -> None:
         self.lost.append(reason)
@@ -202,14 +178,13 @@ class Pair:
         cap: int,
         flow_control: FlowControl,
         credentials: Credentials,
-        file: PartitionFile | None = None,
-        compress: bool = False,
+        **options: Any,
     ) -> None:
         self.credentials = credentials
         self.mailbox = Mailbox()
         network = network_of("producer")
         self.producer = Producer(
-            network, self.mailbox.wake, channels, segment, cap, flow_control, credentials, file, compress
+            network, self.mailbox.wake, channels, segment, cap, flow_control, credentials, **options
         )
         self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive, flow_control)
         self.values: list[int] = []
@@ -290,11 +265,10 @@ def make(network_of: MakeNetwork, credentials: Credentials) -> Iterator[MakePair
         exclusive: int = 1,
         cap: int = 3,
         flow_control: FlowControl = FlowControl.CREDIT,
-        file: PartitionFile | None = None,
-        compress: bool = False,
+        **options: Any,
     ) -> Pair:
         wanted = list(range(channels)) if wanted is None else wanted
-        pair = Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control, credentials, file, compress)
+        pair = Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control, credentials, **options)
         pairs.append(pair)
         return pairs[-1]
 
@@ -335,8 +309,8 @@ def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
 ) -> None:
     """Every byte of data goes from the file to the socket without having been in this process, unless it is encrypted
     here."""
-    file = PartitionFile(str(tmp_path), threading.Lock)
-    pair = make(channels, segment=segment, exclusive=exclusive, file=file, compress=compress)
+    options = {"execution_mode": "batch", "spill_dir": str(tmp_path), "batch_shuffle_compression": compress}
+    pair = make(channels, segment=segment, exclusive=exclusive, **options)
     writer, partition = pair.producer.writer, pair.producer.partition
     for turn in range(100 * channels):
         writer.emit(rows(100 * turn, 100))
@@ -345,7 +319,8 @@ def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
     writer.finish()
     writer.write_event(EndOfPartition())
     assert pair.producer.pool.in_use == 0
-    written = file.size
+    assert partition._file is not None
+    written = partition._file.size
     assert (written < partition.bytes_out) if compress else (written == partition.bytes_out)
     end = pair.connect()
     while not pair.consumer.input.is_finished:
