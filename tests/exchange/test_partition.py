@@ -8,13 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from headgate.errors import ExchangeError
-from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.records.events import EndOfData, EndOfPartition
 from headgate.records.spanning import SpanningSerializer
-from tests.exchange.link import OneAtATime, write_bytes
+from tests.exchange.link import output_parts, write_bytes
 from tests.exchange.rig import poll_one
 from tests.memory.conftest import CheckedLocks, request_one
 
@@ -26,18 +25,13 @@ class Output:
 
     def __init__(self, channels: int, segments: int, cap: int, total: int) -> None:
         self.network = NetworkBufferPool(total, SIZE, CheckedLocks())
-        self.pool = self.network.create_local_pool(
-            "out", min(channels + 1, segments), segments, subpartitions=channels, max_per_subpartition=cap
-        )
         self.wakes = 0
-        self.settled = 0
-        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake, self._settle)
+        parts = output_parts(self.network, segments - channels - 1, cap)
+        self.partition = parts.partition("out", channels, self._wake)
+        self.pool = self.partition.pool
 
     def _wake(self) -> None:
         self.wakes += 1
-
-    def _settle(self) -> None:
-        self.settled += 1
 
     def write(self, channel: int, data: bytes) -> int:
         return write_bytes(self.partition, channel, data)
@@ -233,12 +227,13 @@ def test_a_want_of_one_channel_outlives_the_luck_of_another(make: MakeOutput) ->
 
 
 def test_an_event_closes_the_open_segment_and_takes_none(make: MakeOutput) -> None:
-    output = make(segments=1)
+    output = make()
     told: list[int] = []
     output.partition.subpartition(0).attach(lambda: told.append(0))
     output.write(0, b"12")
     output.partition.write_event(0, EndOfData())
     assert told == [0], "an event is not left waiting"
+    assert output.pool.in_use == 1
     data = output.poll(0)
     assert bytes(data.view) == b"12"
     data.recycle()
