@@ -65,9 +65,9 @@ class _PacedHead(WriterHead):
 def send(end: End, request: dict[str, Any]) -> None:
     """Send for so many seconds, `rate` rows/s in all, or as fast as it goes."""
     writers, gates, rate = request["writers"], request["gates"], request["rate"]
-    start = time.time() + 0.2
     share = None if rate is None else rate / writers
     selectors = [Shuffle(gates, seed=number) for number in range(writers)]
+    start = time.time() + 0.2
     end.send(SCHEMA, selectors, gates, partial(_PacedHead, share, start, start + request["seconds"]))
 
 
