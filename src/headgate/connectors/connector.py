@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.records.elements import MIN_TIME
 from headgate.state import shapes
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class SourceReader(ABC):
     #: A split is open, or waits to be read. While there is none, the subtask's watermark holds back nobody. A reader
     #: that has an end is `finished` in place of it.
     has_split: bool = True
+    #: The event time that it knows to have been reached, in microseconds; it never goes back. A stream with event time
+    #: takes it for what has been read so far, where `hg.Watermark` makes less of the rows.
+    reached: int = MIN_TIME
 
     @abstractmethod
     def read(self) -> pa.RecordBatch | None:

@@ -68,6 +68,11 @@ class WatermarkGenerator:
             self.watermark = max(self.watermark, min(self._largest - self._out_of_orderness, MAX_TIME - 1))
         return self.watermark
 
+    def reach(self, time: int) -> int:
+        """The watermark, once the reader says that event time has come to `time`."""
+        self.watermark = max(self.watermark, min(time, MAX_TIME - 1))
+        return self.watermark
+
     def position(self) -> int:
         """What must survive a restart, as JSON has it: the watermark. The idle clock starts anew."""
         return self.watermark

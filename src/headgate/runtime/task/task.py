@@ -110,20 +110,27 @@ class SourceHead:
                 self._look_idle()
                 at = reader.next_read()
                 return self._patience() if at is None else max(1e-6, min(at - time.time(), self._patience()))
-            if batch.num_rows == 0:
-                return MORE
             self.rows += batch.num_rows
-            if self._plain is not None:
+            if self._plain is not None and batch.num_rows:
                 batch = plain_batch(batch, self._plain)
-            watermark = self._watermarks.observe(batch, reader.split) if self._watermarks is not None else MIN_TIME
+            watermark = self._observe(batch, reader)
         except Exception as error:
             raise placed(error, self.context) from error
-        if self._idle:
-            self._idle = False
-            self.output.emit_status(True)
-        self.output.emit(batch)
+        if batch.num_rows:
+            if self._idle:
+                self._idle = False
+                self.output.emit_status(True)
+            self.output.emit(batch)
         self._emit_watermark(watermark)
         return MORE
+
+    def _observe(self, batch: pa.RecordBatch, reader: SourceReader) -> int:
+        """The watermark after a batch, which may have no rows."""
+        if self._watermarks is None:
+            return MIN_TIME
+        if batch.num_rows:
+            self._watermarks.observe(batch, reader.split)
+        return self._watermarks.reach(reader.reached)
 
     def _emit_watermark(self, watermark: int) -> None:
         if watermark > self._watermark:

@@ -1,0 +1,53 @@
+"""Rows that a test gives: dicts, RecordBatches, frames; all become one RecordBatch of the source's schema."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from headgate.connectors.frames import is_frame, one_batch
+from headgate.connectors.schemas import shown
+from headgate.errors import ConfigError, SourceError
+from headgate.operators.conversion import CONVERSION_ERRORS, converted
+
+#: A row as a dict, a list of them, a RecordBatch, or a frame of pyarrow, pandas or polars.
+Rows: TypeAlias = Any
+
+
+def as_batch(given: Rows, schema: pa.Schema) -> pa.RecordBatch:
+    """Raises ConfigError, which names the column, for what does not fit the schema."""
+    if isinstance(given, dict):
+        return _of_dicts([given], schema)
+    if isinstance(given, pa.RecordBatch):
+        given = pa.Table.from_batches([given])
+    if is_frame(given):
+        try:
+            return one_batch(given, schema, "the rows that the test gives")
+        except SourceError as error:
+            raise ConfigError(error.message) from None
+    if isinstance(given, list) and all(isinstance(row, dict) for row in given):
+        return _of_dicts(given, schema)
+    raise ConfigError(
+        f"{given!r} is no row: give a dict, a list of dicts, a RecordBatch, a frame, or an element of headgate.testing"
+    )
+
+
+def _of_dicts(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    for row in rows:
+        if unknown := [name for name in row if name not in schema.names]:
+            raise ConfigError(f"{row!r}: there is no column {unknown[0]!r}; the source has: {shown(schema)}")
+    columns = [_column(field, [row.get(field.name) for row in rows]) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(field: pa.Field, values: list[object]) -> pa.Array:
+    try:
+        column = converted(values, field.type)
+    except CONVERSION_ERRORS as error:
+        raise ConfigError(
+            f"{values!r} are no values of column {field.name!r}, which is {field.type}: {error}"
+        ) from None
+    if column.null_count and not field.nullable:
+        raise ConfigError(f"column {field.name!r} is not nullable, and a row has no value for it")
+    return column
