@@ -39,6 +39,7 @@ SECTIONS = {
     "Sinks": ["sinks", "BatchInfo"],
     "Where jobs run": ["LocalDeployment", "SparkDeployment"],
     "Running jobs": ["JobHandle", "JobResult", "CheckpointRecord", "restart"],
+    "Testing": ["testing"],
     "Errors": [
         "HeadgateError", "CheckpointError", "ConfigError", "DataError", "ExchangeError", "InsufficientBuffers",
         "JobCancelled", "NotEnoughSlots", "PlanError", "SessionLost", "SinkError", "SourceError", "SpillError",
@@ -47,8 +48,8 @@ SECTIONS = {
 }  # fmt: skip
 #: Classes that nobody makes but Headgate.
 GIVEN = {
-    "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "BatchInfo", "JobHandle",
-    "JobResult", "CheckpointRecord", *SECTIONS["Errors"],
+    "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
+    "CheckpointRecord", "testing.PipelineResult", *SECTIONS["Errors"],
 }  # fmt: skip
 #: What stands above a list of planted bugs, before the path of the tests.
 BUGS = "<!-- BUGS of "
@@ -105,8 +106,14 @@ def _is_shown(name: str, member: object) -> bool:
     return not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
 
 
+def _fenced(text: str) -> str:
+    """With the examples of a docstring as code."""
+    parts = text.split("\n\n")
+    return "\n\n".join(f"```pycon\n{part}\n```" if part.startswith(">>>") else part for part in parts)
+
+
 def _described(name: str, thing: object) -> str:
-    text = inspect.getdoc(thing) or ""
+    text = _fenced(inspect.getdoc(thing) or "")
     is_called = callable(thing) and name.removeprefix("hg.") not in GIVEN
     return f"```python\n{_call(name, thing)}\n```\n\n{text}\n" if is_called else f"{text}\n"
 

@@ -1,4 +1,4 @@
-"""Every example runs, without a `__main__` guard, and prints what it should."""
+"""Every example runs as a script, and prints what it should."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ LAST_LINES = {
     "state_and_timers.py": "order 3 is not paid for: {'tea': 2}",
     "stop.py": "FINISHED, FINISHED, all are counted: True",
     "tasks_and_processes.py": "through sockets: True",
+    "tested_pipeline.py": "2 tests passed",
     "union_of_streams.py": "5 rows read, 2 written",
     "watched_folder.py": "[{'city': 'Rome', 'km': 7}, {'city': 'Oslo', 'km': 3}]",
     "ways_of_dealing.py": "broadcast  every row to all                   [8, 8, 8, 8]",

@@ -55,6 +55,15 @@ def test_times_at_the_ends_of_the_range_stay_within_it() -> None:
     assert WatermarkGenerator("t", rows.schema, out_of_orderness=5).observe(rows, 0) == MIN_TIME
 
 
+def test_a_reader_that_knows_more_than_its_rows_says_so() -> None:
+    generator = WatermarkGenerator("t", batch().schema, out_of_orderness=10)
+    assert [generator.reach(time) for time in (MIN_TIME, 50, 40)] == [MIN_TIME, 50, 50]
+    assert generator.observe(batch(55), 0) == 50
+    assert generator.observe(batch(70), 0) == 60
+    assert generator.reach(50) == generator.position() == 60
+    assert generator.reach(MAX_TIME) == MAX_TIME - 1
+
+
 def test_a_null_time_is_an_error_unless_it_is_late() -> None:
     rows = batch(5, None, None)
     with pytest.raises(hg.DataError, match=r"column 't' is null in 2 of 3 rows, so they have no event time"):

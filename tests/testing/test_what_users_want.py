@@ -16,7 +16,7 @@ SEEN = pa.schema({"user": pa.string(), "visits": pa.int64(), "why": pa.string()}
 
 
 class Away(hg.KeyedProcessFunction):
-    """Counts a user's visits, and tells the count 10 min of event time after the last, or after an hour by the clock."""
+    """Tells how often a user came: 10 min of event time after the last visit, or an hour by the clock."""
 
     visits = hg.ValueState(pa.int64())
     due = hg.ValueState(pa.int64())
@@ -40,9 +40,7 @@ class Away(hg.KeyedProcessFunction):
 
 
 def away(visits: hg.DataStream) -> hg.DataStream:
-    return visits.key_by("user").process(
-        Away(), schema=SEEN, side_outputs={"old": pa.schema({"user": pa.string()})}
-    )
+    return visits.key_by("user").process(Away(), schema=SEEN, side_outputs={"old": pa.schema({"user": pa.string()})})
 
 
 def test_a_function_with_state_and_timers() -> None:

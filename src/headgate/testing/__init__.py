@@ -3,7 +3,7 @@
 It works with every test runner: nothing here is a fixture, and all of it are plain calls that raise plain errors.
 """
 
-from headgate.testing.elements import AdvanceClock, AdvanceWatermark, Restart
+from headgate.testing.between_rows import AdvanceClock, AdvanceWatermark, Restart
 from headgate.testing.moments import at
 from headgate.testing.operator_harness import OperatorHarness
 from headgate.testing.pipeline_harness import PipelineHarness

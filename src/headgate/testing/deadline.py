@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import headgate
+from headgate.operators.conversion import shown
 
 #: Threads of tasks, of readers, and of what else a job has.
 _OURS: Final = "headgate-"
@@ -17,7 +18,7 @@ _PACKAGE: Final = str(Path(headgate.__file__).parent)
 _PYTHON: Final = sysconfig.get_path("stdlib")
 
 
-def overdue(what: str, timeout: float) -> TimeoutError:
+def overdue(what: object, timeout: float) -> TimeoutError:
     """The error of a pipeline that is not through with `what`: it shows which functions of the user's are at work."""
     frames, found = sys._current_frames(), []
     for thread in threading.enumerate():
@@ -28,7 +29,8 @@ def overdue(what: str, timeout: float) -> TimeoutError:
                 lines = "".join(traceback.format_list(yours)).rstrip()
                 found.append(f"{thread.name.removeprefix(_OURS)} is at\n{lines}")
     works = "\n".join(found) if found else "No function of yours is at work."
-    return TimeoutError(f"the pipeline is not through with {what} after {timeout:g} s. {works}")
+    said = what if isinstance(what, str) else shown(what)
+    return TimeoutError(f"the pipeline is not through with {said} after {timeout:g} s. {works}")
 
 
 def _is_ours(file: str) -> bool:

@@ -22,15 +22,27 @@ def as_batch(given: Rows, schema: pa.Schema) -> pa.RecordBatch:
     if isinstance(given, pa.RecordBatch):
         given = pa.Table.from_batches([given])
     if is_frame(given):
-        try:
-            return one_batch(given, schema, "the rows that the test gives")
-        except SourceError as error:
-            raise ConfigError(error.message) from None
+        return _of_frame(given, schema)
     if isinstance(given, list) and all(isinstance(row, dict) for row in given):
         return _of_dicts(given, schema)
     raise ConfigError(
         f"{given!r} is no row: give a dict, a list of dicts, a RecordBatch, a frame, or an element of headgate.testing"
     )
+
+
+def _of_frame(frame: Any, schema: pa.Schema) -> pa.RecordBatch:
+    """With its columns in the order of the schema."""
+    if isinstance(frame, pa.Table) and sorted(frame.column_names) == sorted(schema.names):
+        frame = frame.select(schema.names)
+    try:
+        batch = one_batch(frame, schema, "the rows that the test gives")
+    except SourceError as error:
+        raise ConfigError(error.message) from None
+    if not batch.schema.equals(schema):
+        raise ConfigError(
+            f"the rows that the test gives have ({shown(batch.schema)}), the source has ({shown(schema)})"
+        )
+    return batch
 
 
 def _of_dicts(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ def at(since: float | str | timedelta) -> datetime:
     It is a datetime in UTC, for columns of type `pa.timestamp(..., "UTC")`. `since` is a number of seconds, a string
     with a unit or a `timedelta`. Raises ConfigError for what is none of them.
 
-    >>> at("90 s").isoformat()
+    >>> hg.testing.at("90 s").isoformat()
     '1970-01-01T00:01:30+00:00'
     """
     return _EPOCH + timedelta(seconds=seconds(since))

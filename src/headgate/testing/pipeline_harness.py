@@ -32,9 +32,9 @@ class PipelineHarness:
     `pipeline` is a function that is given a `StreamEnvironment` and builds streams: it ends them with sinks, or returns
     a stream, or several as a dict by name. Use the harness in a `with` block, which leaves nothing running.
 
-    Each step ends when all tasks have worked off what it gave, so the output is the same in each run. Event time and
-    the clock are yours: they move only by `advance_watermark` and `advance_clock`. A step that takes longer than
-    `timeout` (seconds, or a string with a unit) raises TimeoutError, which shows where functions of yours are.
+    Each step ends when all tasks have worked off what it gave. Event time and the clock are yours: they move only by
+    `advance_watermark` and `advance_clock`. A step that takes longer than `timeout` (seconds, or a string with a unit)
+    raises TimeoutError, which shows where functions of yours are.
 
     >>> def doubled(env):
     ...     numbers = env.from_source(hg.sources.csv("numbers/", schema=pa.schema({"n": pa.int64()})))
@@ -87,7 +87,7 @@ class PipelineHarness:
         job = self._begin_step()
         given.give(self._pushed % given.subtasks, item)
         self._pushed += 1
-        self._work_off(job, f"{rows!r}")
+        self._work_off(job, rows)
 
     def advance_watermark(self, time: Moment, *, source: str | None = None) -> None:
         """Have a source say that event time has come to `time`: a datetime, or microseconds since 1970-01-01T00:00Z.
@@ -151,7 +151,7 @@ class PipelineHarness:
 
     @property
     def late_rows(self) -> int:
-        """How many rows windows have dropped, in jobs that have ended: by `restart` or `end`."""
+        """How many rows windows have dropped so far, as it was at the last `restart` or `end`."""
         return self._late_rows
 
     # Inside
@@ -167,7 +167,7 @@ class PipelineHarness:
     def _left(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
 
-    def _work_off(self, job: JobHandle, what: str) -> None:
+    def _work_off(self, job: JobHandle, what: object) -> None:
         """Wait until all tasks are through with it. A checkpoint tells: its barriers come behind the rows."""
         for source in self._made.sources.values():
             while not source.wait_until_read(min(_LOOK, self._left())):
@@ -191,7 +191,7 @@ class PipelineHarness:
 
     def _end_job(self, job: JobHandle, what: str) -> None:
         try:
-            self._late_rows += job.wait(self._left()).late_rows
+            self._late_rows = job.wait(self._left()).late_rows  # those before its checkpoint, too
         except TimeoutError:
             raise overdue(what, self._timeout) from None
         self._job = None

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.connectors.frames import as_table, is_frame
 from headgate.errors import ConfigError, PlanError
-from headgate.testing.elements import AdvanceClock, AdvanceWatermark, Restart
+from headgate.testing.between_rows import AdvanceClock, AdvanceWatermark, Restart
 from headgate.testing.given_rows import Rows
 from headgate.testing.pipeline_harness import PipelineHarness
 from headgate.testing.pipeline_under_test import RETURNED, Pipeline
@@ -80,10 +80,11 @@ def run(
     a RecordBatch, a frame or a list of dicts in it is read as one batch. With several sources it is a dict of such
     lists by the sources' names, which are given in turn, or a list of pairs (name, element) in an order of your own.
 
-    Each element is given when all tasks have worked off the one before, so every run has the same result. Event time
-    moves only by `AdvanceWatermark`, and at the end. `restarts` stops the pipeline before chosen rows, with a
-    checkpoint, and resumes it. An element that takes longer than `timeout` raises TimeoutError; what the job fails with
-    is raised as it is. Nothing is left running.
+    Each element is given when all tasks have worked off the one before, so every run gives the same rows; only those
+    that several subtasks make of one element may meet a later operator in any order. Event time moves only by
+    `AdvanceWatermark`, and at the end. `restarts` stops the pipeline before chosen rows, with a checkpoint, and resumes
+    it. An element that takes longer than `timeout` raises TimeoutError; what the job fails with
+    is raised as it is. Nothing is left running but a function that never returns.
 
     >>> def totals(env):
     ...     SALES = pa.schema({"shop": pa.string(), "amount": pa.int64()})

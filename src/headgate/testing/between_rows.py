@@ -15,6 +15,15 @@ class AdvanceWatermark:
 
     `time` is a datetime (UTC, if it has no zone) or microseconds since 1970-01-01T00:00Z; `testing.at("15 min")` makes
     short ones. A watermark that is not beyond the last one changes nothing.
+
+    >>> def seconds(env):
+    ...     READ = pa.schema({"at": pa.timestamp("s", "UTC")})
+    ...     read = env.from_source(hg.sources.csv("in/", schema=READ), watermark=hg.Watermark("at"))
+    ...     return read.key_by().window(hg.tumble("1 s")).aggregate(rows=hg.count())
+    >>> at = hg.testing.at
+    >>> result = hg.testing.run(seconds, [{"at": at(0)}, hg.testing.AdvanceWatermark(at("5 s")), {"at": at(0)}])
+    >>> len(result.rows), result.late_rows
+    (1, 1)
     """
 
     time: Moment
@@ -32,7 +41,14 @@ class AdvanceClock:
 @dataclass(frozen=True, slots=True)
 class Restart:
     """The pipeline is stopped before row `row` (counted from 0, over all sources) with a checkpoint, and goes on from
-    it with `parallelism` subtasks; None for as many as before."""
+    it with `parallelism` subtasks; None for as many as before.
+
+    >>> def total(env):
+    ...     numbers = env.from_source(hg.sources.csv("in/", schema=pa.schema({"n": pa.int64()})))
+    ...     return numbers.key_by().aggregate(final=True, total=hg.sum("n"))
+    >>> hg.testing.run(total, [{"n": 1}, {"n": 2}], restarts=[hg.testing.Restart(row=1, parallelism=2)]).rows
+    [{'total': 3}]
+    """
 
     row: int
     parallelism: int | None = None
