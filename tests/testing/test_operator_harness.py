@@ -56,7 +56,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_it_says_what_a_job_says(seed: int) -> None:
     chance = random.Random(seed)
     clock, event = 0, 0
@@ -81,14 +81,28 @@ def test_it_says_what_a_job_says(seed: int) -> None:
                     said = operator.advance_clock(at(clock))
                     job.advance_clock(at(clock))
                 case "restart":
-                    said = []
-                    operator.restart(chance.choice([None, 1, 2, 3]))
+                    said = operator.restart(chance.choice([None, 1, 2, 3]))
                     job.restart(chance.choice([None, 1, 2, 3]))
             assert by_key(said) == by_key(job.take("said"))
             assert operator.take("noted") == job.take("noted")
         last = operator.end()
         job.end()
         assert by_key(last) == by_key(job.take("said"))
+
+
+def test_an_overdue_timer_is_called_with_the_next_watermark_which_a_restart_brings() -> None:
+    row = {"k": "a", "n": 3, "at": at(5)}
+    with (
+        OperatorHarness(clerk, schema=ROWS, event_time="at") as operator,
+        PipelineHarness(in_a_job, parallelism=3) as job,
+    ):
+        operator.advance_watermark(at(10))
+        job.advance_watermark(at(10))
+        assert operator.push(row) == []
+        job.push(row)
+        assert job.take("said") == []
+        job.restart(parallelism=2)
+        assert operator.restart(parallelism=2) == job.take("said") != []
 
 
 def test_windows_can_be_driven() -> None:

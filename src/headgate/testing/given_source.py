@@ -32,7 +32,7 @@ class GivenSource(Source):
         self.has_event_time = has_event_time
         self._changed = threading.Condition()
         self._given: list[deque[Item]] = [deque() for _ in range(subtasks)]
-        self._at_work: set[int] = set()
+        self._at_work = set(range(subtasks))  # a reader's task begins with the watermark of the job before
         self._wake: dict[int, Callable[[], None]] = {}
         self._has_ended = False
 

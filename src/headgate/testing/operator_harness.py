@@ -47,6 +47,7 @@ class OperatorHarness:
     >>> harness.push({"k": "a", "n": 1})
     [{'sum': 1}]
     >>> harness.restart(parallelism=2)
+    []
     >>> harness.push({"k": "a", "n": 2})
     [{'sum': 3}]
     """
@@ -110,14 +111,16 @@ class OperatorHarness:
             subtask.end_input()
         return self._taken()
 
-    def restart(self, parallelism: int | None = None) -> None:
+    def restart(self, parallelism: int | None = None) -> list[dict[str, Any]]:
         """Take a checkpoint of the operator and go on from it with a new one, with another parallelism if one is given.
-        The checkpoint passes through the bytes that a job would store."""
+        The checkpoint passes through the bytes that a job would store. As in a job the watermark comes once more, so
+        timers that were set for a time before it are called."""
         found = [subtask.operator.snapshot() for subtask in self._subtasks]
         stored = [decode(encode({"operator": each}))["operator"] for each in found if each is not None]
         before = len(self._subtasks)
         self.close()
         self._open(before if parallelism is None else parallelism, stored)
+        return self._taken()
 
     def close(self) -> None:
         """Close the operator, and with it your function; again is harmless."""

@@ -120,6 +120,7 @@ class PipelineHarness:
         self._end_job(job, "the restart")
         self._made, self._parallelism = made, checked
         self._job = made.start(checkpoint)
+        self._work_off(self._job, "the restart")
 
     def end(self) -> None:
         """End the input: event time ends, so windows fire and event-time timers are called; timers of the clock are
