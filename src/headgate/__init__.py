@@ -88,13 +88,14 @@ _MODULES = {
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError",
-    "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedProcessFunction",
-    "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState", "NotEnoughSlots", "PlanError",
-    "ProcessContext", "SessionLost", "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError",
-    "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError",
-    "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first",
-    "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "testing", "tumble",
+    "BatchInfo", "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream",
+    "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult",
+    "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState",
+    "NotEnoughSlots", "PlanError", "ProcessContext", "SessionLost", "SideOutput", "SinkError", "SourceError",
+    "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded",
+    "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list",
+    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum",
+    "testing", "tumble",
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
-from headgate.protocol.decoders import LATER, Later, RequestDecoder
+from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet, RequestDecoder
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
     BUFFER_RESPONSE_ID,

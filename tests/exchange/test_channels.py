@@ -13,7 +13,7 @@ from headgate.exchange.gate import InputGate
 from headgate.exchange.pool_usage import Usage, exclusive_usage, floating_usage, output_usage
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.decoders import LATER
+from headgate.protocol.decoders import NO_MEMORY_YET
 from headgate.protocol.messages import (
     DATA_BUFFER,
     EVENT_BUFFER,

@@ -240,7 +240,7 @@ class Producer:
             "broadcast": lambda: Broadcast(channels),
         }
         selector = selectors[shape.selector]()
-        self.writer = parts.writer(self.partition, selector, CODEC, host.budget, world.wait_hard)
+        self.writer = parts.writer(self.partition, selector, CODEC, host.budget, world.wait_within_record)
         self.task = [self]
         self.rows: list[int] = []
         self.cuts: dict[int, int] = {}  # the last number before each barrier

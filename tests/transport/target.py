@@ -60,7 +60,7 @@ class Output:
         parts = ExchangeParts(CONFIG, memory)
         self.partition = parts.partition(name, channels, self.mailbox.wake)
         self.writer = parts.writer(
-            self.partition, Forward(), BatchCodec(SCHEMA), PendingBudget(), wait_hard=lambda writer: None
+            self.partition, Forward(), BatchCodec(SCHEMA), PendingBudget(), wait_within_record=lambda writer: None
         )
 
     def close(self) -> None:

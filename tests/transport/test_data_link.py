@@ -84,7 +84,11 @@ class Producer:
         self.partition = parts.partition("out", channels, wake)
         self.pool = self.partition.pool
         self.writer = parts.writer(
-            self.partition, Rebalance(channels, 0), BatchCodec(SCHEMA), PendingBudget(), wait_hard=lambda writer: None
+            self.partition,
+            Rebalance(channels, 0),
+            BatchCodec(SCHEMA),
+            PendingBudget(),
+            wait_within_record=lambda writer: None,
         )
         self.not_yet = 0  # requests for which there is nothing yet
         self.lost: list[str] = []

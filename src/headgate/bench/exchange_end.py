@@ -111,7 +111,9 @@ class End:
         codec: BatchCodec,
         head: Callable[[RecordWriter], Head],
     ) -> Task:
-        writer = self._parts.writer(partition, selector, codec, self._budget, lambda writer: task.wait_hard(writer))
+        writer = self._parts.writer(
+            partition, selector, codec, self._budget, lambda writer: task.wait_within_record(writer)
+        )
         task = self._task(partition.name, head(writer), [], [writer], mailbox)
         return task
 
