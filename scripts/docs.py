@@ -13,7 +13,9 @@ from pathlib import Path
 
 import headgate as hg
 from headgate.config import Config
+from headgate.operators.keyed.state_base import State
 from headgate.options import option_of
+from headgate.runtime.deployment import Deployment
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -51,6 +53,8 @@ GIVEN = {
     "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
     "CheckpointRecord", "testing.PipelineResult", *SECTIONS["Errors"],
 }  # fmt: skip
+#: Members of public classes that only Headgate calls.
+INTERNAL = {*vars(Deployment), *vars(State), "spec"}
 #: What stands above a list of planted bugs, before the path of the tests.
 BUGS = "<!-- BUGS of "
 #: Characters of a signature that stands on one line.
@@ -103,7 +107,8 @@ def _members(kind: type) -> Iterator[tuple[str, object]]:
 
 
 def _is_shown(name: str, member: object) -> bool:
-    return not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
+    is_member = inspect.isfunction(member) or isinstance(member, property)
+    return is_member and not name.startswith("_") and name not in INTERNAL
 
 
 def _fenced(text: str) -> str:

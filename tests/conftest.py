@@ -22,7 +22,6 @@ from hypothesis import settings
 
 from headgate.config import Config
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.plan.execution import ExecutionPlan
 from headgate.runtime.launch import forks
 from headgate.runtime.master import job
 from headgate.runtime.master.jobmaster import JobMaster
@@ -124,10 +123,10 @@ class WatchedPool(NetworkBufferPool):
 class PatientJobMaster(JobMaster):
     """Of a job that says nothing itself about how long its processes may take to start."""
 
-    def __init__(self, name: str, run: str, plan: ExecutionPlan, config: Config, *arguments: Any) -> None:
+    def __init__(self, name: str, run: str, *, config: Config, **options: Any) -> None:
         if config.registration_timeout == Config().registration_timeout:
             config = dataclasses.replace(config, registration_timeout=REGISTRATION_TIMEOUT)
-        super().__init__(name, run, plan, config, *arguments)
+        super().__init__(name, run, config=config, **options)
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,7 @@ class FlowControl(enum.StrEnum):
     UNBOUNDED = "unbounded"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Options of one job; see `docs/configuration.md`. Raises ConfigError for an unknown or impossible value."""
 

@@ -51,17 +51,6 @@ class HeadgateError(Exception):
             place += f"[{self.subtask}]"
         return f"{place}: {self.message}" if place else self.message
 
-    def to_wire(self) -> dict[str, Any]:
-        """Plain values from which `from_wire` rebuilds the error on the driver; nothing is pickled. Of a very long
-        message the middle is left out: what a function raises may hold a value of any size."""
-        return {
-            "kind": type(self).__name__,
-            "message": _shortened(self.message),
-            "job": self.job,
-            "operator": self.operator,
-            "subtask": self.subtask,
-        }
-
 
 def _shortened(message: str) -> str:
     left_out, half = len(message) - _LONGEST_MESSAGE, _LONGEST_MESSAGE // 2
@@ -159,8 +148,20 @@ class JobCancelled(HeadgateError):
     """The job was cancelled."""
 
 
+def to_wire(error: HeadgateError) -> dict[str, Any]:
+    """Plain values from which `from_wire` rebuilds the error on the driver; nothing is pickled. Of a very long message
+    the middle is left out: what a function raises may hold a value of any size."""
+    return {
+        "kind": type(error).__name__,
+        "message": _shortened(error.message),
+        "job": error.job,
+        "operator": error.operator,
+        "subtask": error.subtask,
+    }
+
+
 def from_wire(fields: dict[str, Any]) -> HeadgateError:
-    """Rebuild an error sent by `HeadgateError.to_wire`; an unknown kind becomes a plain HeadgateError."""
+    """Rebuild an error sent by `to_wire`; an unknown kind becomes a plain HeadgateError."""
     kind = _KINDS.get(str(fields.get("kind")), HeadgateError)
     subtask = fields.get("subtask")
     return kind(_shortened(str(fields.get("message")))).at(

@@ -12,7 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.checkpoints_command import main
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, to_wire
 from headgate.redaction import has_credentials, redacted
 
 HELD = [
@@ -93,4 +93,4 @@ def test_nor_do_a_savepoint_and_a_resume(tmp_path: Path, caplog: pytest.LogCaptu
 def test_no_error_shows_them_whoever_says_them() -> None:
     for uri in HELD:
         error = HeadgateError(f"failed: OSError: When reading {uri}: AWS Error").at(operator="x")
-        assert "s3cr3t" not in f"{error} {error!r} {error.to_wire()} {error.args}"
+        assert "s3cr3t" not in f"{error} {error!r} {to_wire(error)} {error.args}"

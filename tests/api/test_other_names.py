@@ -40,7 +40,7 @@ class Sessions(hg.KeyedProcessFunction):
 #: Things that only a job makes, empty.
 CONTEXT = object.__new__(hg.ProcessContext)
 HANDLE = object.__new__(hg.JobHandle)
-RESULT = hg.JobResult("job", 0, 0, 0, 0.0, 0, {})
+RESULT = hg.JobResult(name="job", rows_in=0, rows_out=0, late_rows=0, duration_s=0.0, restarts=0, metrics={})
 VALUE, LIST, MAP = hg.ValueState(pa.int64()), hg.ListState(pa.int64()), hg.MapState(pa.string(), pa.int64())
 
 

@@ -46,7 +46,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
     ],
 )
 def test_options_are_ours_before_the_script_and_right_behind_it(
-    script: Callable[[str], str], capsys: pytest.CaptureFixture[str],
+    *, script: Callable[[str], str], capsys: pytest.CaptureFixture[str],
     before: list[str], behind: list[str], start: str, given: list[str],
 ) -> None:  # fmt: skip
     assert main(["run", *before, script(TELLS), *behind]) == 0

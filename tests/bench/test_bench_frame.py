@@ -29,9 +29,11 @@ ECHO = "import sys, json\nfor line in sys.stdin: print(json.dumps({'got': json.l
 def cases(monkeypatch: pytest.MonkeyPatch) -> dict[str, CaseResult]:
     """Cases that measure nothing, by the name under which `main` finds them."""
     outcomes = {
-        "good": CaseResult("good", "at least 1", True, (RATE,)),
-        "slow": CaseResult("slow", "at least 5", False, (RATE,)),
-        "alone": CaseResult("alone", "at least 1", True, (RATE,), skipped=(Skipped("Flink", "no Java"),)),
+        "good": CaseResult(case="good", target="at least 1", met=True, figures=(RATE,)),
+        "slow": CaseResult(case="slow", target="at least 5", met=False, figures=(RATE,)),
+        "alone": CaseResult(
+            case="alone", target="at least 1", met=True, figures=(RATE,), skipped=(Skipped("Flink", "no Java"),)
+        ),
     }
     for name, outcome in outcomes.items():
         run = SimpleNamespace(run=lambda options, outcome=outcome: outcome)
@@ -69,6 +71,7 @@ def test_json_holds_figures_spread_and_reasons(
     ],
 )
 def test_a_case_that_fails_leaves_the_others_what_they_measured(
+    *,
     cases: dict[str, CaseResult],
     error: Exception,
     reason: str,

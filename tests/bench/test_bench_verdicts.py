@@ -38,7 +38,7 @@ def median(result: CaseResult, name: str) -> float:
     ],
 )
 def test_exchange(
-    small: float, large: float, hundred: float, middle: float, met: bool, monkeypatch: pytest.MonkeyPatch
+    *, small: float, large: float, hundred: float, middle: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The better size of buffers counts, over one channel and over a hundred."""
     of_size = {1 << 20: (large, None), 64 << 10: (None, middle)}
@@ -149,7 +149,7 @@ def lateness_of(milliseconds: float) -> Any:
     ],
 )
 def test_latency(
-    tenth: float, half: float, before: float, beside: float, met: bool, monkeypatch: pytest.MonkeyPatch
+    *, tenth: float, half: float, before: float, beside: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each load's 99th percentile is below 10 ms, or below three times the timer's. Sleeping cores do not count."""
     seen: list[float] = []

@@ -14,12 +14,20 @@ from headgate.connectors.connector import Claim, ReaderContext, Sink, Source, So
 from headgate.ownership import Program
 
 #: Of a job without checkpoints.
-CLAIM = Claim(Program.this("run"), 1, lambda: None)
+CLAIM = Claim(program=Program.this("run"), epoch=1, check=lambda: None)
 
 
 def reader_context(subtask: int = 0, parallelism: int = 1, *, wake: Callable[[], None] = lambda: None,
                    started_at: float = 0.0, clock: Callable[[], float] = lambda: 0.0) -> ReaderContext:  # fmt: skip
-    return ReaderContext("job", "source", subtask, parallelism, wake, started_at, clock)
+    return ReaderContext(
+        job="job",
+        operator="source",
+        subtask=subtask,
+        parallelism=parallelism,
+        wake=wake,
+        started_at=started_at,
+        clock=clock,
+    )
 
 
 def drain(reader: SourceReader) -> list[pa.RecordBatch]:
@@ -45,9 +53,18 @@ def read_source(source: Source, parallelism: int = 1) -> list[pa.Table]:
     return tables
 
 
-def writer_context(schema: pa.Schema, subtask: int = 0, deliver: Callable[[pa.RecordBatch], None] = print,
+def writer_context(schema: pa.Schema, subtask: int = 0, *, deliver: Callable[[pa.RecordBatch], None] = print,
                    parallelism: int = 1, attempt: int = 0, checkpoint: int = 0) -> WriterContext:  # fmt: skip
-    return WriterContext("job-1", "sink", subtask, parallelism, schema, deliver, attempt, checkpoint)
+    return WriterContext(
+        job="job-1",
+        operator="sink",
+        subtask=subtask,
+        parallelism=parallelism,
+        schema=schema,
+        deliver=deliver,
+        attempt=attempt,
+        checkpoint=checkpoint,
+    )
 
 
 def start(sink: Sink, schema: pa.Schema, claim: Claim = CLAIM) -> Sink:
@@ -69,7 +86,7 @@ def write_sink(sink: Sink, parts: Sequence[Sequence[pa.RecordBatch]], schema: pa
     pending = []
     for subtask, batches in enumerate(parts):
         remote = pickle.loads(pickle.dumps(sink))
-        writer = remote.writer(writer_context(schema, subtask, sink.deliver, len(parts)))
+        writer = remote.writer(writer_context(schema, subtask, deliver=sink.deliver, parallelism=len(parts)))
         for batch in batches:
             writer.write(batch)
         pending.append(writer.finish())

@@ -153,7 +153,7 @@ BAD = [
 @pytest.mark.parametrize("after", [0, 1, 500])
 @pytest.mark.parametrize(("line", "reason"), BAD)
 def test_a_bad_line_is_named_with_file_offset_text_and_reason(
-    tmp_path: Path, read_source: Read, before: int, after: int, line: str | bytes, reason: str
+    *, tmp_path: Path, read_source: Read, before: int, after: int, line: str | bytes, reason: str
 ) -> None:
     good = "a,b\n" + '1,"5 "" pipe"\n2,5" pipe\n\n' * before
     bad = line.encode() if isinstance(line, str) else line

@@ -32,7 +32,15 @@ class Clock:
         return self.now
 
     def reader(self, source: Any, subtask: int = 0, parallelism: int = 1, started_at: float = 1000.0) -> SourceReader:
-        context = ReaderContext("job", "source", subtask, parallelism, lambda: None, started_at, self)
+        context = ReaderContext(
+            job="job",
+            operator="source",
+            subtask=subtask,
+            parallelism=parallelism,
+            wake=lambda: None,
+            started_at=started_at,
+            clock=self,
+        )
         return source.reader(context)
 
 

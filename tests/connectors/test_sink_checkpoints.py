@@ -378,7 +378,9 @@ def test_for_each_batch_is_told_the_checkpoint_that_the_rows_belong_to() -> None
 
 def claim(run: str, home: Path, *referenced: Any, epoch: int = 1) -> Claim:
     """Of a job whose checkpoints are in `home`, and name these runs of sinks."""
-    return Claim(Program.this(run), epoch, lambda: None, str(home), list(referenced))
+    return Claim(
+        program=Program.this(run), epoch=epoch, check=lambda: None, home=str(home), referenced=list(referenced)
+    )
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
@@ -406,7 +408,7 @@ def test_where_it_cannot_be_told_nothing_is_removed(tmp_path: Path) -> None:
     start(
         hg.sinks.parquet(tmp_path, mode="append"),
         SCHEMA,
-        Claim(Program.this("again"), 2, lambda: None, str(tmp_path / "home")),
+        Claim(program=Program.this("again"), epoch=2, check=lambda: None, home=str(tmp_path / "home")),
     )
     assert len(hidden(tmp_path)) == 1
 

@@ -49,20 +49,20 @@ def test_a_worker_and_then_an_executor_each_behind_a_checkpoint(workers: Any) ->
         return len(said)
 
     assert look("CREATED") == look("RUNNING") == 0, "there is no checkpoint"
-    records.append(hg.CheckpointRecord(1, 0.0, 0.1, failure="too late"))
+    records.append(hg.CheckpointRecord(checkpoint=1, triggered_at=0.0, duration=0.1, failure="too late"))
     assert look("RUNNING") == 0, "there is none that is complete"
-    records.append(hg.CheckpointRecord(2, 0.0, 0.1))
+    records.append(hg.CheckpointRecord(checkpoint=2, triggered_at=0.0, duration=0.1))
     assert look("RUNNING") == 1
-    records.append(hg.CheckpointRecord(3, 0.0, 0.1))
+    records.append(hg.CheckpointRecord(checkpoint=3, triggered_at=0.0, duration=0.1))
     assert look("RUNNING") == 1, "that it is lost was not noticed yet"
     job.restarts = 1
     assert look("RESTARTING") == 1
     assert its_executor.wait(60) == 0, "the worker is gone, and it was not struck"
-    records.append(hg.CheckpointRecord(4, 0.0, 0.1))
+    records.append(hg.CheckpointRecord(checkpoint=4, triggered_at=0.0, duration=0.1))
     assert look("RUNNING") == Killer.STRIKES == 2
     assert executor.wait(60) == -signal.SIGKILL
     job.restarts = 2
-    records.append(hg.CheckpointRecord(5, 0.0, 0.1))
+    records.append(hg.CheckpointRecord(checkpoint=5, triggered_at=0.0, duration=0.1))
     assert look("RUNNING") == 2
     assert said == [
         f"Killing a Python worker, process {first}, after checkpoint 2 ...",

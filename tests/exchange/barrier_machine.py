@@ -33,7 +33,7 @@ CHANNEL = st.integers(0, 2)
 SENT = st.sampled_from(["barrier", "barrier", "barrier", "cancel", DATA, "urgent", "skip", "end"])
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Channel:
     """One producer and what is on its way from it."""
 

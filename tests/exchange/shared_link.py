@@ -70,7 +70,9 @@ class SharedLink:
         for gate, many in enumerate(channels):
             own = many if flow_control is FlowControl.CREDIT else 0
             self.gate_pools.append(
-                self.consumer_memory.create_local_pool(f"gate {gate}", buffers[gate] - own, buffers[gate] - own)
+                self.consumer_memory.create_local_pool(
+                    f"gate {gate}", required=buffers[gate] - own, maximum=buffers[gate] - own
+                )
             )
             for _ in range(many):
                 self._add_channel(flow_control, gate, one)
@@ -90,11 +92,21 @@ class SharedLink:
         if flow_control is FlowControl.CREDIT:
             exclusive = ExclusiveBuffers(self.consumer_memory, f"channel {number}")
             buffers_of = partial(
-                BufferManager, exclusive, 1, self.gate_pools[gate], self.gate_of.count(gate), lock_factory=one
+                BufferManager,
+                exclusive=exclusive,
+                initial_credit=1,
+                floating_pool=self.gate_pools[gate],
+                channels=self.gate_of.count(gate),
+                lock_factory=one,
             )
         within = number - self.gate_of.index(gate)
         channel = RemoteInputChannel(
-            within, (0, 0, number), buffers_of, self.gates[gate].notify, self.gates[gate].notify_priority, self
+            within,
+            (0, 0, number),
+            buffers_of=buffers_of,
+            notify=self.gates[gate].notify,
+            notify_priority=self.gates[gate].notify_priority,
+            connection=self,
         )
         assert self.receiver.request(channel) == number
         self.channels.append(channel)

@@ -29,7 +29,7 @@ from tests.exchange.whole import ALL, SEGMENT, Wire
 from tests.memory.conftest import CheckedLocks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StageShape:
     """`is_local` of each consumer, and how much of everything there is, in segments or bytes."""
 
@@ -62,8 +62,8 @@ class Stage:
         self.memory = NetworkBufferPool(self.channels + 1 + shape.extra, SEGMENT, CheckedLocks())
         self.pool = self.memory.create_local_pool(
             "output",
-            self.channels + 1,
-            self.channels + 1 + shape.extra,
+            required=self.channels + 1,
+            maximum=self.channels + 1 + shape.extra,
             subpartitions=self.channels,
             max_per_subpartition=shape.cap,
         )
@@ -71,11 +71,11 @@ class Stage:
         self.partition = ResultPartition(
             "output",
             self.channels,
-            self.pool,
-            shape.cap,
-            OneAtATime(),
-            lambda: None,
-            lambda: None,
+            pool=self.pool,
+            max_buffers_per_subpartition=shape.cap,
+            lock_factory=OneAtATime(),
+            wake=lambda: None,
+            on_settled=lambda: None,
             file=self.file,
             compress=shape.compress,
         )

@@ -37,10 +37,20 @@ class Output:
     def __init__(self, folder: Path, channels: int, compress: bool) -> None:
         self.folder = folder
         self.network = NetworkBufferPool(channels + 1, SIZE, CheckedLocks())
-        self.pool = self.network.create_local_pool("out", channels + 1, channels + 1, subpartitions=channels)
+        self.pool = self.network.create_local_pool(
+            "out", required=channels + 1, maximum=channels + 1, subpartitions=channels
+        )
         self.file = PartitionFile(str(folder), OneAtATime())
         self.partition = ResultPartition(
-            "out", channels, self.pool, 1, OneAtATime(), lambda: None, lambda: None, file=self.file, compress=compress
+            "out",
+            channels,
+            pool=self.pool,
+            max_buffers_per_subpartition=1,
+            lock_factory=OneAtATime(),
+            wake=lambda: None,
+            on_settled=lambda: None,
+            file=self.file,
+            compress=compress,
         )
         self.written = [b""] * channels
 

@@ -64,7 +64,7 @@ def test_a_message_above_the_threshold_is_gathered_and_decoded_in_a_file_without
 def test_short_messages_share_the_budget_with_writers(tmp_path: Path) -> None:
     size = BatchCodec(SHORT.schema).encode(SHORT)[1].size
     budget = PendingBudget(limit=3 * size)
-    writer = budget.count()
+    writer = budget.add_count()
     gathering = Gathering(budget, str(tmp_path))
     deserializers = [SpanningDeserializer(BatchCodec(SHORT.schema), gathering) for _ in range(3)]
     writer.bytes = size

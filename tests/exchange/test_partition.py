@@ -81,7 +81,7 @@ def test_bytes_span_segments_and_leave_the_last_one_open(make: MakeOutput) -> No
     assert output.pool.in_use == 2 and output.read(0) == b"01234567"
     output.partition.flush(0)
     assert output.read(0) == b"89abc"
-    assert (output.partition.bytes_out, output.partition.buffers_out) == (13, 2)
+    assert output.partition.bytes_out == 13
 
 
 def test_a_full_segment_is_closed_at_once_and_none_is_taken_ahead(make: MakeOutput) -> None:
@@ -102,7 +102,7 @@ def lengths(output: Output, channel: int = 0) -> list[int]:
 def test_what_fills_segments_is_one_buffer_and_a_short_rest_waits_for_more(make: MakeOutput) -> None:
     output = make()
     assert output.write(0, bytes(2 * SIZE + 1)) == 2 * SIZE + 1
-    assert output.partition.subpartition(0).backlog == output.partition.buffers_out == 3
+    assert output.partition.subpartition(0).backlog == 3
     assert lengths(output) == [2]
     assert output.write(0, b"1") == 1, "there is room for it behind the rest"
     output.partition.flush(0)
@@ -208,7 +208,7 @@ def test_a_segment_that_comes_back_wakes_though_another_subpartition_is_at_its_c
 def test_a_segment_from_the_shared_pool_wakes_though_another_subpartition_is_at_its_cap(make: MakeOutput) -> None:
     """Channel 0 stands still, at its cap; channel 1 must not wait for it."""
     output = make(channels=2, segments=4, cap=3, total=5)
-    other = output.network.create_local_pool("another task", 2, 2)
+    other = output.network.create_local_pool("another task", required=2, maximum=2)
     output.write(0, bytes(3 * SIZE))
     assert output.write(1, bytes(SIZE)) == 0, "the rest belongs to the other task"
     other.destroy()

@@ -54,7 +54,7 @@ NEVER = float("-inf")
 CODEC = BatchCodec(pa.schema({"writer": pa.int32(), "n": pa.int64()}))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """Where the tasks are (TaskManager 0 or 1), and how much of everything there is. Sizes are bytes or segments."""
 

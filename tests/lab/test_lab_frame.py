@@ -15,16 +15,20 @@ from headgate.lab import lab_command as main
 from headgate.lab.experiment import Experiment, Plot, Series
 
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
-CURVES = Plot("rate", "time, s", "rows/s", (Series("B.3", (0.0, 1.0), (5.0, 6.0)),), marks=((0.5, "stall"),))
+CURVES = Plot(
+    title="rate", x="time, s", y="rows/s", series=(Series("B.3", (0.0, 1.0), (5.0, 6.0)),), marks=((0.5, "stall"),)
+)
 
 
 @pytest.fixture(autouse=True)
 def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Experiments that measure nothing, by the name under which `main` finds them."""
     outcomes = {
-        "shown": Experiment("shown", "at least 1", True, (RATE,), plots=(CURVES,)),
-        "missed": Experiment("missed", "at least <5>", False, (RATE,)),
-        "alone": Experiment("alone", "at least 1", True, (RATE,), skipped=(Skipped("Spark", "no Java"),)),
+        "shown": Experiment(case="shown", target="at least 1", met=True, figures=(RATE,), plots=(CURVES,)),
+        "missed": Experiment(case="missed", target="at least <5>", met=False, figures=(RATE,)),
+        "alone": Experiment(
+            case="alone", target="at least 1", met=True, figures=(RATE,), skipped=(Skipped("Spark", "no Java"),)
+        ),
     }
     for name, outcome in outcomes.items():
         run = SimpleNamespace(run=lambda options, outcome=outcome: outcome)

@@ -26,7 +26,9 @@ class Clock:
 
 
 def _reader(flow: Flow, clock: Clock, seconds: float = 1.0, subtask: int = 0):  # type: ignore[no-untyped-def]
-    context = ReaderContext("job", "flows", subtask, 4, lambda: None, 1000.0, clock)
+    context = ReaderContext(
+        job="job", operator="flows", subtask=subtask, parallelism=4, wake=lambda: None, started_at=1000.0, clock=clock
+    )
     return Flows({0: flow}, seconds).reader(context)
 
 
@@ -73,7 +75,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def _watch(probe: Probe, clock: Clock, batches: list[tuple[float, list[int]]], sources: tuple[int, ...] = (0,)) -> None:
-    writer = probe.writer(WriterContext("job", "probe", 3, 4, SCHEMA, lambda batch: None))
+    writer = probe.writer(
+        WriterContext(job="job", operator="probe", subtask=3, parallelism=4, schema=SCHEMA, deliver=lambda batch: None)
+    )
     for moment, due in batches:
         clock.now = max(clock.now, moment)
         writer.write(_rows(due, [sources[row % len(sources)] for row in range(len(due))]))
@@ -116,6 +120,8 @@ def test_a_stall_that_burns_takes_as_long(monkeypatch: pytest.MonkeyPatch) -> No
     moments = iter([0.0, 1.0, 1.9, 2.0])
     clock = SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: next(moments))
     monkeypatch.setattr("headgate.lab.probe.time", clock)
-    writer = Probe({3: Stall(0.0, 2.0, burns=True)}).writer(WriterContext("job", "probe", 3, 4, SCHEMA, print))
+    writer = Probe({3: Stall(0.0, 2.0, burns=True)}).writer(
+        WriterContext(job="job", operator="probe", subtask=3, parallelism=4, schema=SCHEMA, deliver=print)
+    )
     writer.write(_rows([1_000_000_000], [0]))
     assert list(moments) == []

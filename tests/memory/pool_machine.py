@@ -23,7 +23,7 @@ INDEX = st.integers(0, 50)
 SMALL = st.integers(0, 4)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Owner:
     """The user of one local pool, and what the pool owes it."""
 
@@ -111,17 +111,25 @@ class PoolMachine(RuleBasedStateMachine):
         cap=st.one_of(st.just(1000), st.integers(1, 4)),
         overdraft=st.integers(0, 3),
     )
-    def create(self, required: int, extra: int, weight: int, subpartitions: int, cap: int, overdraft: int) -> None:
+    def create(self, *, required: int, extra: int, weight: int, subpartitions: int, cap: int, overdraft: int) -> None:
         claim = PoolClaim(required, required + extra, weight)
         try:
             pool = self.network.create_local_pool(
-                f"pool {len(self.owners)}", claim.required, claim.maximum, weight, subpartitions, cap, overdraft
+                f"pool {len(self.owners)}",
+                required=claim.required,
+                maximum=claim.maximum,
+                expected=weight,
+                subpartitions=subpartitions,
+                max_per_subpartition=cap,
+                max_overdraft=overdraft,
             )
         except InsufficientBuffers:
             assert self.promised() + required > self.total, "refused what could be promised"
             return
         assert self.promised() + required <= self.total, "promised more than there is"
-        self.owners.append(Owner(pool, claim, subpartitions, cap, overdraft, self.locks))
+        self.owners.append(
+            Owner(pool=pool, claim=claim, subpartitions=subpartitions, cap=cap, overdraft=overdraft, locks=self.locks)
+        )
 
     @rule(count=st.integers(1, 5))
     def request_exclusive(self, count: int) -> None:

@@ -189,7 +189,16 @@ Make = Callable[[Callable[[], float]], KeyedProcess]
 
 
 def make(clock: Callable[[], float], function: hg.KeyedProcessFunction | None = None) -> KeyedProcess:
-    return KeyedProcess(function or Everything(), ("key",), IN, OUT, {"aside": ASIDE}, "t", 0, clock)
+    return KeyedProcess(
+        function or Everything(),
+        ("key",),
+        input_schema=IN,
+        schema=OUT,
+        sides={"aside": ASIDE},
+        time_column="t",
+        time_offset=0,
+        clock=clock,
+    )
 
 
 def random_rows(chance: random.Random, around: int, keys: int) -> list[tuple[Any, ...]]:
@@ -298,7 +307,16 @@ def with_timers(kind: type[TimerQueue]) -> Make:
                 self._event_timers = kind()
                 super().open(context)
 
-        return Bad(Everything(), ("key",), IN, OUT, {"aside": ASIDE}, "t", 0, clock)
+        return Bad(
+            Everything(),
+            ("key",),
+            input_schema=IN,
+            schema=OUT,
+            sides={"aside": ASIDE},
+            time_column="t",
+            time_offset=0,
+            clock=clock,
+        )
 
     return made
 
@@ -347,7 +365,16 @@ class TwiceAtOnce(KeyedProcess):
 
 
 def bad(kind: type[KeyedProcess]) -> Make:
-    return lambda clock: kind(Everything(), ("key",), IN, OUT, {"aside": ASIDE}, "t", 0, clock)
+    return lambda clock: kind(
+        Everything(),
+        ("key",),
+        input_schema=IN,
+        schema=OUT,
+        sides={"aside": ASIDE},
+        time_column="t",
+        time_offset=0,
+        clock=clock,
+    )
 
 
 def forgets_ttl(operator: KeyedProcess) -> None:
@@ -395,7 +422,16 @@ class Rings(Keeps):
 
 
 def opened(function: hg.KeyedProcessFunction, time_column: str | None = "t", clock: Any = lambda: 0.0) -> KeyedProcess:
-    operator = KeyedProcess(function, ("key",), IN, OUT, {"aside": ASIDE}, time_column, 0, clock)
+    operator = KeyedProcess(
+        function,
+        ("key",),
+        input_schema=IN,
+        schema=OUT,
+        sides={"aside": ASIDE},
+        time_column=time_column,
+        time_offset=0,
+        clock=clock,
+    )
     attach(operator)
     operator.open(OperatorContext("job", "operator", 0, 1, GROUPS))
     return operator
@@ -584,7 +620,7 @@ def test_a_slow_sweep_goes_on_where_it_stopped() -> None:
         expiry.watch(slot, 0)
     found = []
     while expiry.next is not None:
-        found += list(expiry.due(2_000_000))
+        found += list(expiry.take_due(2_000_000))
     assert sorted(found) == list(range(25_000))
 
 

@@ -158,13 +158,22 @@ def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[i
 
 def window(windows: Windows, lateness: int = 0) -> Make:
     def make(schema: pa.Schema, keys: tuple[str, ...], specs: Specs) -> Operator:
-        return WindowAggregate(keys, "t", 0, windows, specs, schema, allowed_lateness=lateness, clock=lambda: 0.0)
+        return WindowAggregate(
+            keys,
+            time_column="t",
+            time_offset=0,
+            windows=windows,
+            aggregates=specs,
+            input_schema=schema,
+            allowed_lateness=lateness,
+            clock=lambda: 0.0,
+        )
 
     return make
 
 
 def running(final: bool) -> Make:
-    return lambda schema, keys, specs: RunningAggregate(keys, specs, schema, final=final, time_column="t")
+    return lambda schema, keys, specs: RunningAggregate(keys, specs, input_schema=schema, final=final, time_column="t")
 
 
 OPERATORS = {
@@ -215,11 +224,20 @@ def opened(operator: Operator) -> Operator:
 def of_window(
     size: int = 10, every: int = 10, schema: pa.Schema = SMALL, specs: Specs = COUNT, time: str = "t"
 ) -> Operator:
-    return opened(WindowAggregate(("key",), time, 0, Windows(size, every), specs, schema))
+    return opened(
+        WindowAggregate(
+            ("key",),
+            time_column=time,
+            time_offset=0,
+            windows=Windows(size, every),
+            aggregates=specs,
+            input_schema=schema,
+        )
+    )
 
 
 def of_running(schema: pa.Schema = SMALL, specs: Specs = COUNT) -> Operator:
-    return opened(RunningAggregate(("key",), specs, schema, time_column="t"))
+    return opened(RunningAggregate(("key",), specs, input_schema=schema, time_column="t"))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +329,7 @@ def test_state_of_another_operator_is_refused(make: Callable[[], Operator], what
 
 
 def test_the_number_of_key_groups_cannot_change() -> None:
-    other = RunningAggregate(("key",), COUNT, SMALL)
+    other = RunningAggregate(("key",), COUNT, input_schema=SMALL)
     attach(other)
     other.open(OperatorContext("job", "operator", 0, 1, 2 * GROUPS))
     snapshot = of_running().snapshot()
@@ -321,7 +339,12 @@ def test_the_number_of_key_groups_cannot_change() -> None:
 
 
 def test_windows_need_the_state_of_every_old_subtask() -> None:
-    old = Side(lambda: WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL), 2)
+    old = Side(
+        lambda: WindowAggregate(
+            ("key",), time_column="t", time_offset=0, windows=Windows(10, 10), aggregates=COUNT, input_schema=SMALL
+        ),
+        2,
+    )
     for snapshots in (old.snapshots()[:1], old.snapshots() * 2):
         with pytest.raises(
             hg.CheckpointError, match="does not have the state of every subtask that there was, each once"
@@ -331,7 +354,9 @@ def test_windows_need_the_state_of_every_old_subtask() -> None:
 
 def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_all() -> None:
     def make() -> WindowAggregate:
-        return WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL)
+        return WindowAggregate(
+            ("key",), time_column="t", time_offset=0, windows=Windows(10, 10), aggregates=COUNT, input_schema=SMALL
+        )
 
     keys = pa.array(range(100))
     old, new = Side(make, 2), Side(make, 1)
@@ -359,7 +384,17 @@ def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_al
 
 def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> None:
     def make(lateness: int) -> Operator:
-        return opened(WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL, allowed_lateness=lateness))
+        return opened(
+            WindowAggregate(
+                ("key",),
+                time_column="t",
+                time_offset=0,
+                windows=Windows(10, 10),
+                aggregates=COUNT,
+                input_schema=SMALL,
+                allowed_lateness=lateness,
+            )
+        )
 
     operator = make(0)
     operator.process(small(5))
@@ -374,13 +409,13 @@ def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> 
 
 
 def test_final_rows_do_not_come_a_second_time_from_a_checkpoint_at_the_end() -> None:
-    operator = opened(RunningAggregate(("key",), COUNT, SMALL, final=True))
+    operator = opened(RunningAggregate(("key",), COUNT, input_schema=SMALL, final=True))
     operator.process(small(1, 2))
     operator.process_watermark(MAX_TIME)
     operator.end_input()
     snapshot = operator.snapshot()
     assert snapshot is not None
-    again = RunningAggregate(("key",), COUNT, SMALL, final=True)
+    again = RunningAggregate(("key",), COUNT, input_schema=SMALL, final=True)
     kept = attach(again)
     again.open(OperatorContext("job", "operator", 0, 1, GROUPS))
     again.restore([snapshot])

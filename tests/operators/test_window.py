@@ -27,12 +27,22 @@ ROWS = (("n", hg.count()),)
 def build(
     windows: Windows,
     aggregates: tuple[tuple[str, hg.Aggregate], ...] = ROWS,
+    *,
     keys: tuple[str, ...] = ("key",),
     schema: pa.Schema = SCHEMA,
     offset: int = 0,
     on_null_time: Literal["error", "late"] = "error",
 ) -> tuple[WindowAggregate, Kept]:
-    operator = WindowAggregate(keys, "t", offset, windows, aggregates, schema, on_null_time, clock=lambda: 7.0)
+    operator = WindowAggregate(
+        keys,
+        time_column="t",
+        time_offset=offset,
+        windows=windows,
+        aggregates=aggregates,
+        input_schema=schema,
+        on_null_time=on_null_time,
+        clock=lambda: 7.0,
+    )
     return operator, attach(operator)
 
 
@@ -245,7 +255,9 @@ def test_large_results_come_in_bounded_batches_in_the_order_of_their_ends() -> N
 
 def test_keys_of_string_types_come_back_as_they_are() -> None:
     schema = pa.schema([("key", pa.dictionary(pa.int8(), pa.string())), ("zone", pa.large_string()), SCHEMA.field("t")])
-    operator = WindowAggregate(("zone", "key"), "t", 0, tumble("1 s"), ROWS, schema)
+    operator = WindowAggregate(
+        ("zone", "key"), time_column="t", time_offset=0, windows=tumble("1 s"), aggregates=ROWS, input_schema=schema
+    )
     kept = attach(operator)
     keys = pa.array(["a", None, "a", ""]).dictionary_encode().cast(schema.field("key").type)
     times = pa.array([0, 1, 2, 3], pa.timestamp("us"))
@@ -291,7 +303,16 @@ def test_keys_that_come_in_every_window_are_kept() -> None:
 
 def late_build(windows: Windows, lateness: int, tag: str = "") -> tuple[WindowAggregate, Kept, Kept]:
     operator = WindowAggregate(
-        ("key",), "t", 0, windows, ROWS, SCHEMA, "late", lateness * SECOND, tag, clock=lambda: 7.0
+        ("key",),
+        time_column="t",
+        time_offset=0,
+        windows=windows,
+        aggregates=ROWS,
+        input_schema=SCHEMA,
+        on_null_time="late",
+        allowed_lateness=lateness * SECOND,
+        late_tag=tag,
+        clock=lambda: 7.0,
     )
     kept, aside = attach(operator), Kept()
     operator.sides = {tag: aside} if tag else {}

@@ -32,11 +32,15 @@ class Remember(hg.KeyedProcessFunction):
 
 
 def of_process() -> Operator:
-    return opened(KeyedProcess(Remember(), ("key",), SMALL, SMALL, {}, "t"))
+    return opened(KeyedProcess(Remember(), ("key",), input_schema=SMALL, schema=SMALL, sides={}, time_column="t"))
 
 
 def of_no_key() -> Operator:
-    return opened(WindowAggregate((), "t", 0, Windows(10, 10), COUNT, SMALL))
+    return opened(
+        WindowAggregate(
+            (), time_column="t", time_offset=0, windows=Windows(10, 10), aggregates=COUNT, input_schema=SMALL
+        )
+    )
 
 
 @pytest.mark.parametrize("make", [of_running, of_window, of_process, of_no_key])

@@ -26,7 +26,9 @@ def job(*, uid: str = "per-n", **aggregates: object) -> JobGraph:
 def checkpoint(of: JobGraph, groups: int = 128) -> CheckpointMetadata:
     kept = [node for vertex in of.vertices for node in vertex.nodes if "filter" not in node.name]
     vertices = tuple(VertexState(vertex_key(vertex), vertex.name, groups, ()) for vertex in of.vertices)
-    return CheckpointMetadata(3, 0.0, 0.0, "delays", 0, vertices, tuple(map(describe, kept)))
+    return CheckpointMetadata(
+        id=3, timestamp=0.0, duration=0.0, job="delays", attempt=0, vertices=vertices, nodes=tuple(map(describe, kept))
+    )
 
 
 def dealt(by: str, parallelism: int) -> JobGraph:

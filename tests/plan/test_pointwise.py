@@ -12,7 +12,7 @@ PARALLELISMS = [(mine, others) for mine in range(1, 9) for others in range(1, 9)
 
 
 def plan(partitioning: Partitioning, producers: int, consumers: int) -> tuple[ExecutionPlan, JobEdge]:
-    edge = JobEdge(0, 0, 0, 1, 0, partitioning)
+    edge = JobEdge(id=0, source=0, source_node=0, target=1, target_input=0, partitioning=partitioning)
     vertices = (JobVertex(0, "producer", producers, ()), JobVertex(1, "consumer", consumers, ()))
     return ExecutionPlan(JobGraph(vertices, (edge,)), 1), edge
 

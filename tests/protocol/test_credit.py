@@ -65,7 +65,7 @@ class Side:
     def __init__(self, exclusive: int = 2, floating: int = 3, sharing: int = 2) -> None:
         self.sharing = sharing
         self.network = NetworkBufferPool(2 * exclusive + floating, 8, CheckedLocks())
-        self.pool = self.network.create_local_pool("floating", 1, floating)
+        self.pool = self.network.create_local_pool("floating", required=1, maximum=floating)
         self.exclusive = ExclusiveBuffers(self.network, "exclusive")
         self.words = [0, 0]
         self.channels = [self._channel(index, exclusive) for index in range(2)]
@@ -76,7 +76,14 @@ class Side:
         def word() -> None:
             self.words[index] += 1
 
-        return BufferManager(self.exclusive, exclusive, self.pool, self.sharing, word, NoLock())
+        return BufferManager(
+            exclusive=self.exclusive,
+            initial_credit=exclusive,
+            floating_pool=self.pool,
+            channels=self.sharing,
+            on_credit=word,
+            lock_factory=NoLock(),
+        )
 
     def receive(self, channel: BufferManager, backlog: int = 0) -> MemorySegment:
         (segment,) = self.receive_run(channel, 1, backlog)

@@ -23,7 +23,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.memory = NetworkBufferPool(2, SEGMENT, CheckedLocks())
-        self.pool = self.memory.create_local_pool("gate", 2, 2)
+        self.pool = self.memory.create_local_pool("gate", required=2, maximum=2)
         self.told: list[int] = []
         one = OneAtATime()
         self.one = SharedBuffers(self.pool, lambda: self.told.append(1), one)

@@ -58,7 +58,7 @@ Row = tuple[int, int]
 Step = Callable[[], None]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SimTask:
     """A task: `channels` by producer hold rows, ids of barriers, and END."""
 
@@ -217,7 +217,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.under_way is None, "under way through a restart"
 
     def build(self) -> None:
-        vertices = [[SimTask(TaskId(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)]
+        vertices = [
+            [SimTask(task=TaskId(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)
+        ]
         joined = [*pairwise(vertices), *([(vertices[READ], vertices[WRITE])] if self.branches else [])]
         for producers, consumers in joined:
             for producer in producers:
@@ -275,7 +277,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         path = str(len(self.files))
         self.files[path] = state
         file = StateFile(path, 1, "")
-        return partial(self.hear, Acknowledged(task.task, attempt, checkpoint, pending, file, {}))
+        return partial(
+            self.hear,
+            Acknowledged(task=task.task, attempt=attempt, checkpoint=checkpoint, pending=pending, state=file, part={}),
+        )
 
     def say_over(self, task: SimTask) -> None:
         task.has_said_so = True

@@ -24,7 +24,7 @@ from tests.runtime.random_pipelines import RandomPipeline
 ROOT = Path(__file__).parents[2]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """`seed` is the pipeline's; `folder` is all jobs', and `answer` the file for what became of this one."""
 

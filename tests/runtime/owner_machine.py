@@ -113,7 +113,18 @@ class Driver:
         run = f"0-{self._number:08x}"
         ends = DriverConnectors(plan.job, run)
         config = Config(checkpoint_dir=self._machine.folder / "checkpoints")
-        checkpoints = Checkpoints("job", run, plan, config, ends, _ignore, _ignore, _ignore, _ignore, "latest-if-any")
+        checkpoints = Checkpoints(
+            "job",
+            run,
+            plan=plan,
+            config=config,
+            ends=ends,
+            tell=_ignore,
+            stopped=_ignore,
+            finished=_ignore,
+            done=_ignore,
+            resume="latest-if-any",
+        )
         self._checkpoints = checkpoints
         checkpoints.prepare()
         ends.prepare(checkpoints.latest)
@@ -152,7 +163,9 @@ class Driver:
         ends.finish()
 
     def _context(self, attempt: int) -> WriterContext:
-        return WriterContext("job", "sink", 0, 1, SCHEMA, print, attempt)
+        return WriterContext(
+            job="job", operator="sink", subtask=0, parallelism=1, schema=SCHEMA, deliver=print, attempt=attempt
+        )
 
 
 class OwnerMachine:

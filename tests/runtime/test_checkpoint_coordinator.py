@@ -60,7 +60,11 @@ class Driver:
 
     def ack(self, task: TaskId, checkpoint: int, *, attempt: int = 0, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
-        return self.hear(Acknowledged(task, attempt, checkpoint, what, FILE, {"alignment_s": 1.0}))
+        return self.hear(
+            Acknowledged(
+                task=task, attempt=attempt, checkpoint=checkpoint, pending=what, state=FILE, part={"alignment_s": 1.0}
+            )
+        )
 
     def decline(self, task: TaskId, checkpoint: int, *, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}

@@ -99,7 +99,11 @@ def network() -> Iterator[NetworkThread]:
 
 def dial(network: NetworkThread, address: tuple[str, int], credentials: Credentials, kind: int) -> LinkSocket | str:
     outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
-    network.post(Dial(network, address, credentials, kind, 1, outcome.put, outcome.put).start)
+    network.post(
+        Dial(
+            network, address, credentials=credentials, kind=kind, peer=1, established=outcome.put, failed=outcome.put
+        ).start
+    )
     return outcome.get(timeout=60)
 
 

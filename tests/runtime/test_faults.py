@@ -248,7 +248,7 @@ def test_a_peer_that_stops_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     relay = Relay()
     dial = data_links.Dial
     monkeypatch.setattr(
-        data_links, "Dial", lambda network, address, *others: dial(network, relay.towards(address), *others)
+        data_links, "Dial", lambda network, address, **others: dial(network, relay.towards(address), **others)
     )
     options = {"checkpoint_timeout": "300 ms", "tolerable_failed_checkpoints": tolerable}
     restart = hg.restart.fixed(1000, delay=0)

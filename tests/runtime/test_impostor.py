@@ -42,14 +42,25 @@ class TakenOver(hg.LocalDeployment):
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         dial = Dial(
-            self._network, spec.control_address, spec.credentials, CONTROL_LINK, 1, self._established, self.gone.put
+            self._network,
+            spec.control_address,
+            credentials=spec.credentials,
+            kind=CONTROL_LINK,
+            peer=1,
+            established=self._established,
+            failed=self.gone.put,
         )
         self._network.post(dial.start)
         return super().launch(spec, 1, on_exit)
 
     def _established(self, sock: Any) -> None:
         link = ControlLink(
-            self._network, sock, 60, JSON, lambda message, payload: link._lose("it was told"), self.gone.put
+            self._network,
+            sock,
+            heartbeat_timeout=60,
+            codec=JSON,
+            on_message=lambda message, payload: link._lose("it was told"),
+            on_lost=self.gone.put,
         )
         link.start()
         self._speech(link)

@@ -10,7 +10,9 @@ from tests.runtime.checkpointed_plan import three_vertices
 
 
 def test_what_tasks_told_is_kept_of_the_last_ten_checkpoints() -> None:
-    master = JobMaster("job", "run-0", three_vertices(), hg.Config(), hg.LocalDeployment(1, processes=False))
+    master = JobMaster(
+        "job", "run-0", plan=three_vertices(), config=hg.Config(), deployment=hg.LocalDeployment(1, processes=False)
+    )
     for checkpoint in range(1, 101):
         for task in ("read[0]", "write[0]"):
             told = ReportCheckpointMetrics(part={"checkpoint": checkpoint, "task": task})

@@ -69,8 +69,11 @@ def context(name: str, subtask: int) -> OperatorContext:
 def test_all_operators_of_a_taskmanager_count_and_the_largest_is_named() -> None:
     memory = StateMemory(100)
     small, large = Holds(), Holds()
-    accounts: list[Any] = [memory.account(small, context("small", 1)), memory.account(large, context("large", 0))]
-    assert memory.account(Operator(), context("none", 0)) is None
+    accounts: list[Any] = [
+        memory.open_account(small, context("small", 1)),
+        memory.open_account(large, context("large", 0)),
+    ]
+    assert memory.open_account(Operator(), context("none", 0)) is None
     large.held = 80
     accounts[1].look()
     small.held = 20

@@ -229,7 +229,7 @@ def prepared(spark: SparkSession, folder: Path, calls: list[Any], resumed: Any =
     sink = hg.sinks.foreach_dataframe(note)
     sink.configure(hg.Config(spill_dir=folder), spark)
     sink.prepare("job", SCHEMA) if resumed is None else sink.resume("job", SCHEMA, json.loads(json.dumps(resumed)))
-    claim = Claim(Program.this("run"), 1 + sink.newest_owner(), lambda: None)
+    claim = Claim(program=Program.this("run"), epoch=1 + sink.newest_owner(), check=lambda: None)
     assert sink.claim(claim)
     sink.begin(claim)
     return sink

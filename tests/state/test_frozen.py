@@ -29,7 +29,7 @@ def test_keys(kind: str, seed: int) -> None:
     kept: list[tuple[KeyTable, int, list[object]]] = []
     for _ in range(30):
         keys = pa.array([value(chance) for _ in range(chance.choice([1, 100, 2000]))], data_type)
-        table.slots([keys], len(keys))
+        table.find_or_add([keys], len(keys))
         if chance.random() < 0.3:
             table.compact(np.flatnonzero(np.random.default_rng(seed).random(len(table)) < chance.random()))
         if chance.random() < 0.5:
@@ -41,10 +41,10 @@ def test_keys(kind: str, seed: int) -> None:
 
 def test_pairs_and_values() -> None:
     pairs, values = PairTable(), ValueLog(pa.string())
-    pairs.slots(0, np.arange(10))
+    pairs.find_or_add(0, np.arange(10))
     values.append(pa.array(["a", "b"]))
     frozen, log = pairs.frozen(), values.frozen()
-    pairs.slots(1, np.arange(100_000))
+    pairs.find_or_add(1, np.arange(100_000))
     values.append(pa.array(["c"] * 10))
     pairs.replace(np.zeros(1, np.int64), np.array([5]))
     values.replace(pa.array(["d"]))

@@ -20,6 +20,7 @@ from headgate.json_option import write_json
     [(".", "is a folder; name a file in it"), ("", "is a folder"), ("no/such/report.json", "there is no such folder")],
 )
 def test_no_command_runs_first(
+    *,
     command: list[str],
     path: str,
     said: str,

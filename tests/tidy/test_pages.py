@@ -45,6 +45,14 @@ def test_all_planted_bugs_are_on_the_page(docs: ModuleType) -> None:
     )
 
 
+def test_the_reference_shows_nothing_that_headgate_alone_calls(docs: ModuleType) -> None:
+    page = docs.reference()
+    members = {line.rpartition(".")[2] for line in page.splitlines() if line.startswith("#### ")}
+    assert {"bound", "launch", "spec"} <= docs.INTERNAL
+    assert members & docs.INTERNAL == set()
+    assert {"value", "put_all", "register_event_time_timer"} <= members
+
+
 def test_every_name_is_in_the_reference(docs: ModuleType) -> None:
     shown = [name for names in docs.SECTIONS.values() for name in names]
     assert sorted([*shown, *docs.ELSEWHERE]) == sorted(hg.__all__)

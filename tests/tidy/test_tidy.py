@@ -16,7 +16,7 @@ import headgate
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-MAX_FILE, MAX_FUNCTION = 500, 70
+MAX_FILE, MAX_FUNCTION, MAX_POSITIONAL = 500, 70, 5
 
 
 def test_no_file_holds_more_than_one_idea() -> None:
@@ -34,6 +34,30 @@ def test_every_function_fits_on_a_screen() -> None:
                 if length > MAX_FUNCTION:
                     long[f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"] = length
     assert long == {}
+
+
+def _positional_fields(node: ast.ClassDef) -> int:
+    """How many values the dataclass takes by their order."""
+    decorators = [ast.unparse(each) for each in node.decorator_list]
+    if not any("dataclass" in each and "kw_only=True" not in each for each in decorators):
+        return 0
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each)]
+    kinds = [ast.unparse(each.annotation) for each in fields]
+    given = fields[: kinds.index("KW_ONLY")] if "KW_ONLY" in kinds else fields
+    return sum("init=False" not in ast.unparse(each) for each in given)
+
+
+def test_a_dataclass_of_more_than_five_fields_takes_them_by_name() -> None:
+    """So do functions: ruff looks after those."""
+    paths = [*SOURCES, *(ROOT / "scripts").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    counts = {
+        f"{path.relative_to(ROOT)}: {node.name}": _positional_fields(node)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert 5 in counts.values()
+    assert {place: count for place, count in counts.items() if count > MAX_POSITIONAL} == {}
 
 
 def test_a_name_stands_for_one_thing() -> None:

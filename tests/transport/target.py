@@ -77,7 +77,7 @@ class Input:
         self.mailbox = Mailbox()
         self.lost: list[str] = []
         self.gate = InputGate(self.mailbox.wake)
-        self.end = ConsumerEnd(network, 0, SEGMENT, self._on_lost)
+        self.end = ConsumerEnd(network, 0, segment_size=SEGMENT, lost=self._on_lost)
         self.made = GateChannels(ExchangeParts(CONFIG, memory), self.gate, "input", remote=1)
         self.end.request(self.made.add_remote((edge, 0, 0), self.end))
         barriers = TaskBarriers("task", [self.gate], [], lambda part: None)
@@ -88,7 +88,15 @@ class Input:
         self.mailbox.wake()
 
     def dial(self, port: int) -> None:
-        dial = Dial(self.network, ("127.0.0.1", port), CREDENTIALS, DATA_LINK, 1, self.end.established, self.end.fail)
+        dial = Dial(
+            self.network,
+            ("127.0.0.1", port),
+            credentials=CREDENTIALS,
+            kind=DATA_LINK,
+            peer=1,
+            established=self.end.established,
+            failed=self.end.fail,
+        )
         self.network.post(dial.start)
 
     def read_all(self) -> list[int]:
@@ -138,7 +146,9 @@ class Target:
         self.threads = [threading.Thread(target=self._write), threading.Thread(target=self._read)]
 
     def _accepted(self, sock: socket.socket, peer: int) -> None:
-        self.ends.append(ProducerEnd(self.network, sock, peer, self._open_view, self.refused.append))
+        self.ends.append(
+            ProducerEnd(self.network, sock, peer=peer, open_view=self._open_view, lost=self.refused.append)
+        )
         self.ends[-1].start()
 
     def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:

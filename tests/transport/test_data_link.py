@@ -61,6 +61,7 @@ class Producer:
         self,
         network: NetworkThread,
         wake: Callable[[], None],
+        *,
         channels: int,
         segment: int,
         cap: int,
@@ -97,7 +98,14 @@ class Producer:
         self.server.start()
 
     def _accepted(self, sock: LinkSocket, peer: int) -> None:
-        end = producer_end(self.network, sock, peer, self._open_view, self.lost.append, self.flow_control)
+        end = producer_end(
+            self.network,
+            sock,
+            peer=peer,
+            open_view=self._open_view,
+            lost=self.lost.append,
+            flow_control=self.flow_control,
+        )
         end.start()
         self.ends.put(end)
 
@@ -130,6 +138,7 @@ class Consumer:
         self,
         network: NetworkThread,
         wake: Callable[[], None],
+        *,
         channels: list[int],
         segment: int,
         exclusive: int,
@@ -140,7 +149,7 @@ class Consumer:
         self.memory = NetworkBufferPool(len(channels) * exclusive + 2, segment, threading.Lock)
         self.lost: list[str] = []
         self.lost_once = threading.Event()
-        self.end = ConsumerEnd(network, 0, segment, self._on_lost, flow_control)
+        self.end = ConsumerEnd(network, 0, segment_size=segment, lost=self._on_lost, flow_control=flow_control)
         self.gate = InputGate(wake)
         config = Config(buffers_per_channel=exclusive, floating_buffers_per_gate=2, flow_control=flow_control)
         self.made = GateChannels(ExchangeParts(config, self.memory), self.gate, "gate", len(channels))
@@ -156,7 +165,15 @@ class Consumer:
         self.lost_once.set()
 
     def dial(self, port: int, credentials: Credentials) -> None:
-        dial = Dial(self.network, ("127.0.0.1", port), credentials, DATA_LINK, 1, self.end.established, self.end.fail)
+        dial = Dial(
+            self.network,
+            ("127.0.0.1", port),
+            credentials=credentials,
+            kind=DATA_LINK,
+            peer=1,
+            established=self.end.established,
+            failed=self.end.fail,
+        )
         self.network.post(dial.start)
 
     def close(self) -> None:
@@ -175,6 +192,7 @@ class Pair:
     def __init__(
         self,
         network_of: MakeNetwork,
+        *,
         channels: int,
         wanted: list[int],
         segment: int,
@@ -188,9 +206,23 @@ class Pair:
         self.mailbox = Mailbox()
         network = network_of("producer")
         self.producer = Producer(
-            network, self.mailbox.wake, channels, segment, cap, flow_control, credentials, **options
+            network,
+            self.mailbox.wake,
+            channels=channels,
+            segment=segment,
+            cap=cap,
+            flow_control=flow_control,
+            credentials=credentials,
+            **options,
         )
-        self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive, flow_control)
+        self.consumer = Consumer(
+            network_of("consumer"),
+            self.mailbox.wake,
+            channels=wanted,
+            segment=segment,
+            exclusive=exclusive,
+            flow_control=flow_control,
+        )
         self.values: list[int] = []
         self.watermarks: list[int] = []
 
@@ -264,6 +296,7 @@ def make(network_of: MakeNetwork, credentials: Credentials) -> Iterator[MakePair
 
     def make_pair(
         channels: int = 1,
+        *,
         wanted: list[int] | None = None,
         segment: int = 64,
         exclusive: int = 1,
@@ -272,7 +305,17 @@ def make(network_of: MakeNetwork, credentials: Credentials) -> Iterator[MakePair
         **options: Any,
     ) -> Pair:
         wanted = list(range(channels)) if wanted is None else wanted
-        pair = Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control, credentials, **options)
+        pair = Pair(
+            network_of,
+            channels=channels,
+            wanted=wanted,
+            segment=segment,
+            exclusive=exclusive,
+            cap=cap,
+            flow_control=flow_control,
+            credentials=credentials,
+            **options,
+        )
         pairs.append(pair)
         return pairs[-1]
 
@@ -304,6 +347,7 @@ def test_all_rows_cross_in_order_with_few_segments(
 @pytest.mark.parametrize(("channels", "segment", "exclusive"), [(1, 512, 2), (3, 4096, 1), (4, 512, 0)])
 def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
     make: MakePair,
+    *,
     credentials: Credentials,
     tmp_path: Path,
     channels: int,
@@ -507,7 +551,16 @@ def test_a_consumer_that_breaks_the_protocol_is_told_and_closed(make: MakePair) 
     came: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
     address = ("127.0.0.1", pair.producer.server.port)
     network = pair.consumer.network
-    network.post(Dial(network, address, pair.credentials, DATA_LINK, 1, came.put, came.put).start)
+    dial = Dial(
+        network,
+        address,
+        credentials=pair.credentials,
+        kind=DATA_LINK,
+        peer=1,
+        established=came.put,
+        failed=came.put,
+    )
+    network.post(dial.start)
     sock = came.get(timeout=PATIENCE)
     assert not isinstance(sock, str)
     sock.send(b"\0\0\0\x09GARBAGE!!")
@@ -597,7 +650,14 @@ def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwor
     """It sends frames, and never looks at what it is told; when it does, all credit is there, in few messages."""
     channels, turns = 50, 100
     mailbox = Mailbox()
-    consumer = Consumer(network_of("consumer"), mailbox.wake, list(range(channels)), 64, 1, FlowControl.CREDIT)
+    consumer = Consumer(
+        network_of("consumer"),
+        mailbox.wake,
+        channels=list(range(channels)),
+        segment=64,
+        exclusive=1,
+        flow_control=FlowControl.CREDIT,
+    )
     sock, producer = connected(4096)
     with producer:
         on(consumer.network, lambda: consumer.end.established(sock))

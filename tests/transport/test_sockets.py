@@ -58,7 +58,11 @@ def dial(
 ) -> socket.socket | str:
     """The socket of a link, or why there is none."""
     outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
-    network.post(Dial(network, address, credentials, kind, 7, outcome.put, outcome.put).start)
+    network.post(
+        Dial(
+            network, address, credentials=credentials, kind=kind, peer=7, established=outcome.put, failed=outcome.put
+        ).start
+    )
     return outcome.get(timeout=PATIENCE)
 
 
@@ -127,7 +131,17 @@ def test_a_connection_that_is_refused_is_tried_again(network: NetworkThread, mon
 
     monkeypatch.setattr(network, "call_later", note)
     outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
-    network.post(Dial(network, ("127.0.0.1", port), OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+    network.post(
+        Dial(
+            network,
+            ("127.0.0.1", port),
+            credentials=OURS,
+            kind=DATA_LINK,
+            peer=7,
+            established=outcome.put,
+            failed=outcome.put,
+        ).start
+    )
     waits = [refused.get(timeout=PATIENCE) for _ in range(2)]
     assert waits == [0.05, 0.1]
     came: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
@@ -149,7 +163,9 @@ def test_a_connection_that_times_out_is_tried_again(network: NetworkThread, monk
             while True:
                 filling.append(socket.create_connection(address, 0.05))
         outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
-        dial = Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put)
+        dial = Dial(
+            network, address, credentials=OURS, kind=DATA_LINK, peer=7, established=outcome.put, failed=outcome.put
+        )
         network.post(dial.start)
         while on(network, lambda: dial._tries) < 3:
             pass
@@ -250,7 +266,11 @@ def test_a_peer_that_goes_away_during_the_handshake_is_told(network: NetworkThre
         silent.setblocking(True)
         outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
         address = silent.getsockname()
-        network.post(Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+        network.post(
+            Dial(
+                network, address, credentials=OURS, kind=DATA_LINK, peer=7, established=outcome.put, failed=outcome.put
+            ).start
+        )
         accepted, _ = silent.accept()
         accepted.recv(HELLO_BYTES, socket.MSG_WAITALL)
         accepted.close()
@@ -264,7 +284,11 @@ def test_what_an_impostor_says_in_refusal_is_shown_without_its_control_character
         impostor.setblocking(True)
         outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
         address = impostor.getsockname()
-        network.post(Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+        network.post(
+            Dial(
+                network, address, credentials=OURS, kind=DATA_LINK, peer=7, established=outcome.put, failed=outcome.put
+            ).start
+        )
         accepted, _ = impostor.accept()
         accepted.recv(HELLO_BYTES, socket.MSG_WAITALL)
         accepted.sendall(b"\0another job\x1b[2J\r\xc2\x9b\xff".ljust(ANSWER_BYTES, b"\0"))

@@ -259,7 +259,17 @@ def make_door(network: NetworkThread) -> Iterator[MakeDoor]:
 
 def dial(door: Door, credentials: Credentials, kind: int) -> LinkSocket | str:
     outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
-    door.network.post(Dial(door.network, door.address, credentials, kind, 7, outcome.put, outcome.put).start)
+    door.network.post(
+        Dial(
+            door.network,
+            door.address,
+            credentials=credentials,
+            kind=kind,
+            peer=7,
+            established=outcome.put,
+            failed=outcome.put,
+        ).start
+    )
     return outcome.get(timeout=PATIENCE)
 
 
@@ -399,7 +409,17 @@ def test_a_listener_that_says_nothing_is_given_up(network: NetworkThread) -> Non
     with listen("127.0.0.1", None) as silent:
         outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
         address = silent.getsockname()
-        network.post(Dial(network, address, OF_TASKMANAGER, DATA_LINK, 7, outcome.put, outcome.put).start)
+        network.post(
+            Dial(
+                network,
+                address,
+                credentials=OF_TASKMANAGER,
+                kind=DATA_LINK,
+                peer=7,
+                established=outcome.put,
+                failed=outcome.put,
+            ).start
+        )
         assert outcome.get(timeout=PATIENCE) == f"127.0.0.1:{address[1]}: no answer in time"
 
 

@@ -142,7 +142,9 @@ class JobBuilder:
         if deployment.copies_functions:
             warn_of_lost_changes(graph)
         name = check_label("the job's name", name)
-        return submit(graph, name, self.config, deployment, resume, allow_duplicates)
+        return submit(
+            graph, name, config=self.config, deployment=deployment, resume=resume, allow_duplicates=allow_duplicates
+        )
 
     def _deployed(self) -> Deployment:
         if self._deployment is None:

@@ -38,7 +38,9 @@ def run(options: Options) -> CaseResult:
     settings = {**SETTINGS, "checkpoint_interval": INTERVAL, "rows/s while gaps are measured": RATE,
                 "rows/s while killed": recovery.RATE, "restart": "at once"}  # fmt: skip
     figures = (*cost, *held_up, *recovered.values())
-    return CaseResult("checkpoint", target, cheap and smooth and prompt, figures, settings)
+    return CaseResult(
+        case="checkpoint", target=target, met=cheap and smooth and prompt, figures=figures, settings=settings
+    )
 
 
 def _cost(options: Options) -> tuple[list[Figure], bool]:

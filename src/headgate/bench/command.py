@@ -65,7 +65,7 @@ def outcome(name: str, module: str, kind: type[Result], options: Options) -> Res
     except Exception as error:
         traceback.print_exc()
         reason = f"{type(error).__name__}: {error}"
-    return kind(name, "to be measured", False, (), skipped=(Skipped(name, reason),))
+    return kind(case=name, target="to be measured", met=False, figures=(), skipped=(Skipped(name, reason),))
 
 
 def table(result: CaseResult) -> Table:

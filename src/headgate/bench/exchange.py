@@ -77,7 +77,13 @@ def run(options: Options) -> CaseResult:
     many = max(figure.median for figure in of_raw[3:5])
     target = f"one channel / raw at least {ONE_TARGET}, {HUNDRED} channels / raw at least {HUNDRED_TARGET}"
     figures = (*(Figure(name, "B/s", tuple(values)) for name, values in rates.items()), *of_raw)
-    return CaseResult("exchange", target, one >= ONE_TARGET and many >= HUNDRED_TARGET, figures, {"volume": volume})
+    return CaseResult(
+        case="exchange",
+        target=target,
+        met=one >= ONE_TARGET and many >= HUNDRED_TARGET,
+        figures=figures,
+        settings={"volume": volume},
+    )
 
 
 def end(name: str, rank: int) -> ChildProcess:

@@ -91,7 +91,14 @@ class End:
             subpartition.attach(notify)
             return subpartition
 
-        link = producer_end(self._network, self._socket, 1, open_view, self._lost, self._config.flow_control)
+        link = producer_end(
+            self._network,
+            self._socket,
+            peer=1,
+            open_view=open_view,
+            lost=self._lost,
+            flow_control=self._config.flow_control,
+        )
         codec = BatchCodec(schema)
         tasks = [self._sender(*each, codec, head) for each in zip(partitions, selectors, self._mailboxes, strict=True)]
         threads = [threading.Thread(target=task.run, name=f"headgate-bench-{task.name}") for task in tasks]
@@ -124,7 +131,13 @@ class End:
         end of all of them. Returns how many buffers came. Raises what ended it."""
         mailbox = Mailbox()
         self._mailboxes = [mailbox]
-        link = ConsumerEnd(self._network, 0, self._config.segment_size, self._lost, self._config.flow_control)
+        link = ConsumerEnd(
+            self._network,
+            0,
+            segment_size=self._config.segment_size,
+            lost=self._lost,
+            flow_control=self._config.flow_control,
+        )
         inputs = [InputGate(mailbox.wake) for _ in gates]
         channels: list[RemoteInputChannel] = []
         for number, (gate, addresses) in enumerate(zip(inputs, gates, strict=True)):

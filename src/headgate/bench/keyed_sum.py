@@ -38,7 +38,7 @@ ROUNDS = 5
 SPARK_ROWS, SPARK_BATCHES = 10_000_000, 10
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rates:
     ours: list[float] = field(default_factory=list)
     our_source: list[float] = field(default_factory=list)
@@ -70,7 +70,9 @@ def run(options: Options) -> CaseResult:
     figures = _figures(rates)
     met = any(figure.name == "ratio to Flink" and figure.median >= TARGET for figure in figures)
     target = f"at least {TARGET:g} times Flink SQL, one-phase"
-    return CaseResult("keyed-sum", target, met, tuple(figures), SETTINGS, tuple(skipped))
+    return CaseResult(
+        case="keyed-sum", target=target, met=met, figures=tuple(figures), settings=SETTINGS, skipped=tuple(skipped)
+    )
 
 
 def _our_round(rates: _Rates, options: Options) -> None:

@@ -29,7 +29,7 @@ NOISE_FACTOR = 3.0
 ROUNDS = 3
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rounds:
     """What was seen at one load, round by round."""
 
@@ -78,8 +78,8 @@ def measured(case: str, options: Options, buffer_timeout: str, loads: Sequence[f
     seconds, rounds = (3.0, 1) if options.quick else (20.0, ROUNDS)
     sizes = QUICK_OURS if options.quick else OURS
     rate = Figure("rate found", "rows/s", tuple(sizes.rate(keyed_sum_seconds) for _ in range(rounds)))
-    judged = [_Rounds(f"at {load:.0%}", load, awake=True) for load in loads]
-    beside = _Rounds(f"at {loads[-1]:.0%}, cores asleep when idle", loads[-1], awake=False)
+    judged = [_Rounds(name=f"at {load:.0%}", load=load, awake=True) for load in loads]
+    beside = _Rounds(name=f"at {loads[-1]:.0%}, cores asleep when idle", load=loads[-1], awake=False)
     noise: list[float] = []
     for number in range(rounds):
         options.say(f"{case}: round {number + 1}")
@@ -92,7 +92,7 @@ def measured(case: str, options: Options, buffer_timeout: str, loads: Sequence[f
     target = f"p99 below {target_ms:g} ms, or below {NOISE_FACTOR:g} x the timer's where that is more"
     settings = {**SETTINGS, "buffer_timeout": buffer_timeout, "seconds": seconds}
     figures = (rate, idle, *(figure for load in (*judged, beside) for figure in load.figures()))
-    return CaseResult(case, target, met, figures, settings)
+    return CaseResult(case=case, target=target, met=met, figures=figures, settings=settings)
 
 
 def _figure(name: str, histograms: Sequence[HdrHistogram], percentile: float) -> Figure:

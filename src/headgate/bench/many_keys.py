@@ -57,7 +57,9 @@ def run(options: Options) -> CaseResult:
         figures += _figures(kind.name, few, many, ratio)
         met = met and median(ratio) >= TARGET
     target = f"with {MANY:,} keys at least {TARGET:g} of the rate with {FEW:,}, for every kind of key"
-    return CaseResult("keys", target, met, tuple(figures), {**SETTINGS, "keys": [FEW, MANY]})
+    return CaseResult(
+        case="keys", target=target, met=met, figures=tuple(figures), settings={**SETTINGS, "keys": [FEW, MANY]}
+    )
 
 
 def _figures(kind: str, few: _Measured, many: _Measured, ratio: tuple[float, ...]) -> list[Figure]:

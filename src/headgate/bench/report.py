@@ -39,7 +39,7 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
     """One case's outcome; `target` says in words what `met` means."""
 

@@ -79,7 +79,9 @@ def run(options: Options) -> CaseResult:
         }
         figures += [Figure(f"{load.name}: {what}", "MB", (peak / MB,)) for what, peak in peaks.items()]
     target = "every process within start-up + pools + pending budget + 50 MB"
-    return CaseResult("slow-sink", target, met, tuple(figures), {"seconds": seconds * len(LOADS)})
+    return CaseResult(
+        case="slow-sink", target=target, met=met, figures=tuple(figures), settings={"seconds": seconds * len(LOADS)}
+    )
 
 
 @dataclass(slots=True)

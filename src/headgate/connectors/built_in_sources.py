@@ -151,7 +151,8 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
 
 
 def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None, schema: pa.Schema | None = None,
-             time: str | None = None, batch_rows: int = 8192, batch_time: str | float = "1 ms") -> Source:  # fmt: skip
+             time: str | None = None, *, batch_rows: int = 8192,
+             batch_time: str | float = "1 ms") -> Source:  # fmt: skip
     """Rows 0 to `rows` (None: without end), computed by `fn(start, n) -> RecordBatch`.
 
     `fn` is pure, and row i depends on i alone, however the cuts fall; `fn(0, 0)` gives the schema unless `schema` does.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.ownership import Program
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderContext:
     """What a reader may know of where it runs."""
 
@@ -135,7 +135,7 @@ class SourceReader(ABC):
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """With what a program takes over a job's results."""
 
@@ -238,7 +238,7 @@ class Sink(ABC):
         `rollback` would (0: there is none, and nothing stays visible), and nothing behind."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:
     """What a sink writer may know of where it runs."""
 

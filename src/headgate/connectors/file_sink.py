@@ -297,7 +297,15 @@ class FileSink(Sink):
         check_partitioning(schema, self._partition_by)
         with writing(self.path):
             filesystem, root = locate(self.path)
-            target = Target(filesystem, root.rstrip("/"), run, 0, self._format, schema, self._partition_by)
+            target = Target(
+                filesystem=filesystem,
+                root=root.rstrip("/"),
+                run=run,
+                owner=0,
+                format=self._format,
+                schema=schema,
+                partition_by=self._partition_by,
+            )
             check_writable(self._format, target.file_schema)
         return target
 

@@ -35,7 +35,7 @@ _RUN: Final = re.compile("[A-Za-z0-9-]+")
 _OWNER: Final = re.compile("o([0-9]+)-")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where and how one run of one sink writes. Paths below `root` are relative and have slashes.
 

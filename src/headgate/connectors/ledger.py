@@ -34,7 +34,7 @@ class Ledger:
         self._program = program
         self._resumed = resumed
         self._ownership = Ownership(f"{self._root}/{run}", program)
-        self._last = _Note(0, home, 0, "", 0, False)
+        self._last = _Note(epoch=0, home=home, checkpoint=0, run="", taken_in=0, is_given_up=False)
 
     def newest_owner(self) -> int:
         """The highest epoch with which a program has claimed the results; 0 for none."""
@@ -144,7 +144,7 @@ def abandoned(root: str, home: str, referenced: Collection[str], program: Progra
             yield run, ledger
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Note:
     """What an owner says: the last checkpoint whose rows are shown, 0 for none, the run that took it, "" if that is not
     known, and an epoch that is no less than that run's."""
@@ -167,6 +167,15 @@ class _Note:
             case {"home": str() | None as home, "checkpoint": int(number)} if number >= 0:
                 match values:
                     case {"run": str(run), "taken_in": int(taken_in)}:
-                        return _Note(epoch, home, number, run, taken_in, values.get("given_up") is True)
-                return _Note(epoch, home, number, "", 0, False)  # of before notes said so
+                        return _Note(
+                            epoch=epoch,
+                            home=home,
+                            checkpoint=number,
+                            run=run,
+                            taken_in=taken_in,
+                            is_given_up=values.get("given_up") is True,
+                        )
+                return _Note(
+                    epoch=epoch, home=home, checkpoint=number, run="", taken_in=0, is_given_up=False
+                )  # of before notes said so
         raise ValueError(f"not a note of a sink: {str(values)[:80]}")

@@ -121,9 +121,11 @@ class LineSource(Source):
             elif bad is None:
                 pieces = _slices(self._parsed(parser, lines, split.file, offset))
             else:
-                pieces = self._sorted(parser, split.file, offset, lines, numbers, _rest_to(bad, aside))
+                pieces = self._sorted(
+                    parser, split.file, offset=offset, lines=lines, numbers=numbers, bad=_rest_to(bad, aside)
+                )
             for batch in pieces:
-                rest = rows.rest(batch)
+                rest = rows.take_rest(batch)
                 yield rest, (offset, rows.given, aside.given)
 
     def _passed_over(
@@ -135,7 +137,7 @@ class LineSource(Source):
             raise self._refused(file, offset, line)
         for _ in numbers.count_before(offset):
             yield self._no_rows()
-        bad(_aside(file, offset, [line], [numbers.of(b"", 0)]))
+        bad(_aside(file, offset, [line], [numbers.advance_to(b"", 0)]))
         numbers.skip_block(offset, b"\n")
         yield self._no_rows()
 
@@ -143,14 +145,14 @@ class LineSource(Source):
         return pa.RecordBatch.from_pylist([], self.schema)
 
     def _sorted(
-        self, parser: LineParser, file: DataFile, offset: int, lines: bytes, numbers: LineNumbers, bad: TakeBad
+        self, parser: LineParser, file: DataFile, *, offset: int, lines: bytes, numbers: LineNumbers, bad: TakeBad
     ) -> Iterator[pa.RecordBatch]:
         """A block's good rows; its bad lines go to `bad`."""
         for batch, bad_lines in parser.parse_good(lines):
             if bad_lines:
                 for _ in numbers.count_before(offset):
                     yield batch.slice(0, 0)
-                bad(_aside(file, offset, bad_lines, [numbers.of(lines, line.position) for line in bad_lines]))
+                bad(_aside(file, offset, bad_lines, [numbers.advance_to(lines, line.position) for line in bad_lines]))
             yield from _slices(batch)
         numbers.skip_block(offset, lines)
 
@@ -232,7 +234,7 @@ class LineNumbers:
                 yield
             self._before_first = count
 
-    def of(self, lines: bytes, position: int) -> int:
+    def advance_to(self, lines: bytes, position: int) -> int:
         """The number of the line that begins at `position` of the current block, where lines are asked for in order."""
         assert self._before_first is not None  # it was counted
         self._passed += lines.count(b"\n", self._at, position)
@@ -254,7 +256,7 @@ class _RowSkipper:
         self.given = given
         self._seen = 0
 
-    def rest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def take_rest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The next of the block, without what was given before."""
         rest = batch.slice(max(self.given - self._seen, 0))
         self._seen += batch.num_rows
@@ -270,7 +272,7 @@ def _rest_to(bad: TakeBad, given: _RowSkipper) -> TakeBad:
     """Gives `bad` what was not given before."""
 
     def take(batch: pa.RecordBatch) -> None:
-        rest = given.rest(batch)
+        rest = given.take_rest(batch)
         if rest.num_rows:
             bad(rest)
 

@@ -107,7 +107,7 @@ class _WatchReader(SourceReader):
     def read(self) -> pa.RecordBatch | None:
         """The next batch of what was found, which may be empty; None when it is all read and it is not yet time to look
         again."""
-        while self._waiting or self._found_more():
+        while self._waiting or self._look_for_more():
             name, size, place = self._waiting[0]
             if self._batches is None:
                 self.split += 1
@@ -133,7 +133,8 @@ class _WatchReader(SourceReader):
         """The file's number among those that it has read, and its name."""
         return f"{super().split_name()} ({self._name})" if self._name else "no file"
 
-    def _found_more(self) -> bool:
+    def _look_for_more(self) -> bool:
+        """List the folder, if it is time to; returns whether there is a file to read."""
         now = self._context.clock()
         if self._look_at - self._interval <= now < self._look_at:  # earlier than that: the clock was set back
             return False

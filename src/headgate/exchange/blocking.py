@@ -128,7 +128,7 @@ class BlockingSubpartition:
     def flush(self) -> None:
         """Nobody could see it."""
 
-    def is_starved(self, *, tell: bool) -> bool:
+    def ask_whether_starved(self, *, tell: bool) -> bool:
         """The reader comes later."""
         return False
 

@@ -230,6 +230,7 @@ class RemoteInputChannel(InputChannel):
         self,
         index: int,
         address: tuple[int, int, int],
+        *,
         buffers_of: BuffersOf,
         notify: NotifyGate,
         notify_priority: NotifyGate,

@@ -29,12 +29,12 @@ class ResultPartition:
         self,
         name: str,
         subpartitions: int,
+        *,
         pool: LocalBufferPool,
         max_buffers_per_subpartition: int,
         lock_factory: LockFactory,
         wake: Callable[[], None],
         on_settled: Callable[[], None],
-        *,
         file: PartitionFile | None = None,
         compress: bool = False,
     ) -> None:
@@ -57,7 +57,6 @@ class ResultPartition:
             subpartition.on_starved = wake
         pool.on_available = pool.on_refill = self._segment_freed
         self.bytes_out = 0
-        self.buffers_out = 0
 
     def _recycler(self, index: int) -> Recycler:
         def recycle(*segments: MemorySegment) -> None:
@@ -125,7 +124,6 @@ class ResultPartition:
         if segments:
             size = record.fill([segment.view for segment in segments])
             self.subpartitions[index].add_filled(Buffer(segments, 0, size, self._recyclers[index]))
-            self.buffers_out += len(segments)
         return len(segments)
 
     def _request(self, index: int, count: int, overdraft: bool) -> list[MemorySegment]:
@@ -145,7 +143,6 @@ class ResultPartition:
             return None
         builder = BufferBuilder(segments[0], self._recyclers[index], self.subpartitions[index].buffer_size)
         self._builders[index] = builder
-        self.buffers_out += 1
         return builder
 
     def write_event(self, index: int, event: Event) -> None:
@@ -186,11 +183,13 @@ class ResultPartition:
 
     @property
     def is_overdrawn(self) -> bool:
-        """The pool owns more than its share; while it does, each segment that comes back is told of."""
-        if not self._pool.is_overdrawn:
-            return False
-        self._wanting = True  # before the last look, as in `_request`
+        """The pool owns more than its share."""
         return self._pool.is_overdrawn
+
+    def want_segments(self) -> None:
+        """Have `wake` called for the next segment that comes back. The caller looks once more after this, and only then
+        waits: what came back before wakes nobody."""
+        self._wanting = True
 
     @property
     def is_settled(self) -> bool:

@@ -36,7 +36,7 @@ class PendingBudget:
         self.limit = limit
         self._counts: list[PendingCount] = []
 
-    def count(self) -> PendingCount:
+    def add_count(self) -> PendingCount:
         """A new writer's or reader's count."""
         self._counts = [*self._counts, count := PendingCount()]
         return count

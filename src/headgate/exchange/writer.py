@@ -52,7 +52,7 @@ class RecordWriter:
         self._selector = selector
         self._codec = codec
         self._budget = budget
-        self._count = budget.count()
+        self._count = budget.add_count()
         self._message_size = message_size
         self._segment_size = partition.pool.segment_size
         self._buffer_timeout = -1.0 if buffer_timeout == "adaptive" else buffer_timeout
@@ -182,9 +182,11 @@ class RecordWriter:
         return not self._due_channels and not self.partition.is_overdrawn
 
     def drain(self, *, overdraft: bool = False) -> bool:
-        """Move what is due into segments that have come free, or into overdraft; returns whether all of it fitted."""
+        """Move what is due into segments that have come free, or into overdraft; returns whether all of it fitted. If
+        the writer is not available after that, its task is woken when that may have changed."""
         for channel in list(self._due_channels):
             self._write_due(channel, overdraft)
+        self.partition.want_segments()
         return not self._due_channels
 
     @property
@@ -290,7 +292,7 @@ class RecordWriter:
             return
         self._partition_pending()
         for channel in tuple(self._unflushed):
-            if self.partition.subpartitions[channel].is_starved(tell=waiting):
+            if self.partition.subpartitions[channel].ask_whether_starved(tell=waiting):
                 self._cut(self._pending[0 if self._is_broadcast else channel])
                 self._flush_channel(channel)
         adaptive.flushed(began, self._clock())

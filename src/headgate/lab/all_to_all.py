@@ -74,5 +74,9 @@ def plot(outcomes: Mapping[str, Sequence[Standstill]], stall_at: float) -> Plot:
     """B.3's rows over time, of each mode's last round."""
     curves = tuple(rounds[-1].came for rounds in outcomes.values())
     return Plot(
-        "B.3 in an all-to-all exchange, last round", "time, s", "rows/s", curves, marks=((stall_at, "B.4 stalls"),)
+        title="B.3 in an all-to-all exchange, last round",
+        x="time, s",
+        y="rows/s",
+        series=curves,
+        marks=((stall_at, "B.4 stalls"),),
     )

@@ -126,13 +126,13 @@ def report(outcomes: Mapping[str, BarrierRounds]) -> Experiment:
     curves = [Series(f"{mode}, B.3 beside a stall", x, tuple(rounds.sibling)) for mode, rounds in outcomes.items()]
     curves += [Series(f"{mode}, slow B.4", x, tuple(rounds.slow)) for mode, rounds in outcomes.items()]
     return Experiment(
-        "barrier",
-        f"with credit B.3 has its barriers within {PROMPT * 1000:g} ms while B.4 stalls, and a slow B.4 one that "
-        "overtakes; over plain TCP B.3 waits for the rest of the stall",
-        _met(outcomes),
-        tuple(figures),
-        {"rows/s": RATE, "bytes per row": ROW_BYTES, "slow B.4 takes, bytes/s": DRAIN},
-        plots=(Plot("From injection to all barriers", "round", "s", tuple(curves), log_y=True),),
+        case="barrier",
+        target=f"with credit B.3 has its barriers within {PROMPT * 1000:g} ms while B.4 stalls, and a slow B.4 one "
+        "that overtakes; over plain TCP B.3 waits for the rest of the stall",
+        met=_met(outcomes),
+        figures=tuple(figures),
+        settings={"rows/s": RATE, "bytes per row": ROW_BYTES, "slow B.4 takes, bytes/s": DRAIN},
+        plots=(Plot(title="From injection to all barriers", x="round", y="s", series=tuple(curves), log_y=True),),
     )
 
 

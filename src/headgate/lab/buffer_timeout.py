@@ -138,12 +138,12 @@ def report(outcomes: Outcomes, channels: Sequence[int]) -> Experiment:
         met = met and outcomes[count, ADAPTIVE].is_carried
         met = met and throughput.median >= THROUGHPUT and p50.median <= LATENCY and p99.median <= LATENCY
     return Experiment(
-        "buffer-timeout",
-        f"adaptive keeps {THROUGHPUT:.0%} of the best fixed timeout's throughput, and its p50 and p99 at {LOAD:.0%} "
-        f"load stay within {LATENCY:g} x the best fixed one's",
-        met,
-        tuple(figures),
-        {"(writers, gates)": str({count: FANS[count] for count in channels}), "bytes per row": 24},
+        case="buffer-timeout",
+        target=f"adaptive keeps {THROUGHPUT:.0%} of the best fixed timeout's throughput, and its p50 and p99 at "
+        f"{LOAD:.0%} load stay within {LATENCY:g} x the best fixed one's",
+        met=met,
+        figures=tuple(figures),
+        settings={"(writers, gates)": str({count: FANS[count] for count in channels}), "bytes per row": 24},
         plots=_plots(outcomes, channels),
     )
 
@@ -174,6 +174,6 @@ def _plots(outcomes: Mapping[tuple[int, str], Outcome], channels: Sequence[int])
         )
 
     return (
-        Plot("Full speed", "channels", "rows/s", curves("rows_per_s"), log_x=True),
-        Plot(f"p99 at {LOAD:.0%} load", "channels", "ms", curves("p99"), log_x=True, log_y=True),
+        Plot(title="Full speed", x="channels", y="rows/s", series=curves("rows_per_s"), log_x=True),
+        Plot(title=f"p99 at {LOAD:.0%} load", x="channels", y="ms", series=curves("p99"), log_x=True, log_y=True),
     )

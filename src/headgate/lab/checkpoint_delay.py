@@ -157,11 +157,11 @@ def report(cases: Mapping[str, Case], drain: float) -> Experiment:
         for name, case in cases.items()
     ]
     return Experiment(
-        "checkpoint",
-        f"with sinks that take a tenth of what they could, a checkpoint whose barriers overtake takes less than "
+        case="checkpoint",
+        target=f"with sinks that take a tenth of what they could, a checkpoint whose barriers overtake takes less than "
         f"{PROMPT * 1000:g} ms",
-        median(cases[PROMPT_CASE].durations) < PROMPT,
-        tuple(figures),
-        {"sinks take, MB/s": drain / 1e6, "bytes per row": ROW_BYTES},
-        plots=(Plot("From trigger to completion", "checkpoint", "s", tuple(curves), log_y=True),),
+        met=median(cases[PROMPT_CASE].durations) < PROMPT,
+        figures=tuple(figures),
+        settings={"sinks take, MB/s": drain / 1e6, "bytes per row": ROW_BYTES},
+        plots=(Plot(title="From trigger to completion", x="checkpoint", y="s", series=tuple(curves), log_y=True),),
     )

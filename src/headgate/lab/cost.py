@@ -56,10 +56,11 @@ def report(rates: Rates, volume: int) -> Experiment:
     numbers = tuple(float(number + 1) for number in range(len(rates[best, CREDIT])))
     curves = tuple(Series(f"{mode}, {size}", numbers, tuple(values)) for (size, mode), values in rates.items())
     return Experiment(
-        "cost",
-        f"with the buffers with which credit carries most, it carries {TARGET:.0%} of what plain TCP does with as many",
-        shares[best].median >= TARGET,
-        (*figures.values(), *shares.values()),
-        {"volume": volume, "credit carries most with": best},
-        plots=(Plot("One channel over loopback", "round", "payload, B/s", curves),),
+        case="cost",
+        target=f"with the buffers with which credit carries most, it carries {TARGET:.0%} of what plain TCP does "
+        "with as many",
+        met=shares[best].median >= TARGET,
+        figures=(*figures.values(), *shares.values()),
+        settings={"volume": volume, "credit carries most with": best},
+        plots=(Plot(title="One channel over loopback", x="round", y="payload, B/s", series=curves),),
     )

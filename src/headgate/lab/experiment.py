@@ -17,7 +17,7 @@ class Series:
     y: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     """Curves over one pair of axes, whose labels carry the units. `marks` are moments or values worth a line across."""
 
@@ -30,7 +30,7 @@ class Plot:
     marks: tuple[tuple[float, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment(CaseResult):
     """One experiment's outcome; `met` says whether what it is to prove was seen."""
 

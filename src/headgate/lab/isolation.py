@@ -167,16 +167,16 @@ def report(
     figures += burning.figures(BURNING) + all_to_all.figures(shared)
     curves = tuple(rounds.came for rounds in (*outcomes.values(), burning) if rounds.came is not None)
     marks = ((times.stall_at, "B.4 stalls"), (times.counts_from, "counts"))
-    plot = Plot("B.3, last round", "time, s", "rows/s", curves, marks=marks)
+    plot = Plot(title="B.3, last round", x="time, s", y="rows/s", series=curves, marks=marks)
     return Experiment(
-        "isolation",
-        f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x; over plain TCP it "
-        f"falls under {FALLS:.0%}; in an all-to-all exchange every writer stands in the end",
-        all(_met(mode, rounds) for (_, mode), rounds in outcomes.items()) and all_to_all.is_met(shared),
-        tuple(figures),
-        {"paced at": SHARE, "bytes per row": ROW_BYTES, "seconds stalled": times.settling + times.stalled},
-        skipped,
-        (plot, all_to_all.plot(shared, times.before)),
+        case="isolation",
+        target=f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x; over plain "
+        f"TCP it falls under {FALLS:.0%}; in an all-to-all exchange every writer stands in the end",
+        met=all(_met(mode, rounds) for (_, mode), rounds in outcomes.items()) and all_to_all.is_met(shared),
+        figures=tuple(figures),
+        settings={"paced at": SHARE, "bytes per row": ROW_BYTES, "seconds stalled": times.settling + times.stalled},
+        skipped=skipped,
+        plots=(plot, all_to_all.plot(shared, times.before)),
     )
 
 

@@ -152,11 +152,11 @@ def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
         figures.append(Figure(f"{name}: most segments", "B", tuple(float(each.most_segments) for each in rounds)))
         figures.append(Figure(f"{name}: segments may be", "B", (float(bound),)))
     return Experiment(
-        "reach",
-        "a stalled sink stops its source, and segments never exceed what their channels' pools may hold",
-        met,
-        tuple(figures),
-        {"bytes per row": ROW_BYTES, "segment": Config().segment_size},
+        case="reach",
+        target="a stalled sink stops its source, and segments never exceed what their channels' pools may hold",
+        met=met,
+        figures=tuple(figures),
+        settings={"bytes per row": ROW_BYTES, "segment": Config().segment_size},
         plots=(_plot(outcomes),),
     )
 
@@ -169,4 +169,4 @@ def _plot(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Plot:
         for place in PLACES:
             amounts = tuple(float(np.median([s.places[place] for s in outcomes[mode, path]])) for path in paths)
             series.append(Series(f"{mode}, {place}", tuple(float(path.connections) for path in paths), amounts))
-    return Plot("Under way when the source stands", "connections", "bytes", tuple(series))
+    return Plot(title="Under way when the source stands", x="connections", y="bytes", series=tuple(series))

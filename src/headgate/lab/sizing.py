@@ -73,14 +73,15 @@ def report(shares: Shares) -> Experiment:
     points = tuple(sorted({point for _, point in shares}))
     curves = [Series(name, points, tuple(median[name, point] for point in points)) for name in SIZES]
     ideal = Series(f"{DEFAULT} / round trip", points, tuple(min(1.0, DEFAULT / point) for point in points))
-    plot = Plot("What a channel carries", "buffers that fill the line for a round trip", "share of the line's rate",
-                (*curves, ideal), log_x=True, marks=((DEFAULT, f"{DEFAULT} buffers"),))  # fmt: skip
+    plot = Plot(title="What a channel carries", x="buffers that fill the line for a round trip",
+                y="share of the line's rate", series=(*curves, ideal), log_x=True,
+                marks=((DEFAULT, f"{DEFAULT} buffers"),))  # fmt: skip
     return Experiment(
-        "sizing",
-        f"{few} carry {SATURATED:.0%} of a line that {FITS:g} of them fill for a round trip, and at most "
+        case="sizing",
+        target=f"{few} carry {SATURATED:.0%} of a line that {FITS:g} of them fill for a round trip, and at most "
         f"{STARVED:.0%} of one that takes {EXCEEDS:g}, of which {many} carry {SATURATED:.0%}",
-        met,
-        figures,
-        {"line, bytes/s": RATE, "segment": SEGMENT},
+        met=met,
+        figures=figures,
+        settings={"line, bytes/s": RATE, "segment": SEGMENT},
         plots=(plot,),
     )

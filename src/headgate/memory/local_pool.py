@@ -55,6 +55,7 @@ class LocalBufferPool:
         self,
         source: GlobalPool,
         lock: Lock,
+        *,
         owner: str,
         claim: PoolClaim,
         subpartitions: int,

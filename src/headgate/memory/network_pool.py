@@ -58,6 +58,7 @@ class NetworkBufferPool:
     def create_local_pool(
         self,
         owner: str,
+        *,
         required: int,
         maximum: int,
         expected: int | None = None,
@@ -77,7 +78,15 @@ class NetworkBufferPool:
         with self._factory_lock:
             self._reserve(required, owner)
             kind = GuardedPool if guarded else LocalBufferPool
-            pool = kind(self, self._lock_factory(), owner, claim, subpartitions, max_per_subpartition, max_overdraft)
+            pool = kind(
+                self,
+                self._lock_factory(),
+                owner=owner,
+                claim=claim,
+                subpartitions=subpartitions,
+                max_per_subpartition=max_per_subpartition,
+                max_overdraft=max_overdraft,
+            )
             self._pools.append(pool)
             self._redistribute()
         self._settle()

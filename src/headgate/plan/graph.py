@@ -72,7 +72,7 @@ class Side:
     event_time: EventTime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One transformation. Exactly one of `source`, `operator`, `sink` is set."""
 

@@ -79,11 +79,12 @@ class BufferManager:
 
     def __init__(
         self,
+        on_credit: Callable[[], None],
+        *,
         exclusive: ExclusiveBuffers,
         initial_credit: int,
         floating_pool: LocalBufferPool,
         channels: int,
-        on_credit: Callable[[], None],
         lock_factory: LockFactory,
     ) -> None:
         exclusive.reserve(initial_credit)

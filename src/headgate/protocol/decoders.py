@@ -176,7 +176,7 @@ class ResponseDecoder:
         if length != BUFFER_RESPONSE.size + size or not self._is_possible(data_type, size):
             raise ExchangeError(f"stream corrupted: a buffer of {size} bytes, type {data_type}, in a frame of {length}")
         is_event, is_compressed = data_type == EVENT_BUFFER, data_type == COMPRESSED_BUFFER
-        self._place(BufferResponse(receiver, sequence, backlog, is_event, size, is_compressed))
+        self._place(BufferResponse(receiver, sequence, backlog, is_event, size, is_compressed=is_compressed))
 
     def _is_possible(self, data_type: int, size: int) -> bool:
         if data_type == EVENT_BUFFER:

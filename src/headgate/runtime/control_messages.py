@@ -17,6 +17,7 @@ import msgspec
 
 from headgate.records.events import Alignment
 from headgate.state.checkpoint_metadata import StateFile, WrittenFile
+from headgate.state.shapes import is_deeper
 from headgate.transport.control_link import Codec
 
 #: So deep may lists and objects be within each other.
@@ -144,7 +145,7 @@ class AllFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The first error there, as `HeadgateError.to_wire` has it."""
+    """The first error there, as `headgate.errors.to_wire` makes it."""
 
     error: dict[str, Any]
 
@@ -267,13 +268,9 @@ def _parsed(text: bytes) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    level = [value]
-    for _ in range(MAX_NESTING + 1):
-        level = [each for each in level if isinstance(each, dict | list)]
-        if not level:
-            return value
-        level = [within for each in level for within in (each.values() if isinstance(each, dict) else each)]
-    raise ValueError("nested too deep")
+    if is_deeper(value, MAX_NESTING):
+        raise ValueError("nested too deep")
+    return value
 
 
 def _codec(union: Any) -> Codec:

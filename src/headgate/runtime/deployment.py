@@ -69,7 +69,7 @@ def _cannot_travel(plan: ExecutionPlan, error: Exception) -> PlanError:
     return PlanError(f"the pipeline cannot be sent to another process: {error}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerSpec:
     """All that a TaskManager is told when it is started. It travels in Spark's task closure or down a pipe from the
     driver, never over a socket of ours: it holds the user's functions and the job's secret."""

@@ -28,7 +28,7 @@ class MarkerTimer:
         self._subtask = subtask
         self._next = time.monotonic()
 
-    def due(self) -> LatencyMarker | None:
+    def take_due(self) -> LatencyMarker | None:
         """A marker of now, if it is time for one. What was missed while the source could not send is not made up."""
         now = time.monotonic()
         if now < self._next:

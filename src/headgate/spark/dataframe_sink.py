@@ -162,7 +162,16 @@ class ForeachDataframeSink(Sink):
         with writing(folder):
             filesystem, root = locate(folder)
         self._folder, self._is_kept = folder, False
-        self._target = Target(filesystem, root, run, 0, _FORMAT, schema, (), prefix="part")
+        self._target = Target(
+            filesystem=filesystem,
+            root=root,
+            run=run,
+            owner=0,
+            format=_FORMAT,
+            schema=schema,
+            partition_by=(),
+            prefix="part",
+        )
 
     def _make_folder(self) -> None:
         target = self._prepared()

@@ -111,7 +111,7 @@ class ExchangeDescription:
     consumers: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointMetadata:
     """A completed checkpoint or savepoint."""
 

@@ -148,7 +148,7 @@ class CheckpointStorage:
         """Remove all but the newest `keep` checkpoints that count, and what is left of given-up ones before the newest.
         Savepoints do not count: they may be moved or removed. What cannot be removed is named in a warning, and tried
         again the next time."""
-        self._remove(lambda: self._old(keep))
+        self._remove(lambda: self._take_stock(keep))
         if self._is_alone and self._ownership is not None:
             try:
                 self._forget_older(self._ownership)
@@ -184,7 +184,8 @@ class CheckpointStorage:
             except CheckpointError as error:
                 log.warning("job %r: an old checkpoint is left: %s", self.job, error)
 
-    def _old(self, keep: int) -> list[CheckpointName]:
+    def _take_stock(self, keep: int) -> list[CheckpointName]:
+        """Find what `retain` removes, and note whether all that is kept is this owner's."""
         counting = [name for name in self._line() if isinstance(name, CheckpointName)]
         kept = list(islice(filter(self._has_files, counting), keep))
         first = kept[-1] if len(kept) == keep else NONE

@@ -28,10 +28,10 @@ class PairTable:
     def nbytes(self) -> int:
         return self._words.nbytes
 
-    def slots(self, left: Int64s | int, right: Int64s) -> Int64s:
+    def find_or_add(self, left: Int64s | int, right: Int64s) -> Int64s:
         """The slot of each pair, at least one; new pairs get new slots. `left` may be the same for all."""
         self._make_room(int(right.max()))
-        return self._words.slots(right | (left << self._bits))
+        return self._words.find_or_add(right | (left << self._bits))
 
     def left(self, begin: int = 0) -> Int64s:
         """The left number of every pair, by slot, from slot `begin` on."""

@@ -56,7 +56,7 @@ class SlotTable(ABC, Generic[Keys]):
     def _hashes(self) -> UInt64s:
         """The hashes of all stored keys, in the order of slots."""
 
-    def find_or_add(self, keys: Keys, hashes: UInt64s) -> Int64s:
+    def _find_or_add(self, keys: Keys, hashes: UInt64s) -> Int64s:
         """The slot of each row's key; keys that are not there yet are added."""
         if self._count == 0:
             slots = np.full(len(hashes), -1)
@@ -70,7 +70,7 @@ class SlotTable(ABC, Generic[Keys]):
             self._probe(keys, hashes, missed, slots)
         return slots
 
-    def find_known(self, keys: Keys, hashes: UInt64s) -> Int64s:
+    def _find_known(self, keys: Keys, hashes: UInt64s) -> Int64s:
         """The slot of each row's key, -1 where it is not there; nothing is added."""
         if self._count == 0:
             return np.full(len(hashes), -1)

@@ -111,6 +111,7 @@ class Dial:
         self,
         network: NetworkThread,
         address: tuple[str, int],
+        *,
         credentials: Credentials,
         kind: int,
         peer: int,
@@ -260,7 +261,13 @@ class Server:
         if len(self._open) >= MAX_HANDSHAKES:
             next(iter(self._open)).end()
         accept = _Accept(
-            self._network, sock, self._context, self._credentials, self._kind, self._established, self._open.pop
+            self._network,
+            sock,
+            context=self._context,
+            credentials=self._credentials,
+            kind=self._kind,
+            established=self._established,
+            over=self._open.pop,
         )
         self._open[accept] = time.monotonic() + HANDSHAKE_TIMEOUT
         accept.start()
@@ -296,6 +303,7 @@ class _Accept:
         self,
         network: NetworkThread,
         sock: socket.socket,
+        *,
         context: ssl.SSLContext | None,
         credentials: Credentials,
         kind: int,

@@ -174,7 +174,7 @@ class DistinctAccumulator(Accumulator):
         if not len(slots):
             return
         known = len(self._pairs)
-        self._pairs.slots(slots, self._values.slots([column], len(column)))
+        self._pairs.find_or_add(slots, self._values.find_or_add([column], len(column)))
         self._order = None
         np.add.at(self._counts.values, self._pairs.left(known), 1)
 

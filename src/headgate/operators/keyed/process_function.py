@@ -63,6 +63,7 @@ class ProcessContext(OtherNames):
         self,
         subtask: int,
         parallelism: int,
+        *,
         watermark: int,
         at: Current,
         key_of: Callable[[int], tuple[Any, ...]],

@@ -98,7 +98,7 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
     def expire(self, now: int) -> None:
         """Forget values that are too old; not always all at once."""
         if self._expiry is not None:
-            for slot in self._expiry.due(now):
+            for slot in self._expiry.take_due(now):
                 oldest = self._prune(slot, now) if slot in self._times else None
                 if oldest is not None:
                     self._expiry.watch(slot, oldest)

@@ -130,7 +130,7 @@ class CheckpointCoordinator:
         #: Asked for and not begun; and that which is under way, or was the last.
         self._requests: deque[Request] = deque()
         self._request: Request | None = None
-        self._record = CheckpointRecord(self._last, 0.0)
+        self._record = CheckpointRecord(checkpoint=self._last, triggered_at=0.0)
         self._parts: dict[TaskId, TaskState] = {}
         self._complete: StoreMetadata | None = None
         #: Tasks that the barrier of the checkpoint under way comes to from a producer that has ended since.
@@ -332,7 +332,9 @@ class CheckpointCoordinator:
         self.phase = Phase.COLLECTING
         self._request = request
         is_savepoint = request is not None and request.uri is not None
-        self._record = CheckpointRecord(self._last, self._now, kind="savepoint" if is_savepoint else "checkpoint")
+        self._record = CheckpointRecord(
+            checkpoint=self._last, triggered_at=self._now, kind="savepoint" if is_savepoint else "checkpoint"
+        )
         self._parts, self._reached = {}, set()
         if roots := tuple(task for task, live in self._live.items() if not live and task not in self._ended):
             self._actions.append(TriggerCheckpoint(self._last, roots, self._request))

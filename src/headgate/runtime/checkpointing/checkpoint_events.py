@@ -82,7 +82,7 @@ class Committed:
 # --- what tasks say
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
     """A task took its part and has written it. `pending` is what its sinks flushed, by node key, and `part` what it
     told of its alignment."""

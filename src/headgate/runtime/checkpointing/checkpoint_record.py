@@ -12,7 +12,7 @@ from headgate.state.checkpoint_metadata import Kind
 HISTORY: Final = 10
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CheckpointRecord:
     """What became of a checkpoint or savepoint. `triggered_at` is in seconds since the epoch (within the coordinator,
     on its clock), `duration` in seconds from then until it was committed, or given up, and `size` in bytes, of all

@@ -89,6 +89,7 @@ class Checkpoints:
         self,
         job: str,
         run_id: str,
+        *,
         plan: ExecutionPlan,
         config: Config,
         ends: DriverConnectors,
@@ -169,8 +170,15 @@ class Checkpoints:
                     self._connectors.abort()
                     self._connectors.prepare(self.latest)
                 home, referenced = self._storage.folder, self._storage.prepared()
-            resumed = (0, "") if self.latest is None else (self.latest.id, self.latest.run)
-            claim = Claim(program, epoch, self._require_owner, home, referenced, *resumed)
+            claim = Claim(
+                program=program,
+                epoch=epoch,
+                check=self._require_owner,
+                home=home,
+                referenced=referenced,
+                resumed=0 if self.latest is None else self.latest.id,
+                resumed_run="" if self.latest is None else self.latest.run,
+            )
             if self._connectors.claim(claim):
                 return claim
 
@@ -293,7 +301,16 @@ class Checkpoints:
         """A task's part is stored; `part` is what it told of its alignment."""
         self._kept.update(said.nodes)
         task = TaskId(said.vertex, said.subtask)
-        self._hear(Acknowledged(task, self._attempt, said.checkpoint, said.pending, said.file, part))
+        self._hear(
+            Acknowledged(
+                task=task,
+                attempt=self._attempt,
+                checkpoint=said.checkpoint,
+                pending=said.pending,
+                state=said.file,
+                part=part,
+            )
+        )
 
     def declined(self, said: DeclineCheckpoint) -> None:
         """A task's part could not be stored."""
@@ -469,6 +486,7 @@ class Checkpoints:
         nodes = nodes_of(complete, job, self._kept.union(prepared))
         began = time.time() - complete.duration
         return CheckpointMetadata(
-            complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
-            complete.pending, prepared, kind, exchanges=exchanges_of(complete, job), run=self._run_id,
+            id=complete.checkpoint, timestamp=began, duration=complete.duration, job=self._job,
+            attempt=self._attempt, vertices=vertices, nodes=nodes, pending=complete.pending, prepared=prepared,
+            kind=kind, exchanges=exchanges_of(complete, job), run=self._run_id,
         )  # fmt: skip

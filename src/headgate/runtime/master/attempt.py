@@ -126,6 +126,7 @@ class Attempt:
         self,
         job: Job,
         name: str,
+        *,
         plan: ExecutionPlan,
         config: Config,
         deployment: Deployment,
@@ -204,17 +205,25 @@ class Attempt:
             raise
 
     def _start_gang(self, host: str, sock: Any) -> None:
-        ours, theirs = self._with_identities(sock)
+        ours, theirs = self._issue_identities(sock)
         server = Server(self._network, sock, ours, CONTROL_LINK, self._accepted)
         server.start()
         address = host, server.port
-        spec = TaskManagerSpec(self._name, self._plan, self._config, theirs, address, self._checkpoint, self._restore)
+        spec = TaskManagerSpec(
+            job=self._name,
+            plan=self._plan,
+            config=self._config,
+            credentials=theirs,
+            control_address=address,
+            checkpoint=self._checkpoint,
+            restore=self._restore,
+        )
         # Free slots were counted before: if no other Spark jobs hold them, this is for Python processes to start in.
         self._start_by = time.monotonic() + self._config.registration_timeout
         self._gang = self._deployment.launch(spec, len(self.members), self._on_exit)
 
-    def _with_identities(self, sock: Any) -> tuple[Credentials, Credentials]:
-        """The driver's credentials and the TaskManagers'; with identities where links are to be encrypted."""
+    def _issue_identities(self, sock: Any) -> tuple[Credentials, Credentials]:
+        """Issue identities where links are to be encrypted; returns the driver's credentials and the TaskManagers'."""
         tls = self._config.tls
         if tls == "off" or (tls == "auto" and is_on_loopback(sock)):
             return self.credentials, self.credentials
@@ -235,10 +244,10 @@ class Attempt:
         link = ControlLink(
             self._network,
             sock,
-            self._config.heartbeat_timeout,
-            OF_DRIVER,
-            lambda message, payload: self._events.put(lambda: self._on_message(member, message, payload)),
-            lambda reason: self._events.put(lambda: self._on_lost(member, reason)),
+            heartbeat_timeout=self._config.heartbeat_timeout,
+            codec=OF_DRIVER,
+            on_message=lambda message, payload: self._events.put(lambda: self._on_message(member, message, payload)),
+            on_lost=lambda reason: self._events.put(lambda: self._on_lost(member, reason)),
         )
         link.start()
         member.link = link

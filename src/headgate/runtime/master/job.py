@@ -32,7 +32,7 @@ _EXIT_TIMEOUT = 10.0
 _WAIT_SLICE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult(OtherNames):
     """A finished job.
 
@@ -146,13 +146,13 @@ class JobHandle(OtherNames):
         """By the counters as they are now."""
         metrics = self.metrics()
         return JobResult(
-            self._name,
-            metrics["rows_in"],
-            metrics["rows_out"],
-            metrics["late_rows"],
-            self._master.duration_s,
-            self._master.restarts,
-            metrics,
+            name=self._name,
+            rows_in=metrics["rows_in"],
+            rows_out=metrics["rows_out"],
+            late_rows=metrics["late_rows"],
+            duration_s=self._master.duration_s,
+            restarts=self._master.restarts,
+            metrics=metrics,
         )
 
     def __repr__(self) -> str:
@@ -184,6 +184,7 @@ listeners: list[Callable[[JobHandle], None]] = []
 def submit(
     graph: StreamGraph,
     name: str,
+    *,
     config: Config,
     deployment: Deployment,
     resume: str | None = None,
@@ -200,7 +201,9 @@ def submit(
     except InsufficientBuffers as error:
         raise error.at(job=name) from None
     run = f"{os.getpid():x}-{os.urandom(4).hex()}"
-    master = JobMaster(name, run, plan, config, deployment, resume, allow_duplicates)
+    master = JobMaster(
+        name, run, plan=plan, config=config, deployment=deployment, resume=resume, allow_duplicates=allow_duplicates
+    )
     try:
         master.start()
     except HeadgateError as error:

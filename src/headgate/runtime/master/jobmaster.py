@@ -94,6 +94,7 @@ class JobMaster:
         self,
         name: str,
         run: str,
+        *,
         plan: ExecutionPlan,
         config: Config,
         deployment: Deployment,
@@ -111,14 +112,14 @@ class JobMaster:
         self._checkpoints = Checkpoints(
             name,
             run,
-            plan,
-            config,
-            self._connectors,
-            self._tell,
-            self._on_stopped,
-            self._on_finished,
-            self._go_on,
-            resume,
+            plan=plan,
+            config=config,
+            ends=self._connectors,
+            tell=self._tell,
+            stopped=self._on_stopped,
+            finished=self._on_finished,
+            done=self._go_on,
+            resume=resume,
         )
         self._restarts = Restarts(config.restarts)
         #: Restarts that found too few slots, since the last that did not.
@@ -144,12 +145,12 @@ class JobMaster:
         self._attempt = Attempt(
             self,
             self._name,
-            self._plan,
-            self._config,
-            self._deployment,
-            self._credentials,
-            self._checkpoints.next_id,
-            self._checkpoints.latest,
+            plan=self._plan,
+            config=self._config,
+            deployment=self._deployment,
+            credentials=self._credentials,
+            checkpoint=self._checkpoints.next_id,
+            restore=self._checkpoints.latest,
         )
 
     # --- from any thread
@@ -308,7 +309,7 @@ class JobMaster:
     def _run(self) -> None:
         try:
             self._run_attempt()
-            while self._attempt.error is not None and self._is_to_restart(self._attempt):
+            while self._attempt.error is not None and self._await_restart(self._attempt):
                 self._restart()
             self._end(self._attempt.error)
         except Exception as error:  # a bug of ours must not look like the end of a job
@@ -326,11 +327,14 @@ class JobMaster:
         if self._attempt.error is not None:
             self._checkpoints.interrupted(self._attempt.error)
 
-    def _is_to_restart(self, failed: Attempt) -> bool:
-        """Waits as long as the restart strategy asks. A job that cannot read what it is to go on from, lacks finished
-        files or its Spark session, or holds more than it may would only fail again; and what a user's function that did
-        not return might do to the next attempt cannot be known. A restart that found too few slots was none of those
-        that the strategy allows: of such there may be as many in a row."""
+    def _await_restart(self, failed: Attempt) -> bool:
+        """Wait as long as the restart strategy asks; returns whether the job is restarted. A job that cannot read what
+        it is to go on from, lacks finished files or its Spark session, or holds more than it may would only fail again;
+        and what a user's function that did not return might do to the next attempt cannot be known. A restart that
+        found too few slots was none of those that the strategy allows: of such there may be as many in a row."""
+        is_lost = isinstance(failed.error, TaskManagerLost) and not failed.has_registered
+        if is_lost and not self._restarts.has_limit:
+            self._failed_starts += 1
         ran = self.state is JobState.RUNNING
         hopeless = (StateMemoryExceeded, ResultsGone, SessionLost, Superseded, UnusableState)
         is_hopeless = failed.left_running or isinstance(failed.error, hopeless)
@@ -338,10 +342,10 @@ class JobMaster:
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
-        if isinstance(failed.error, CheckpointError) and not ran and not self._can_go_back(failed):
+        if isinstance(failed.error, CheckpointError) and not ran and not self._fall_back(failed):
             return False
         in_vain = isinstance(failed.error, NotEnoughSlots) and not ran
-        delay = (self._slot_retries if in_vain else self._restarts).next_delay(time.monotonic())
+        delay = (self._slot_retries if in_vain else self._restarts).note_failure(time.monotonic())
         if delay is None:
             return False
         self.state = JobState.RESTARTING
@@ -352,9 +356,9 @@ class JobMaster:
             failed.error = self._as_cancelled()
         return not self._cancelled.is_set()
 
-    def _can_go_back(self, failed: Attempt) -> bool:
-        """What the attempt could not read can be read, or there is another checkpoint. Storage may take long to tell;
-        a cancel that comes meanwhile counts."""
+    def _fall_back(self, failed: Attempt) -> bool:
+        """Go back to what can be read: what the attempt could not, or another checkpoint; returns whether there is
+        any. Storage may take long to tell; a cancel that comes meanwhile counts."""
         found = self._checkpoints.fall_back()
         try:
             self._settle()
@@ -371,7 +375,6 @@ class JobMaster:
         next time. Whatever else keeps tasks from starting (a function, a file, an option) is the same again."""
         is_lost = isinstance(failed.error, TaskManagerLost)
         if is_lost and not failed.has_registered and not self._restarts.has_limit:
-            self._failed_starts += 1
             return self._failed_starts < _STARTS
         return is_lost or isinstance(failed.error, (StorageError, NotEnoughSlots))
 

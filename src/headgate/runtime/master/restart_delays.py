@@ -23,8 +23,8 @@ class Restarts:
         """Whether it gives up on a job that fails each time."""
         return not isinstance(self._strategy, ExponentialDelay)
 
-    def next_delay(self, now: float) -> float | None:
-        """The job has failed: how many seconds to wait before it is restarted, or None if it is not to be."""
+    def note_failure(self, now: float) -> float | None:
+        """Record a failure. Returns the seconds to wait before the restart, None if the job is not restarted."""
         match self._strategy:
             case FixedDelay(attempts, delay):
                 return self._restart(now, delay) if self._made < attempts else None

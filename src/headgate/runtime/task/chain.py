@@ -40,7 +40,7 @@ class ToOperator(Chained):
     def __init__(self, operator: Operator, context: OperatorContext, memory: StateMemory | None = None) -> None:
         self.operator = operator
         self.context = context
-        self._account = None if memory is None else memory.account(operator, context)
+        self._account = None if memory is None else memory.open_account(operator, context)
         self.latency: dict[int, LatencyHistogram] = {}  # by source
 
     def open(self) -> None:

@@ -49,7 +49,7 @@ class Debloating:
         if now < self.deadline:
             return
         self.deadline = now + self._config.debloat_period
-        first, active = self._measured_at is None, self._active(now)
+        first, active = self._measured_at is None, self._measure_active(now)
         for number, gate in enumerate(self._gates):
             polled = sum(channel.bytes_polled for channel in gate.channels)
             if active > 0 and not first:
@@ -58,8 +58,8 @@ class Debloating:
             if not first:
                 self._adjust(gate, self._debloaters[number], self._throughput[number])
 
-    def _active(self, now: float) -> float:
-        """Seconds since the last time in which there was input."""
+    def _measure_active(self, now: float) -> float:
+        """End a measurement; returns the seconds of it in which there was input."""
         idle = self._idle_seconds()
         since = now if self._measured_at is None else self._measured_at
         active = now - since - (idle - self._idle)

@@ -136,7 +136,7 @@ class GateChannels:
         if remote:
             size = floating_pool(config) if self._is_credit else shared_pool(remote, config)
             owner = f"{name}, {'floating' if self._is_credit else 'shared'}"
-            self.pools.append(parts.memory.create_local_pool(owner, size.required, size.maximum))
+            self.pools.append(parts.memory.create_local_pool(owner, required=size.required, maximum=size.maximum))
 
     def add_local(self, source: Subpartition) -> LocalInputChannel:
         """One that reads what is in this TaskManager."""

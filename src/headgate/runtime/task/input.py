@@ -134,12 +134,12 @@ class TaskInput:
             self._bytes += self._codec.batch_bytes(element)
         elif isinstance(element, WatermarkElement):
             # A later watermark replaces an earlier one: it says more, and rows in between were on time for both.
-            watermark = self._valve.watermark(channel, element.time)
+            watermark = self._valve.on_watermark(channel, element.time)
             self._watermark = watermark if watermark is not None else self._watermark
         elif isinstance(element, LatencyMarker):
             self._markers.append(element)
         else:
-            watermark, self._status = self._valve.status(channel, element.active)
+            watermark, self._status = self._valve.on_status(channel, element.active)
             self._watermark = watermark if watermark is not None else self._watermark
 
     def _poll(self) -> bool:

@@ -76,6 +76,7 @@ def _of(task: TaskState, metadata: str) -> Iterator[tuple[str, Snapshot]]:
 def input_in_flight(
     metadata: CheckpointMetadata,
     plan: ExecutionPlan,
+    *,
     vertex: JobVertex,
     subtask: int,
     codecs: Sequence[BatchCodec],

@@ -36,14 +36,14 @@ class SinkOperator(Operator):
         super().open(context)
         self._writer = self._sink.writer(
             WriterContext(
-                context.job,
-                context.operator,
-                context.subtask,
-                context.parallelism,
-                self._schema,
-                lambda batch: self._deliver(batch, self._checkpoint),
-                self._attempt,
-                self._checkpoint,
+                job=context.job,
+                operator=context.operator,
+                subtask=context.subtask,
+                parallelism=context.parallelism,
+                schema=self._schema,
+                deliver=lambda batch: self._deliver(batch, self._checkpoint),
+                attempt=self._attempt,
+                checkpoint=self._checkpoint,
             )
         )
 

@@ -13,7 +13,7 @@ class StateMemory:
         self._limit = limit
         self._accounts: list[StateAccount] = []
 
-    def account(self, operator: Operator, context: OperatorContext) -> StateAccount | None:
+    def open_account(self, operator: Operator, context: OperatorContext) -> StateAccount | None:
         """For an operator that holds something; None for others."""
         if type(operator).state_bytes is Operator.state_bytes:
             return None
@@ -22,7 +22,7 @@ class StateMemory:
 
     def check(self) -> None:
         """Raises StateMemoryExceeded, with the place of the operator that holds the most."""
-        held = sum([account.held for account in self._accounts])
+        held = sum(account.held for account in self._accounts)
         if held <= self._limit:
             return
         most = max(self._accounts, key=lambda account: account.held)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import SourceReader
 from headgate.connectors.watermarks import WatermarkGenerator
-from headgate.errors import HeadgateError, JobCancelled, from_wire
+from headgate.errors import HeadgateError, JobCancelled, from_wire, to_wire
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.records.arrow import plain_batch
@@ -65,6 +65,7 @@ class SourceHead:
     def __init__(
         self,
         open_reader: Callable[[Sequence[Any] | None], SourceReader],
+        *,
         plain: pa.Schema | None,
         watermarks: WatermarkGenerator | None,
         idle_timeout: float | None,
@@ -164,7 +165,7 @@ class SourceHead:
             self._watermarks.restore(there, self.context.subtask, self.context.parallelism)
 
     def _send_marker(self) -> None:
-        if self._markers is not None and (marker := self._markers.due()) is not None:
+        if self._markers is not None and (marker := self._markers.take_due()) is not None:
             self.output.emit_marker(marker)
 
     def _look_idle(self) -> None:
@@ -274,6 +275,7 @@ class Task:
         self,
         name: str,
         head: Head,
+        *,
         operators: Sequence[ToOperator],
         writers: Sequence[RecordWriter],
         mailbox: Mailbox,
@@ -295,7 +297,6 @@ class Task:
         self._begun = False
         self.times = TimeAccount(time.monotonic)
         self.started_at = 0.0
-        self.is_ended = False
 
     def add_timed(self, *timed: Timed) -> None:
         """Before `run`: something else to do by the clock."""
@@ -344,9 +345,8 @@ class Task:
         finally:
             closing_error = self._close()
             error = error or closing_error
-            self.is_ended = True
             if error is not None:
-                error = from_wire(error.to_wire())  # the same without frames, which may hold views into segments
+                error = from_wire(to_wire(error))  # the same without frames, which may hold views into segments
             self._done(self, error)
 
     def _loop(self) -> None:
@@ -354,7 +354,7 @@ class Task:
         while True:
             mailbox.run()
             self._on_time()
-            if not self._writers_available():
+            if not self._drain_writers():
                 head.on_backpressure(True)
                 self._rest(WAIT, Wait.SOFT)
                 head.on_backpressure(False)
@@ -367,7 +367,7 @@ class Task:
 
     def _hand_over(self) -> None:
         """Send what is due, and the end when the consumers have processed all records."""
-        while not self._writers_available():
+        while not self._drain_writers():
             self._rest(WAIT, Wait.SOFT)
             self._on_time()
         while not all(writer.partition.is_settled for writer in self.writers):
@@ -392,7 +392,8 @@ class Task:
             for timed in self._timed:
                 timed.on_time(now)
 
-    def _writers_available(self) -> bool:
+    def _drain_writers(self) -> bool:
+        """Returns whether all are available; else the task is woken when that may have changed."""
         available = True
         for writer in self.writers:
             if not writer.is_available:

@@ -10,25 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.config import Config
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
-from headgate.errors import HeadgateError
 from headgate.exchange.channels import InputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
-from headgate.exchange.pending import PendingBudget
 from headgate.exchange.writer import RecordWriter
-from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.operator import Operator, OperatorContext
-from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.node_keys import node_key
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
-from headgate.runtime.control_messages import Part
 from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToWriter, joined
@@ -40,48 +34,15 @@ from headgate.runtime.task.operator_timers import operator_timers
 from headgate.runtime.task.restore import ended_groups, input_in_flight, snapshots
 from headgate.runtime.task.routing import key_groups, selector_of
 from headgate.runtime.task.sink_operator import SinkOperator
-from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import Head, InputHead, SourceHead, Task
 from headgate.runtime.task.task_channels import channels_of
-from headgate.runtime.task.task_state import Captured, TaskState
+from headgate.runtime.task.task_manager_services import TaskManagerServices
+from headgate.runtime.task.task_state import TaskState
 from headgate.runtime.task.time_account import Wait
-from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.data_link import ConsumerEnd
 
 
-@dataclass(slots=True)
-class TaskManagerServices:
-    """What a TaskManager gives its tasks."""
-
-    job: str
-    index: int
-    config: Config
-    plan: ExecutionPlan
-    pool: NetworkBufferPool
-    budget: PendingBudget
-    state_memory: StateMemory | None
-    #: The link by which this TaskManager receives an edge's data from another one.
-    consumer_end: Callable[[int, int], ConsumerEnd]
-    #: Sends a batch of a sink (by node id), and the checkpoint that it belongs to, to the driver; waits in the given
-    #: task while the driver is behind.
-    deliver: Callable[[int, pa.RecordBatch, int, Task], None]
-    opened: Callable[[], None]
-    done: Callable[[Task, HeadgateError | None], None]
-    #: `time.time()` at which the job started; known only when the tasks are about to run.
-    started_at: Callable[[], float]
-    #: Tells the driver of a task's part in a checkpoint.
-    tell_part: Callable[[Part], None]
-    #: Of the job; sinks name what they write by it.
-    attempt: int
-    #: The number of the next checkpoint, 0 without.
-    checkpoint: int
-    #: The checkpoint that the job goes on from.
-    restore: CheckpointMetadata | None
-    #: Takes what a task, by its name, vertex and subtask, has captured; None in batch mode, which knows no checkpoints.
-    upload: Callable[[str, int, int, Captured], None] | None
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class BuiltTask:
     """A task and what has to be released after it."""
 
@@ -191,54 +152,56 @@ class _TaskAssembly:
         task_input: TaskInput | None = None
         head: Head
         if head_node.source is not None:
-            head = self._nodes[head_node.id] = self._source_head(head_node)
+            head = self._nodes[head_node.id] = self._build_source_head(head_node)
         else:
-            task_input = self._input()
-            head = InputHead(task_input, self._entry(head_node))
-        state = self._state(head)
+            task_input = self._build_input()
+            head = InputHead(task_input, self._build_entry(head_node))
+        state = self._build_state(head)
         partitions = [writer.partition for writer in self._writers]
         for partition in partitions:
             partition.watch_barriers(self._on_barrier_left)
         task = self._task = Task(
             self._name,
             head,
-            self._entries,
-            self._writers,
-            self._mailbox,
-            self._services.opened,
-            self._services.done,
-            lambda: self._restore(state, task_input),
-            lambda: self._ended(state),
+            operators=self._entries,
+            writers=self._writers,
+            mailbox=self._mailbox,
+            opened=self._services.opened,
+            done=self._services.done,
+            restore=lambda: self._restore(state, task_input),
+            ended=lambda: self._ended(state),
         )
         task.add_timed(self._barriers, *operator_timers(self._entries, self._writers))
-        debloating = self._debloating(task_input, task)
+        debloating = self._build_debloating(task_input, task)
         channels = [channel for gate in self._gates for channel in gate.channels]
         return BuiltTask(
-            task,
-            self._vertex,
-            self._subtask,
-            self._nodes,
-            task_input,
-            self._gates,
-            partitions,
-            channels,
-            self._gathering,
-            debloating,
-            self._barriers,
-            state,
-            self._named_writers,
-            self._requests,
+            task=task,
+            vertex=self._vertex,
+            subtask=self._subtask,
+            nodes=self._nodes,
+            input=task_input,
+            gates=self._gates,
+            partitions=partitions,
+            channels=channels,
+            gathering=self._gathering,
+            debloating=debloating,
+            barriers=self._barriers,
+            state=state,
+            writers=self._named_writers,
+            requests=self._requests,
         )
 
     # --- its state
 
-    def _state(self, head: Head) -> TaskState:
+    def _build_state(self, head: Head) -> TaskState:
         source = (node_key(self._vertex.head), head) if isinstance(head, SourceHead) else None
         entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
         upload = self._services.upload
         store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
         channels = partial(channels_of, self._services.plan, self._vertex, self._subtask, self._written)
-        state = TaskState(self._subtask, self._vertex.parallelism, source, entries, store, channels)
+        state = TaskState(
+            self._subtask, self._vertex.parallelism, head=source, entries=entries, store=store, channels=channels
+        )
         if store is not None:
             self._barriers.capturer = state
         return state
@@ -262,7 +225,12 @@ class _TaskAssembly:
         if task_input is not None:
             keyed = partial(key_groups, most=self._services.config.max_parallelism)
             restored = input_in_flight(
-                self._services.restore, self._services.plan, self._vertex, self._subtask, self._codecs, keyed
+                self._services.restore,
+                self._services.plan,
+                vertex=self._vertex,
+                subtask=self._subtask,
+                codecs=self._codecs,
+                keyed=keyed,
             )
             task_input.restore(restored)
 
@@ -270,7 +238,7 @@ class _TaskAssembly:
     def _max_parallelism(self) -> int:
         return self._services.config.max_parallelism or default_max_parallelism(self._vertex.parallelism)
 
-    def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
+    def _build_debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
         if task_input is None or not self._services.config.debloat:
             return None
         idle_seconds = partial(task.times.seconds, Wait.IDLE)
@@ -284,26 +252,26 @@ class _TaskAssembly:
     def _context(self, node: Node) -> OperatorContext:
         return OperatorContext(self._services.job, node.name, self._subtask, node.parallelism, self._max_parallelism)
 
-    def _source_head(self, node: Node) -> SourceHead:
+    def _build_source_head(self, node: Node) -> SourceHead:
         source, spec = node.source, node.watermark
         assert source is not None
         context = self._context(node)
-        output, sides = self._outputs(node)
+        output, sides = self._build_outputs(node)
 
         def open_reader(positions: Sequence[Any] | None) -> SourceReader:
             for position in positions or ():
                 source.check_position(position)
             return source.reader(
                 ReaderContext(
-                    context.job,
-                    context.operator,
-                    context.subtask,
-                    context.parallelism,
-                    self._mailbox.wake,
-                    self._services.started_at(),
-                    time.time,
-                    positions,
-                    {tag: side.emit for tag, side in sides.items()},
+                    job=context.job,
+                    operator=context.operator,
+                    subtask=context.subtask,
+                    parallelism=context.parallelism,
+                    wake=self._mailbox.wake,
+                    started_at=self._services.started_at(),
+                    clock=time.time,
+                    positions=positions,
+                    sides={tag: side.emit for tag, side in sides.items()},
                 )
             )
 
@@ -320,11 +288,19 @@ class _TaskAssembly:
         plain = None if node.schema.types == source.schema.types else node.schema
         interval = self._services.config.latency_interval
         markers = MarkerTimer(interval, node.id, self._subtask) if interval else None
-        return SourceHead(open_reader, plain, watermarks, idle_timeout, output, context, markers)
+        return SourceHead(
+            open_reader,
+            plain=plain,
+            watermarks=watermarks,
+            idle_timeout=idle_timeout,
+            output=output,
+            context=context,
+            markers=markers,
+        )
 
-    def _entry(self, node: Node) -> ToOperator:
+    def _build_entry(self, node: Node) -> ToOperator:
         """The node's operator with everything behind it. Operators are opened from the end of the chain on."""
-        output, sides = self._outputs(node)
+        output, sides = self._build_outputs(node)
         operator: Operator
         if node.sink is not None:
             deliver = partial(self._deliver, node.id)
@@ -343,21 +319,21 @@ class _TaskAssembly:
         assert self._task is not None
         self._services.deliver(node_id, batch, checkpoint, self._task)
 
-    def _outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
+    def _build_outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
         """The node's output, and those of its side outputs that are read."""
-        main = joined(self._consumers(node, None))
-        consumers = {tag: self._consumers(node, tag) for tag in node.sides}
+        main = joined(self._build_consumers(node, None))
+        consumers = {tag: self._build_consumers(node, tag) for tag in node.sides}
         sides = {tag: joined(outputs) for tag, outputs in consumers.items() if outputs}
         return SideOutputs(main, sides.values()) if sides else main, sides
 
-    def _consumers(self, node: Node, tag: str | None) -> list[Chained]:
+    def _build_consumers(self, node: Node, tag: str | None) -> list[Chained]:
         edges = self._services.plan.job.outputs(self._vertex, node, tag)
-        outputs: list[Chained] = [ToWriter(self._writer(edge, node)) for edge in edges]
-        return outputs + [self._entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
+        outputs: list[Chained] = [ToWriter(self._build_writer(edge, node)) for edge in edges]
+        return outputs + [self._build_entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
 
     # --- outputs and inputs
 
-    def _writer(self, edge: JobEdge, node: Node) -> RecordWriter:
+    def _build_writer(self, edge: JobEdge, node: Node) -> RecordWriter:
         partition = self._builder.partitions[edge.id, self._subtask]
         writer = self._builder.parts.writer(
             partition,
@@ -377,9 +353,9 @@ class _TaskAssembly:
         assert self._task is not None
         self._task.wait_within_record(writer)
 
-    def _input(self) -> TaskInput:
+    def _build_input(self) -> TaskInput:
         for edge in self._services.plan.job.inputs(self._vertex):
-            self._gates.append(self._gate(edge))
+            self._gates.append(self._build_gate(edge))
             source = self._services.plan.job.vertex(edge.source)
             node = next(node for node in source.nodes if node.id == edge.source_node)
             schema = node.output_schema(edge.tag)
@@ -389,7 +365,7 @@ class _TaskAssembly:
         self._barriers = TaskBarriers(self._name, gates, self._writers, self._services.tell_part)
         return TaskInput(gates, self._codecs, self._services.config.message_size, self._barriers, self._gathering)
 
-    def _gate(self, edge: JobEdge) -> GateChannels:
+    def _build_gate(self, edge: JobEdge) -> GateChannels:
         here, plan = self._services, self._services.plan
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"

@@ -25,7 +25,7 @@ _COUNTERS = "#counters"
 _COUNTED = shapes.mapping(shapes.items(shapes.count))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
     """`snapshots` by node key; `pending` is what sinks wrote before the barrier, by node key, for their commit. With a
     `failure` nothing of it is to be stored."""
@@ -46,6 +46,7 @@ class TaskState:
         self,
         subtask: int,
         parallelism: int,
+        *,
         head: tuple[str, SourceHead] | None,
         entries: Sequence[tuple[str, ToOperator]],
         store: Callable[[Captured], None] | None,
@@ -79,7 +80,9 @@ class TaskState:
                 raise placed(error, sink.context) from error
             if written:
                 pending[key] = written
-        self._captured = Captured(checkpoint, self._snapshots(), pending, time.monotonic())
+        self._captured = Captured(
+            checkpoint=checkpoint, snapshots=self._snapshots(), pending=pending, taken_at=time.monotonic()
+        )
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
         """The part of that checkpoint is whole."""

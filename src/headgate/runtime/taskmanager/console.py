@@ -76,12 +76,12 @@ class Console:
             for source, text in partial.items():
                 self._deliver(source, [text])
             for source, limit in self._limits.items():
-                self._send_lines(source, limit.dropped())
+                self._send_lines(source, limit.take_dropped())
 
     def _deliver(self, source: tuple[str, Stream], lines: list[str]) -> None:
         limit = self._limits.setdefault(source, RateLimit(LINES_PER_SECOND))
         allowed = limit.take(len(lines), self._clock())
-        self._send_lines(source, [*(limit.dropped() if allowed else []), *map(_shortened, lines[:allowed])])
+        self._send_lines(source, [*(limit.take_dropped() if allowed else []), *map(_shortened, lines[:allowed])])
         limit.count_dropped(len(lines) - allowed)
 
     def _send_lines(self, source: tuple[str, Stream], lines: Sequence[str]) -> None:
@@ -110,7 +110,7 @@ class RateLimit:
     def count_dropped(self, lines: int) -> None:
         self._dropped += lines
 
-    def dropped(self) -> list[str]:
+    def take_dropped(self) -> list[str]:
         """A line that says how many were dropped since the last one; none if none were."""
         count, self._dropped = self._dropped, 0
         return [f"... {count} lines dropped: more than {self._per_second} in a second"] if count else []

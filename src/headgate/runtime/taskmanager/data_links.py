@@ -29,6 +29,7 @@ class DataLinks:
         self,
         network: NetworkThread,
         spec: TaskManagerSpec,
+        *,
         index: int,
         bind_host: str,
         find: Callable[[int, int], ResultPartition | None],
@@ -67,7 +68,14 @@ class DataLinks:
         if key not in self._consumer_ends:
             lost = functools.partial(self._lost, peer)
             backoff = functools.partial(Backoff, config.request_backoff_initial, config.request_backoff_max)
-            end = ConsumerEnd(self._network, peer, config.segment_size, lost, config.flow_control, backoff)
+            end = ConsumerEnd(
+                self._network,
+                peer,
+                segment_size=config.segment_size,
+                lost=lost,
+                flow_control=config.flow_control,
+                new_backoff=backoff,
+            )
             self._consumer_ends[key] = end
             if self._addresses is not None:
                 self._dial(end, self._addresses)
@@ -82,13 +90,23 @@ class DataLinks:
     def _dial(self, end: ConsumerEnd, addresses: Sequence[tuple[str, int]]) -> None:
         host, port = addresses[end.peer]
         failed = _unreachable(end)
-        dial = Dial(self._network, (host, port), self._credentials, DATA_LINK, self._index, end.established, failed)
+        dial = Dial(
+            self._network,
+            (host, port),
+            credentials=self._credentials,
+            kind=DATA_LINK,
+            peer=self._index,
+            established=end.established,
+            failed=failed,
+        )
         self._network.post(dial.start)
 
     def _accepted(self, sock: Any, peer: int) -> None:
         self._forget_ended()
         lost = functools.partial(self._lost, peer)
-        end = producer_end(self._network, sock, peer, self._open_view, lost, self._config.flow_control)
+        end = producer_end(
+            self._network, sock, peer=peer, open_view=self._open_view, lost=lost, flow_control=self._config.flow_control
+        )
         self._producer_ends.append(end)
         end.start()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.errors import DataError, HeadgateError, TaskManagerLost
+from headgate.errors import DataError, HeadgateError, TaskManagerLost, to_wire
 from headgate.protocol.handshake import CONTROL_LINK
 from headgate.runtime.control_messages import OF_TASKMANAGER, DeliverRows, Failed, FromDriver, FromTaskManager
 from headgate.runtime.deployment import TaskManagerSpec
@@ -59,17 +59,25 @@ class DriverLink:
             link = ControlLink(
                 self._network,
                 sock,
-                self._spec.config.heartbeat_timeout,
-                OF_TASKMANAGER,
-                lambda message, payload: self._on_message(message),
-                self._on_lost,
+                heartbeat_timeout=self._spec.config.heartbeat_timeout,
+                codec=OF_TASKMANAGER,
+                on_message=lambda message, payload: self._on_message(message),
+                on_lost=self._on_lost,
             )
             link.start()
             connected.put(link)
 
         spec = self._spec
         address, credentials = spec.control_address, spec.credentials
-        dial = Dial(self._network, address, credentials, CONTROL_LINK, self._index, established, connected.put)
+        dial = Dial(
+            self._network,
+            address,
+            credentials=credentials,
+            kind=CONTROL_LINK,
+            peer=self._index,
+            established=established,
+            failed=connected.put,
+        )
         self._network.post(dial.start)
         link = connected.get()
         if isinstance(link, str):
@@ -88,7 +96,7 @@ class DriverLink:
                 f"driver: {error}. Raise the parallelism, or have sinks finish fewer files at a time (shorter "
                 "intervals between checkpoints, fewer folders of partition_by)"
             )
-            self._control.send(Failed(error=failed.to_wire()))
+            self._control.send(Failed(error=to_wire(failed)))
 
     def deliver(self, node: int, batch: pa.RecordBatch, checkpoint: int, task: Task) -> None:
         """On a task's thread: a sink's batch, and the checkpoint that it belongs to, as soon as there is room for it in

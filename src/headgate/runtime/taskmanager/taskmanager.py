@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.errors import DriverLost, ExchangeError, HeadgateError, TaskManagerLost
+from headgate.errors import DriverLost, ExchangeError, HeadgateError, TaskManagerLost, to_wire
 from headgate.exchange.nameless_files import check_folder
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
@@ -46,7 +46,8 @@ from headgate.runtime.deployment import TaskManagerSpec, cut_off
 from headgate.runtime.task.exchange_parts import network_memory
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import SourceHead, Task
-from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder, TaskManagerServices
+from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
+from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
@@ -138,7 +139,14 @@ class TaskManager:
     def _start(self) -> None:
         config = self._spec.config
         self._network.start()
-        links = DataLinks(self._network, self._spec, self._index, self._bind_host, self._find, self._peer_lost)
+        links = DataLinks(
+            self._network,
+            self._spec,
+            index=self._index,
+            bind_host=self._bind_host,
+            find=self._find,
+            lost=self._peer_lost,
+        )
         self._links = links
         self._driver.connect()
         if self._console is not None:
@@ -148,23 +156,23 @@ class TaskManager:
         self._pool = network_memory(config)
         self._builder = TaskBuilder(
             TaskManagerServices(
-                self._spec.job,
-                self._index,
-                config,
-                plan,
-                self._pool,
-                self._budget,
-                None if config.max_state_memory is None else StateMemory(config.max_state_memory),
-                links.consumer_end,
-                self._driver.deliver,
-                lambda: self._events.put(self._task_opened),
-                lambda task, error: self._events.put(lambda: self._task_done(task, error)),
-                lambda: self._started_at,
-                lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
-                self._spec.credentials.attempt,
-                self._spec.checkpoint,
-                self._spec.restore,
-                None if self._upload is None else self._upload.store,
+                job=self._spec.job,
+                index=self._index,
+                config=config,
+                plan=plan,
+                pool=self._pool,
+                budget=self._budget,
+                state_memory=None if config.max_state_memory is None else StateMemory(config.max_state_memory),
+                consumer_end=links.consumer_end,
+                deliver=self._driver.deliver,
+                opened=lambda: self._events.put(self._task_opened),
+                done=lambda task, error: self._events.put(lambda: self._task_done(task, error)),
+                started_at=lambda: self._started_at,
+                tell_part=lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
+                attempt=self._spec.credentials.attempt,
+                checkpoint=self._spec.checkpoint,
+                restore=self._spec.restore,
+                upload=None if self._upload is None else self._upload.store,
             )
         )
         self._running = len(list(plan.subtasks(self._index)))
@@ -349,7 +357,7 @@ class TaskManager:
             return
         self._failed = True
         self._flush_console()
-        self._driver.send(Failed(error=error.at(job=self._spec.job).to_wire()))
+        self._driver.send(Failed(error=to_wire(error.at(job=self._spec.job))))
         if not self._driver.is_connected:
             self._over = True
             self._unheard = error
