@@ -92,6 +92,7 @@ def test_a_program_is_lost_before_each_operation(tmp_path: Path, monkeypatch: py
             second = machine.start()
             second.step(100_000)
             machine.check(second)
+            assert machine.hidden() == []
         at += 1
     assert at > 80
 

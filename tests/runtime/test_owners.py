@@ -71,6 +71,19 @@ def write_part(place, *arguments):
 
 state_upload.write_part = write_part
 """
+#: When the first rows are in a hidden file, and no checkpoint is.
+IN_A_FILE = """
+import functools
+from headgate.connectors import file_writer
+write, environment = file_writer.FileWriter.write, functools.partial(environment, checkpoint_interval="1 h")
+
+def stops(writer, batch):
+    write(writer, batch)
+    writer.flush(1)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+file_writer.FileWriter.write = stops
+"""
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -105,6 +118,11 @@ def job_in(folder: Path, checkpoints: str) -> hg.StreamEnvironment:
     return build_gated(environment(folder, deployment, checkpoint_dir=checkpoints), folder)
 
 
+def hidden(folder: Path) -> list[Path]:
+    """Files that are not shown."""
+    return list((folder / "out").rglob("_part-*"))
+
+
 def completes(checkpoints: str, owner: int) -> bool:
     """Whether this owner has completed a checkpoint."""
     folders = checkpoint_storage.CheckpointStorage(checkpoints, "job").completed()
@@ -125,8 +143,7 @@ def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: s
     open_gate(tmp_path)
     job.wait(120)
     assert committed(tmp_path) == expected()
-    hidden = [path for path in (tmp_path / "out").iterdir() if path.name.startswith("_part-")]
-    assert hidden == []
+    assert hidden(tmp_path) == []
 
 
 def test_the_older_of_two_programs_ends_between_checkpoints(
@@ -267,4 +284,21 @@ def test_what_a_killed_driver_left_is_gone_before_its_successor_writes(
     open_gate(tmp_path)
     job.wait(120)
     assert not left & seen[0]
+    assert committed(tmp_path) == expected()
+
+
+@pytest.mark.parametrize("resume", [None, "latest-if-any"])
+def test_hidden_files_of_a_driver_that_is_killed_before_its_first_checkpoint(
+    tmp_path: Path, resume: str | None
+) -> None:
+    """The next start of the same job removes them."""
+    checkpoints = str(tmp_path / "checkpoints")
+    with driver(tmp_path, checkpoints, IN_A_FILE) as killed:
+        killed.kill()
+        killed.communicate()
+    assert hidden(tmp_path) and not complete(tmp_path)
+    job = job_in(tmp_path, checkpoints).execute_async(resume=resume)
+    open_gate(tmp_path)
+    job.wait(120)
+    assert hidden(tmp_path) == []
     assert committed(tmp_path) == expected()
