@@ -47,12 +47,15 @@ def build(
     source: Source | None = None,
     middle: Function | None = None,
     sink: Sink | None = None,
+    branch: bool = False,
 ) -> hg.StreamEnvironment:
     """Sums of small windows by key, then of large ones by the key's last digit, to `folder`/out. `function` sees every
-    row that is read, and `middle` those between the exchanges."""
+    row that is read, and `middle` those between the exchanges. With a `branch` all rows also go to `folder`/branch."""
     stream = env.from_source(source or rows(), watermark=hg.Watermark("at"))
     if function is not None:
         stream = stream.map_batches(function, schema=stream.schema)
+    if branch:
+        stream.rebalance().select("value").sink_to(hg.sinks.parquet(folder / "branch"))
     sums = stream.key_by("key").window(hg.tumble(SMALL / 1e6)).aggregate(total=hg.sum("value"), n=hg.count())
     if middle is not None:
         sums = sums.map_batches(middle, schema=sums.schema)
@@ -71,7 +74,24 @@ def expected() -> list[Row]:
 
 
 def committed(folder: Path) -> list[Row]:
-    """The same of the files that are visible in `folder`/out."""
+    """The same of the files that are visible in `folder`/out. No row of a branch may be there twice, and none may be
+    missing when `folder`/out has all."""
+    found = _totals(folder)
+    if (folder / "branch").exists():
+        values = branched(folder)
+        assert len(values) == len(set(values))
+        assert found != expected() or values == list(range(ROWS))
+    return found
+
+
+def branched(folder: Path) -> list[int]:
+    """The rows that are visible in `folder`/branch."""
+    if not any((folder / "branch").glob("part-*")):
+        return []
+    return sorted(ds.dataset(folder / "branch", format="parquet").to_table()["value"].to_pylist())
+
+
+def _totals(folder: Path) -> list[Row]:
     if not any((folder / "out").glob("part-*")):
         return []
     table = ds.dataset(folder / "out", format="parquet").to_table()
@@ -84,8 +104,10 @@ def committed(folder: Path) -> list[Row]:
 
 def none_lost(folder: Path) -> bool:
     """Every row counts in the visible files, if not once."""
+    if (folder / "branch").exists() and set(branched(folder)) != set(range(ROWS)):
+        return False
     counts: dict[tuple[int, int], int] = {}
-    for digit, window, _, n in committed(folder):
+    for digit, window, _, n in _totals(folder):
         counts[digit, window] = counts.get((digit, window), 0) + n
     return all(counts.get((digit, window), 0) >= n for digit, window, _, n in expected())
 

@@ -55,7 +55,7 @@ def start(
     """Two processes, and a restart at once."""
     options = {"restart": hg.restart.fixed(9, delay=0), **options}
     env = environment(folder, deployment or hg.LocalDeployment(2, processes=True), **options)
-    return build(env, folder, source=gated(folder, *pulls), middle=middle, sink=sink).execute_async()
+    return build(env, folder, source=gated(folder, *pulls), middle=middle, sink=sink, branch=True).execute_async()
 
 
 def until_a_checkpoint_of(job: hg.JobHandle, folder: Path, attempt: int) -> None:
@@ -64,7 +64,7 @@ def until_a_checkpoint_of(job: hg.JobHandle, folder: Path, attempt: int) -> None
 
 def is_as_if_nothing_had_happened(folder: Path) -> None:
     assert committed(folder) == expected()
-    assert not list((folder / "out").glob("_*"))
+    assert not [*(folder / "out").glob("_*"), *(folder / "branch").glob("_*")]
 
 
 def pid_of(job: hg.JobHandle, taskmanager: int) -> int:

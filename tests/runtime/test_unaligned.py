@@ -39,7 +39,7 @@ def pressed(folder: Path, parallelism: int = 2, *pulls: Pull, **options: object)
 def under_pressure(env: hg.StreamEnvironment, folder: Path, parallelism: int = 2, *pulls: Pull) -> hg.StreamEnvironment:
     """Until the gate is open nothing ends, and most rows wait for a slow function."""
     source = gated(folder, *pulls, before=ROWS * 5 // 6 // parallelism)
-    return build(env, folder, source=source, middle=slow(0.25, until=folder / "open"))
+    return build(env, folder, source=source, middle=slow(0.25, until=folder / "open"), branch=True)
 
 
 def test_killed_while_data_in_flight_are_half_written(tmp_path: Path) -> None:
