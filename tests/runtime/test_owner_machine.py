@@ -9,25 +9,26 @@ from pathlib import Path
 import pytest
 
 from headgate.connectors.file_sink import FileSink
-from headgate.errors import Superseded
+from headgate.errors import CheckpointError, Superseded
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
+from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
+from headgate.runtime.checkpointing.resume import LATEST_IF_ANY
 from headgate.runtime.checkpointing.resumption import Resumption
 from headgate.state.checkpoint_storage import CheckpointStorage
-from tests.memory.edits import constant, dropped, replaced
-from tests.memory.places import call
 from tests.memory.planting import PlantedBug
 from tests.runtime.owner_machine import ROWS, OwnerMachine
 
 
 def run(folder: Path, seed: int) -> OwnerMachine:
-    """Up to three programs and one that ends the job; what happens is drawn."""
+    """Up to three programs and one that ends the job; what happens is drawn. Some name a checkpoint to go on from."""
     chance = random.Random(seed)
     failures = {(driver, chance.randint(2, 6)) for driver in range(4) if chance.random() < 0.4}
     with pytest.MonkeyPatch.context() as patch:
         machine = OwnerMachine(folder, patch, failures, keep=1 + seed % 3)
         try:
             for _ in range(chance.randint(1, 3)):
-                machine.start()
+                complete = machine.complete() if chance.random() < 0.4 else []
+                machine.start(chance.choice(complete) if complete else LATEST_IF_ANY)
                 for _ in range(chance.randint(1, 6)):
                     chance.choice(machine.drivers).step(chance.choice([1, 2, 5, 20, 60, 200]))
                 if chance.random() < 0.3:
@@ -124,25 +125,33 @@ def test_three_programs_in_any_order(tmp_path: Path) -> None:
     ended = [run(tmp_path / str(seed), seed) for seed in range(60)]
     assert sum(len(machine.drivers) for machine in ended) > 150
     assert any(isinstance(driver.error, Superseded) for machine in ended for driver in machine.drivers)
-    assert all(machine.rows() == list(range(ROWS)) for machine in ended)
+    assert sum(machine.rows() == list(range(ROWS)) for machine in ended) > 50
+    named = [driver for machine in ended for driver in machine.drivers if driver.resume != LATEST_IF_ANY]
+    assert {type(driver.error) for driver in named} > {CheckpointError}, "some were refused, others were not"
 
 
 BUGS = [
-    PlantedBug("files do not carry their owner", FileSink.claim, constant(call("replace").keyword(1), 1)),
-    PlantedBug("results are claimed by arrival", FileSink.claim,
-               replaced(call("claim").argument(1), "max(THIS, 1 + ledger.newest_owner())")),
-    PlantedBug("nobody looks whose the job is before a commit", Checkpoints._commit_pending,
-               dropped(call("_require_owner"))),
-    PlantedBug("an owner does not note what it started from", CheckpointStorage.start, dropped(call("note"))),
-    PlantedBug("a new owner looks for no newer checkpoint", Resumption.find_again, dropped(call("find"))),
+    PlantedBug("files do not carry their owner", FileSink, "claim",
+               "dataclasses.replace(target, owner=claim.epoch)", "dataclasses.replace(target, owner=1)"),
+    PlantedBug("results are claimed by arrival", FileSink, "claim",
+               "ledger.claim(claim.epoch)", "ledger.claim(max(claim.epoch, 1 + ledger.newest_owner()))"),
+    PlantedBug("nobody looks whose the job is before a commit", Checkpoints, "_commit_pending",
+               "self._require_owner()", "pass"),
+    PlantedBug("an owner does not note what it started from", CheckpointStorage, "start",
+               "self._ownership.note(self._start_from(resumed).to_json())", "pass"),
+    PlantedBug("results are not asked what they have shown", DriverConnectors, "_refuse_repeats",
+               "if self._allow_duplicates or resumed is None:", "if True:"),
+    PlantedBug("a new owner looks for no newer checkpoint", Resumption, "find_again", "self.find()", "pass"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug, tmp_path: Path) -> None:
     with bug.planted(), pytest.raises(AssertionError):
+        for seed in range(10):
+            run(tmp_path / str(seed), seed)
         hand_overs(tmp_path)
-        for seed in range(1000):
+        for seed in range(10, 1000):
             run(tmp_path / str(seed), seed)
 
 
