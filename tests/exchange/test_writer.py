@@ -320,7 +320,7 @@ def test_a_stuck_channel_does_not_hold_back_what_is_due_for_another(make: MakeRi
         seen = rig.read(1)
         assert seen or rig.wakes > wakes, "room for channel 1 wakes though channel 0 is at its cap"
         rig.writer.drain()
-        if rig.writer.pending_bytes and not rig.writer._due[1]:
+        if rig.writer.pending_bytes and not rig.writer._due.has(1):
             rig.partition.flush(1)
     assert seen == (numbers(100, 100),)
     assert not rig.writer.is_available and rig.partition.subpartition(0).queue_length == 3
@@ -489,12 +489,12 @@ def test_broadcast_serialises_once_for_all(make: MakeRig) -> None:
 def test_a_slow_reader_of_a_broadcast_keeps_only_its_own_rest(make: MakeRig) -> None:
     rig = make(Broadcast(2), 2, segment=64, segments=10, cap=4, message_size=800)
     rig.writer.emit(rows(0, 100))
-    while rig.writer._due[0]:
+    while rig.writer._due.has(0):
         assert rig.read(0) == ()
         rig.writer.drain()
     rig.partition.flush(0)
     assert rig.read(0) == (numbers(0, 100),)
-    assert rig.writer._due_channels == {1}
+    assert rig.writer._due.channels == {1}
     while not rig.writer.drain():
         rig.read(1)
     assert rig.writer.pending_bytes == 0

@@ -298,7 +298,7 @@ class Producer:
         """What a task does when it was woken or its time has come; returns whether anything moved."""
         if timeouts is not None:
             self.barriers.on_time(timeouts)
-        before = self.writer.pending_bytes, len(self.writer._due_channels), self.ended
+        before = self.writer.pending_bytes, len(self.writer._due.channels), self.ended
         if self.writer.deadline is not None and now >= self.writer.deadline:
             self.writer.on_time(now)
         if self.woken:
@@ -308,7 +308,7 @@ class Producer:
                 self.ended = True
         if self.writer.is_available and not self.is_busy:
             self.writer.before_wait()
-        return before != (self.writer.pending_bytes, len(self.writer._due_channels), self.ended)
+        return before != (self.writer.pending_bytes, len(self.writer._due.channels), self.ended)
 
     def close(self, order: random.Random) -> None:
         """Cancel the task: what it holds is given back in any order."""
@@ -660,7 +660,7 @@ class Exchange:
         self.check()
         for producer in self.producers:
             producer.is_back = False
-            assert not producer.writer._due_channels, "stuck: a writer has something due and nobody is behind"
+            assert not producer.writer._due.channels, "stuck: a writer has something due and nobody is behind"
             self._check_arrived(producer)
         counting = [producer for producer in self.producers if producer.active and not producer.writer.is_finished]
         for reader in self.readers:

@@ -116,7 +116,18 @@ class Driver:
         run = f"0-{self._number:08x}"
         ends = DriverConnectors(plan.job, run)
         config = Config(checkpoint_dir=self._machine.folder / "checkpoints")
-        checkpoints = Checkpoints("job", run, plan, config, ends, _ignore, _ignore, _ignore, _ignore, self.resume)
+        checkpoints = Checkpoints(
+            "job",
+            run,
+            plan=plan,
+            config=config,
+            ends=ends,
+            tell=_ignore,
+            stopped=_ignore,
+            finished=_ignore,
+            done=_ignore,
+            resume=self.resume,
+        )
         self._checkpoints = checkpoints
         checkpoints.prepare()
         ends.prepare(checkpoints.latest)
@@ -142,20 +153,22 @@ class Driver:
             if self._machine.fails(self._number, number):  # the attempt is lost: the next one begins again
                 attempt += 1
                 checkpoints.next_id = number
-                checkpoints._roll_back(*checkpoints.resumption.results)
+                checkpoints._stored.roll_back(*checkpoints.resumption.results, number - 1)
                 position, pending = _position(checkpoints), []
                 writer = out.writer(self._context(attempt))
                 continue
             metadata = checkpoints._metadata(complete, "checkpoint")
-            checkpoints._store(metadata, None)
+            checkpoints._stored.store(metadata, None)
             checkpoints.resumption.go_to((storage.folder_of(metadata.id), metadata))
-            checkpoints._commit_pending(complete.pending, metadata.id)
+            checkpoints._stored.commit(complete.pending, metadata.id)
             pending = []
             storage.retain(self._machine.keep)
         ends.finish()
 
     def _context(self, attempt: int) -> WriterContext:
-        return WriterContext("job", "sink", 0, 1, SCHEMA, print, attempt)
+        return WriterContext(
+            job="job", operator="sink", subtask=0, parallelism=1, schema=SCHEMA, deliver=print, attempt=attempt
+        )
 
 
 class OwnerMachine:

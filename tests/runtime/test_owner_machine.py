@@ -10,11 +10,13 @@ import pytest
 
 from headgate.connectors.file_sink import FileSink
 from headgate.errors import CheckpointError, Superseded
-from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
 from headgate.runtime.checkpointing.resume import LATEST_IF_ANY
 from headgate.runtime.checkpointing.resumption import Resumption
+from headgate.runtime.checkpointing.stored_checkpoints import StoredCheckpoints
 from headgate.state.checkpoint_storage import CheckpointStorage
+from tests.memory.edits import always, constant, dropped, replaced
+from tests.memory.places import call, condition
 from tests.memory.planting import PlantedBug
 from tests.runtime.owner_machine import ROWS, OwnerMachine
 
@@ -131,17 +133,15 @@ def test_three_programs_in_any_order(tmp_path: Path) -> None:
 
 
 BUGS = [
-    PlantedBug("files do not carry their owner", FileSink, "claim",
-               "dataclasses.replace(target, owner=claim.epoch)", "dataclasses.replace(target, owner=1)"),
-    PlantedBug("results are claimed by arrival", FileSink, "claim",
-               "ledger.claim(claim.epoch)", "ledger.claim(max(claim.epoch, 1 + ledger.newest_owner()))"),
-    PlantedBug("nobody looks whose the job is before a commit", Checkpoints, "_commit_pending",
-               "self._require_owner()", "pass"),
-    PlantedBug("an owner does not note what it started from", CheckpointStorage, "start",
-               "self._ownership.note(self._start_from(resumed).to_json())", "pass"),
-    PlantedBug("results are not asked what they have shown", DriverConnectors, "_refuse_repeats",
-               "if self._allow_duplicates or resumed is None:", "if True:"),
-    PlantedBug("a new owner looks for no newer checkpoint", Resumption, "find_again", "self.find()", "pass"),
+    PlantedBug("files do not carry their owner", FileSink.claim, constant(call("replace").keyword(1), 1)),
+    PlantedBug("results are claimed by arrival", FileSink.claim,
+               replaced(call("claim").argument(1), "max(THIS, 1 + ledger.newest_owner())")),
+    PlantedBug("nobody looks whose the job is before a commit", StoredCheckpoints.commit,
+               dropped(call("require_owner"))),
+    PlantedBug("an owner does not note what it started from", CheckpointStorage.start, dropped(call("note"))),
+    PlantedBug("results are not asked what they have shown", DriverConnectors._refuse_repeats,
+               always(condition(1, of=2))),
+    PlantedBug("a new owner looks for no newer checkpoint", Resumption.find_again, dropped(call("find"))),
 ]  # fmt: skip
 
 

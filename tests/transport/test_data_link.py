@@ -409,7 +409,7 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
     kept, seen = [], 0
     writer.emit(rows(0, 2000))
     while seen < 50:
-        if writer._due[1]:
+        if writer._due.has(1):
             writer.drain()
         else:
             writer._selector._next = 1  # type: ignore[attr-defined]
@@ -422,7 +422,7 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
         else:
             seen += 1
             recycle_all(polled[1])
-    assert writer._due[0] and not writer.is_available
+    assert writer._due.has(0) and not writer.is_available
     assert 1 <= len(kept) <= 2 + 2, "no more than its exclusive and all floating buffers"
     recycle_all(kept)
 

@@ -56,12 +56,13 @@ from headgate.runtime.checkpointing.checkpoint_events import (
     TriggerCheckpoint,
 )
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
-from headgate.runtime.checkpointing.driver_connectors import LEFT, DriverConnectors, Pending
+from headgate.runtime.checkpointing.driver_connectors import LEFT, DriverConnectors
 from headgate.runtime.checkpointing.guarantee import warn_of_sources
 from headgate.runtime.checkpointing.injection import alignment, injection
 from headgate.runtime.checkpointing.requests import Requests
 from headgate.runtime.checkpointing.resume import Found
 from headgate.runtime.checkpointing.resumption import Resumption, require_numbers
+from headgate.runtime.checkpointing.stored_checkpoints import StoredCheckpoints
 from headgate.runtime.control_messages import (
     AcknowledgeCheckpoint,
     ContinueSources,
@@ -71,7 +72,7 @@ from headgate.runtime.control_messages import (
     TaskFinished,
 )
 from headgate.state.checkpoint_metadata import CheckpointMetadata, Kind
-from headgate.state.checkpoint_storage import CheckpointStorage, discard, savepoint_folder, store
+from headgate.state.checkpoint_storage import CheckpointStorage, discard
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ class Checkpoints:
         self._storing: dict[int, BackgroundCall] = {}
         self._runs = self._tasks_have_ended = False
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
+        self._stored = StoredCheckpoints(job, run, self._storage, ends)
         self.resumption = Resumption(job, plan, config, self._storage, resume)
         self._coordinator: CheckpointCoordinator
         self.requests = Requests(job, plan.job, config, self._storage)
@@ -173,7 +175,7 @@ class Checkpoints:
             claim = Claim(
                 program=program,
                 epoch=epoch,
-                check=self._require_owner,
+                check=self._stored.require_owner,
                 home=home,
                 referenced=referenced,
                 resumed=0 if self.latest is None else self.latest.id,
@@ -260,14 +262,9 @@ class Checkpoints:
     def rollback(self) -> BackgroundCall:
         """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
         self.next_id = self._coordinator.last + 1
-        return self._background.begin(partial(self._roll_back, *self.resumption.results), ignore_result)
-
-    def _roll_back(self, pending: Pending, checkpoint: int) -> None:
-        """An errand: also make room for the next checkpoint."""
-        self._require_owner()
-        self._connectors.rollback(pending, checkpoint)
-        if self._storage is not None:
-            self._storage.remove_incomplete(self.next_id - 1)
+        return self._background.begin(
+            partial(self._stored.roll_back, *self.resumption.results, self._coordinator.last), ignore_result
+        )
 
     def end_of_tasks(self) -> None:
         """All that they wrote has been told; the last checkpoint may still be being stored or committed. Raises
@@ -333,7 +330,7 @@ class Checkpoints:
         self._hear(TimePassed())
         if self._next_check is not None and now >= self._next_check:
             self._next_check = None  # until this one is done, however slow the storage
-            self._background.begin(self._require_owner, self._on_checked)
+            self._background.begin(self._stored.require_owner, self._on_checked)
 
     def _on_checked(self, error: Exception | None) -> None:
         """A program that was replaced ends soon, also between two checkpoints."""
@@ -352,7 +349,7 @@ class Checkpoints:
         for action in actions:
             match action:
                 case TriggerCheckpoint(checkpoint, tasks, request):
-                    folder = self._savepoint(checkpoint, request) or self._own_folder(checkpoint)
+                    folder = self._stored.savepoint(checkpoint, request) or self._stored.own_folder(checkpoint)
                     how = alignment(self._config) if request is None else (Alignment.ALIGNED, 0.0)
                     stops = request is not None and request.stops
                     self._tell(injection(checkpoint, *how, roots=tasks, folder=folder, stops=stops))
@@ -366,23 +363,14 @@ class Checkpoints:
                     log.info("job %r: its checkpoint coordinator heard:\n%s", self._job, self._coordinator.trace)
                     raise error
 
-    def _savepoint(self, checkpoint: int, request: Request | None) -> str | None:
-        """The folder it is stored in, if it is one."""
-        if request is None or request.uri is None:
-            return None
-        return savepoint_folder(request.uri, self._job, checkpoint, self._run)
-
-    def _own_folder(self, checkpoint: int) -> str | None:
-        return None if self._storage is None else self._storage.folder_of(checkpoint)
-
     def _complete(self, complete: StoreMetadata) -> None:
-        savepoint = self._savepoint(complete.checkpoint, complete.request)
+        savepoint = self._stored.savepoint(complete.checkpoint, complete.request)
         if self._storage is None and savepoint is None:  # all tasks have ended
             self._last = None
             self._hear(Stored(complete.checkpoint))
             return
         metadata = self._metadata(complete, "checkpoint" if savepoint is None else "savepoint")
-        work, then = partial(self._store, metadata, savepoint), partial(self._on_stored, complete, metadata)
+        work, then = partial(self._stored.store, metadata, savepoint), partial(self._on_stored, complete, metadata)
         self._storing[complete.checkpoint] = self._background.begin(work, then)
 
     def _on_stored(self, complete: StoreMetadata, metadata: CheckpointMetadata, error: Exception | None) -> None:
@@ -395,8 +383,8 @@ class Checkpoints:
             return
         if error is not None:
             raise error
-        self._last = self._place(complete)
-        self.resumption.go_to((self._own_folder(complete.checkpoint) or self._last, metadata))
+        self._last = self._stored.place(complete)
+        self.resumption.go_to((self._stored.own_folder(complete.checkpoint) or self._last, metadata))
         actions = self._coordinator.handle(Stored(complete.checkpoint), time.monotonic())
         if not actions:
             log.warning("job %r: checkpoint %d is complete after all, too late to count; that is what the job goes on "
@@ -408,18 +396,8 @@ class Checkpoints:
             self._answer(complete)
             return
         checkpoint = 0 if self.latest is None else complete.checkpoint
-        work = partial(self._commit_pending, complete.pending, checkpoint)
+        work = partial(self._stored.commit, complete.pending, checkpoint)
         self._background.begin(work, partial(self._on_committed, complete))
-
-    def _commit_pending(self, pending: Pending, checkpoint: int) -> None:
-        """An errand. Sinks look whether their results are still this program's; that does not say whether the
-        checkpoint is one that its successor goes on from."""
-        self._require_owner()
-        self._connectors.commit(pending, checkpoint)
-
-    def _require_owner(self) -> None:
-        if self._storage is not None:
-            self._storage.require_owner()
 
     def _on_committed(self, complete: StoreMetadata, error: Exception | None) -> None:
         """With an error the job goes on from it, and commits again."""
@@ -436,27 +414,12 @@ class Checkpoints:
 
     def _answer(self, complete: StoreMetadata) -> None:
         if complete.request is not None:
-            self.requests.done(complete.request, self._place(complete))
-
-    def _place(self, complete: StoreMetadata) -> str:
-        """Its path or URI, once it is stored."""
-        place = self._savepoint(complete.checkpoint, complete.request) or self._own_folder(complete.checkpoint)
-        assert place is not None
-        return place
-
-    def _store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
-        """An errand. A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come
-        again when the job goes on from its latest."""
-        self._require_owner()
-        if savepoint is not None:
-            metadata = dataclasses.replace(metadata, folder=store(savepoint, metadata))
-        if self._storage is not None:
-            self._storage.complete(metadata)
+            self.requests.done(complete.request, self._stored.place(complete))
 
     def _discard(self, checkpoint: int, request: Request | None) -> None:
         """Of a checkpoint of the job's own, what was written is removed with old ones. What is being stored may come to
         be complete, and then stays."""
-        errand, savepoint = self._storing.get(checkpoint), self._savepoint(checkpoint, request)
+        errand, savepoint = self._storing.get(checkpoint), self._stored.savepoint(checkpoint, request)
         if errand is not None:
             if not self._background.drop(errand):
                 return

@@ -289,6 +289,7 @@ class Task:
         self.operators = operators
         self.writers = tuple(writers)
         self._timed: tuple[Timed, ...] = self.writers
+        self._timers: tuple[Timed, ...] = ()
         self._mailbox = mailbox
         self._opened = opened
         self._restore = restore
@@ -301,6 +302,10 @@ class Task:
     def add_timed(self, *timed: Timed) -> None:
         """Before `run`: something else to do by the clock."""
         self._timed = (*self._timed, *timed)
+
+    def add_timers(self, timers: Iterable[Timed]) -> None:
+        """Before `run`: what is done by the clock as long as the task is not back-pressured."""
+        self._timers = (*self._timers, *timers)
 
     def begin(self) -> None:
         """All tasks of the job are open: take the first batch."""
@@ -373,7 +378,7 @@ class Task:
         while not all(writer.partition.is_settled for writer in self.writers):
             self._rest(WAIT, Wait.IDLE)
             self._on_time()
-        for timed in self._timed:  # a checkpoint may wait for a barrier that has left since
+        for timed in (*self._timed, *self._timers):  # a checkpoint may wait for a barrier that has left since
             timed.on_time(time.monotonic())
         for writer in self.writers:
             writer.write_event(EndOfPartition())
@@ -382,7 +387,10 @@ class Task:
         """Between two inputs: wait until woken, or until there is something to do by the clock."""
         for writer in self.writers:
             writer.before_wait()
-        deadline = _earliest(self._timed)
+        timed = self._timed
+        if self._timers and self._drain_writers():
+            timed += self._timers
+        deadline = _earliest(timed)
         self._wait(until if deadline is None else min(until, deadline), why)
 
     def _on_time(self) -> None:
@@ -391,6 +399,9 @@ class Task:
         if deadline is not None and (now := time.monotonic()) >= deadline:
             for timed in self._timed:
                 timed.on_time(now)
+        for timers in self._timers:
+            if all(writer.is_available for writer in self.writers):
+                timers.on_time(time.monotonic())
 
     def _drain_writers(self) -> bool:
         """Returns whether all are available; else the task is woken when that may have changed."""

@@ -171,7 +171,8 @@ class _TaskAssembly:
             restore=lambda: self._restore(state, task_input),
             ended=lambda: self._ended(state),
         )
-        task.add_timed(self._barriers, *operator_timers(self._entries, self._writers))
+        task.add_timed(self._barriers)
+        task.add_timers(operator_timers(self._entries))
         debloating = self._build_debloating(task_input, task)
         channels = [channel for gate in self._gates for channel in gate.channels]
         return BuiltTask(
