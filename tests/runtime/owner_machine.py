@@ -243,11 +243,11 @@ class OwnerMachine:
         if is_named and isinstance(newest.error, CheckpointError | ResultsGone):
             assert self.rows() == list(range(len(self.rows()))), "rows are lost, or are there twice"
         else:
+            self._check_line(newest)
             assert newest.error is None, f"the newest program ended with {newest.error!r}"
             assert self.rows() == list(range(ROWS))
         for driver in self.drivers:
             assert isinstance(driver.error, HeadgateError | Lost | None), repr(driver.error)
-        self._check_line(newest)
 
     def _check_line(self, newest: Driver) -> None:
         """None counts that an older program completed when it had been replaced."""

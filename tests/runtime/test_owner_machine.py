@@ -139,7 +139,7 @@ BUGS = [
     PlantedBug("nobody looks whose the job is before a commit", StoredCheckpoints.commit,
                dropped(call("require_owner"))),
     PlantedBug("an owner does not note what it started from", CheckpointStorage.start, dropped(call("note"))),
-    PlantedBug("results are not asked what they have shown", DriverConnectors._refuse_repeats,
+    PlantedBug("results are not asked what they have shown", DriverConnectors.refuse_repeats,
                always(condition(1, of=2))),
     PlantedBug("a new owner looks for no newer checkpoint", Resumption.find_again, dropped(call("find"))),
 ]  # fmt: skip

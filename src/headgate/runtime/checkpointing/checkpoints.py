@@ -152,6 +152,7 @@ class Checkpoints:
         """The job is sure to start: become the owner of its checkpoints and its results. Raises HeadgateError; then
         call `abort`."""
         claim = self._claim(program)
+        self._connectors.refuse_repeats(self.latest)  # before the start is on record: a refused program changes nothing
         if self._storage is not None:
             self._storage.start(self.resumption.place or None)
             self.next_id = self._storage.next_id()

@@ -58,7 +58,7 @@ class DriverConnectors:
             for node in sorted(self._nodes, key=lambda node: node.sink is not None):
                 with _named(node, _said(resumed)):
                     self._prepare(node, None if resumed is None else resumed.prepared.get(node_key(node)))
-            self._refuse_repeats(resumed)
+            self.refuse_repeats(resumed)
         except BaseException:
             self.abort()
             raise
@@ -87,9 +87,9 @@ class DriverConnectors:
                 sink.begin(claim)
         if resumed is not None:
             self.rollback(resumed.pending, resumed.id, _said(resumed))
-            self._refuse_repeats(resumed)  # another program may have committed until `begin`
+            self.refuse_repeats(resumed)  # another program may have committed until `begin`
 
-    def _refuse_repeats(self, resumed: CheckpointMetadata | None) -> None:
+    def refuse_repeats(self, resumed: CheckpointMetadata | None) -> None:
         """Raises CheckpointError for a sink that has shown rows that the checkpoint does not have."""
         if self._allow_duplicates or resumed is None:
             return
