@@ -1,4 +1,4 @@
-"""All options of a job: one frozen dataclass, from which `docs/configuration.md` is written (`scripts/docs.py`).
+"""All options of a job: one frozen dataclass, from which `docs/reference/options.md` is written (`scripts/docs.py`).
 
 Numbers are bytes and seconds; strings carry units ("32 kb" is 32 x 1024 bytes, "100 ms"); `timedelta` is fine.
 Names are Flink's, in snake_case.
@@ -33,7 +33,7 @@ from headgate.restart import RestartStrategy
 
 
 class FlowControl(enum.StrEnum):
-    """What keeps a producer from sending more than its consumers take; see `docs/exchange.md`."""
+    """What keeps a producer from sending more than its consumers take; see `docs/concepts/exchange.md`."""
 
     CREDIT = "credit"
     TCP = "tcp"
@@ -42,7 +42,7 @@ class FlowControl(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Options of one job; see `docs/configuration.md`. Raises ConfigError for an unknown or impossible value."""
+    """Options of one job; see `docs/reference/options.md`. Raises ConfigError for an unknown or impossible value."""
 
     segment_size: int = option(32 << 10, SIZE, "Size of one network buffer, 512 B to 1 MiB.", least=512, most=1 << 20)
     message_size: int = option(
@@ -56,7 +56,7 @@ class Config:
         member_of(FlowControl),
         "What holds a producer back: `credit` counts the free buffers of each channel; `tcp` stops reading a "
         "connection when an input has none, as Flink did before 1.5, and `unbounded` lets queues grow into "
-        "all of `network_memory` and then ends the job, both for comparison ([exchange.md](exchange.md)).",
+        "all of `network_memory` and then ends the job, both for comparison (docs/concepts/exchange.md).",
     )
     connections_per_pair: int = option(
         1,
@@ -161,7 +161,7 @@ class Config:
     tls: Literal["auto", "on", "off"] = option(
         "auto",
         one_of("auto", "on", "off"),
-        "Whether links between the job's processes are encrypted with TLS 1.3 ([security.md](security.md)): "
+        "Whether links between the job's processes are encrypted with TLS 1.3 (docs/concepts/security.md): "
         '`"auto"` where the driver listens on another address than loopback, `"on"` on loopback too, `"off"` '
         "never: the start logs a warning, and every batch is validated as with `paranoid`.",
     )
@@ -210,7 +210,7 @@ class Config:
         None,
         or_none(SIZE),
         "The most that the operators of a TaskManager may hold together (their `state_bytes`, see "
-        "[metrics.md](metrics.md)); when it is more the job fails with the name of the operator that holds "
+        "docs/reference/metrics.md); when it is more the job fails with the name of the operator that holds "
         "the most, and is not started again. None: as much as the machine has.",
         above=0,
     )
@@ -256,7 +256,7 @@ class Config:
         False,
         FLAG,
         "Barriers overtake the rows that are queued, and these are part of the checkpoint, so that it need "
-        'not wait for them; only with `flow_control="credit"` ([checkpoints.md](checkpoints.md#unaligned)).',
+        'not wait for them; only with `flow_control="credit"` (docs/concepts/checkpoints.md).',
         needs="checkpoint_dir",
     )
     aligned_timeout: float = option(

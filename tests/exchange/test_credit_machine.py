@@ -1,4 +1,5 @@
-"""Credit, buffers and wire under random interleaving, and the planted bugs that this finds (docs/planted-bugs.md)."""
+"""Credit, buffers and wire under random interleaving, and the planted bugs that this finds
+(docs/evidence/planted-bugs.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole exchange under random interleaving, and the planted bugs that this finds (docs/planted-bugs.md)."""
+"""A whole exchange under random interleaving, and the planted bugs that this finds (docs/evidence/planted-bugs.md)."""
 
 from __future__ import annotations
 

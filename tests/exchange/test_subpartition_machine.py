@@ -1,4 +1,4 @@
-"""One subpartition under random use, and the planted bugs that this finds (docs/planted-bugs.md)."""
+"""One subpartition under random use, and the planted bugs that this finds (docs/evidence/planted-bugs.md)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 import headgate as hg
 from headgate import testing
 
-PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-a-pipeline.md"
 #: What is shown within another's example.
 WITHIN_OTHERS = {"AdvanceClock", "PipelineResult"}
 

@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     twice = "resume from a checkpoint older than what sinks have shown: the rows between are then there twice"
     parser.add_argument("--allow-duplicates", action="store_true", help=twice)
     add_json_option(parser)
-    parser.add_argument("script", type=_script, metavar="SCRIPT")
+    parser.add_argument("script", type=_script, metavar="SCRIPT", help="the Python script")
     return parser
 
 

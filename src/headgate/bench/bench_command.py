@@ -34,7 +34,9 @@ ABOUT = {
     "latency-adaptive": 'the same at 50 % with buffer_timeout="adaptive"',
     "slow-sink": "the memory of a job whose sinks are slow, for five minutes",
 }
-_DESCRIPTION = "Measure Headgate, beside its peers. All of it takes 40 minutes or more; docs/benchmarks.md says more."
+_DESCRIPTION = (
+    "Measure Headgate, beside its peers. All of it takes 40 minutes or more; docs/evidence/benchmarks.md says more."
+)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -86,7 +86,7 @@ def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", 
     With `watch` the source has no end: it looks every `interval` for files that are new, and each is read once, in the
     order of names among those found together, whole by the subtask that its name falls to. Put files there whole, by
     renaming them: a file is read as it is when it is first seen, unless it is empty. Give a `schema` where the folder
-    may be empty at first. A subtask for which there is no file holds back no watermark; see docs/event-time.md.
+    may be empty at first. A subtask for which there is no file holds back no watermark; see docs/concepts/time.md.
     """
     check(FLAG, watch=watch)
     if format not in tuple(_FORMATS):

@@ -37,7 +37,7 @@ ABOUT = {
     "sizing": "how many buffers fill a line of known rate and delay",
     "buffer-timeout": "latency and throughput of flush timeouts, on 1 to 1,000 channels",
 }
-_DESCRIPTION = "Show what the exchange claims to do. All of it takes 20 minutes; docs/lab.md says more."
+_DESCRIPTION = "Show what the exchange claims to do. All of it takes 20 minutes; docs/evidence/lab.md says more."
 
 _FOLDER = Path("headgate-lab")
 

@@ -119,7 +119,7 @@ class JobHandle(OtherNames):
         return _answer(answer, timeout, f"job {self._name!r} has not ended {timeout} s after it was asked to stop")
 
     def metrics(self) -> dict[str, Any]:
-        """Counters of the job as last reported (four times a second while it runs); see `docs/metrics.md`."""
+        """Counters of the job as last reported (four times a second while it runs); see `docs/reference/metrics.md`."""
         return self._master.metrics()
 
     @property
