@@ -233,12 +233,6 @@ def _is_shown(name: str, member: object) -> bool:
     return is_member and not name.startswith("_") and name not in INTERNAL
 
 
-def _fenced(text: str) -> str:
-    """With the examples of a docstring as code."""
-    parts = text.split("\n\n")
-    return "\n\n".join(f"```pycon\n{part}\n```" if part.startswith(">>>") else part for part in parts)
-
-
 def _described(name: str, thing: object) -> str:
     text = DOCTEST.sub(r"```pycon\n\1\n```", _linked(inspect.getdoc(thing) or ""))
     return f"```python\n{_call(name, thing)}\n```\n\n{text}\n" if _is_called(name, thing) else f"{text}\n"

@@ -42,7 +42,7 @@ def test_all_planted_bugs_are_on_the_page(docs: ModuleType) -> None:
 
 
 def test_the_reference_shows_nothing_that_headgate_alone_calls(docs: ModuleType) -> None:
-    page = docs.reference()
+    page = docs.api()
     members = {line.rpartition(".")[2] for line in page.splitlines() if line.startswith("#### ")}
     assert {"bound", "launch", "spec"} <= docs.INTERNAL
     assert members & docs.INTERNAL == set()
