@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.connectors.connector import Source
-from headgate.connectors.csv_parser import CsvParser
-from headgate.connectors.line_source import BAD_LINES
+from headgate.connectors.file_sources.csv_parser import CsvParser
+from headgate.connectors.file_sources.line_source import BAD_LINES
 from tests.connectors.conftest import drain, read_source, reader_context
 
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -65,7 +65,7 @@ def test_wherever_they_are(tmp_path: Path, lines: list[str], split_size: int, pa
 
 
 def test_in_many_blocks_and_a_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.connectors.lines.BLOCK_BYTES", 50)
+    monkeypatch.setattr("headgate.connectors.file_sources.lines.BLOCK_BYTES", 50)
     lines = [f"{number},x" if number % 7 else f"bad {number}" for number in range(200)]
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(("a,b\n" + "\n".join(lines)).encode()))
@@ -128,7 +128,7 @@ def test_a_read_takes_a_bounded_time_however_many_lines_are_bad(
 
 
 def test_lines_before_a_split_are_counted_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.connectors.line_source.BLOCK_BYTES", 10)
+    monkeypatch.setattr("headgate.connectors.file_sources.line_source.BLOCK_BYTES", 10)
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "1,x\n" * 50 + "oops\n")
     source, bad = hg.sources.csv(path, schema=SCHEMA, split_size=203), []
@@ -157,9 +157,9 @@ def test_in_a_job(tmp_path: Path, parallelism: int) -> None:
 
 @pytest.fixture
 def short_limit(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("headgate.connectors.lines.BLOCK_BYTES", 50)
-    monkeypatch.setattr("headgate.connectors.lines.LONGEST_LINE", 100)
-    monkeypatch.setattr("headgate.connectors.line_source.LONGEST_LINE", 100)
+    monkeypatch.setattr("headgate.connectors.file_sources.lines.BLOCK_BYTES", 50)
+    monkeypatch.setattr("headgate.connectors.file_sources.lines.LONGEST_LINE", 100)
+    monkeypatch.setattr("headgate.connectors.file_sources.line_source.LONGEST_LINE", 100)
     return 100
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.connectors import lines
+from headgate.connectors.file_sources import lines
 
 Read = Callable[..., list[pa.Table]]
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -240,7 +240,7 @@ def test_what_is_appended_while_the_job_runs_is_not_read(tmp_path: Path, reader_
     ("options", "message"),
     [
         ({"delimiter": "::"}, "delimiter='::' must be one character"),
-        ({"null_values": "NA"}, r"null_values='NA' must be a list of texts, for example \['NA'\]"),
+        ({"null_values": "NA"}, r"null_values='NA' must be a list of strings, for example \['NA'\]"),
         ({"split_size": "1 parsec"}, "split_size: .*unknown unit 'parsec'"),
         ({"split_size": 0}, "split_size=0 must be at least 1 byte"),
         ({"schema": pa.schema({"a": pa.list_(pa.int64())})}, "column 'a' cannot be read from CSV as list"),

@@ -16,8 +16,8 @@ import pytest
 from pyarrow import fs
 
 import headgate as hg
-from headgate.connectors import file_sink, file_writer
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks import file_sink, file_writer
+from headgate.connectors.file_sinks.file_sink import FileSink
 from tests.connectors.conftest import start
 
 Write = Callable[..., list[Any]]

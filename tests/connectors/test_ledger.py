@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.connectors.ledger import Ledger, abandoned
+from headgate.connectors.file_sinks.ledger import Ledger, abandoned
 from headgate.errors import Superseded
 from headgate.ownership import Program
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from headgate.connectors import lines
-from headgate.connectors.lines import LongLine, first_line, line_blocks
+from headgate.connectors.file_sources import lines
+from headgate.connectors.file_sources.lines import LongLine, first_line, line_blocks
 
 TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\r\n", b"dddddddd"]), max_size=12).map(b"".join)
 

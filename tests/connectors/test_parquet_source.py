@@ -11,8 +11,8 @@ import pytest
 from pyarrow import fs
 
 import headgate as hg
-from headgate.connectors.files import DataFile
-from headgate.connectors.parquet_source import pack_row_groups
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.parquet_source import pack_row_groups
 
 Read = Callable[..., list[pa.Table]]
 

@@ -15,9 +15,9 @@ import pytest
 from pyarrow import fs
 
 import headgate as hg
-from headgate.connectors import file_sink
 from headgate.connectors.connector import Claim, Sink
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks import file_sink
+from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import ResultsGone, Superseded
 from headgate.ownership import Program
 from tests.connectors.conftest import start, take_over, write_sink, writer_context

@@ -24,8 +24,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.connectors import line_parser, line_source, lines
 from headgate.connectors.connector import Source, SourceReader
+from headgate.connectors.file_sources import line_parser, line_source, lines
 from headgate.demo.replay import Replay
 from tests.connectors.conftest import drain, reader_context
 

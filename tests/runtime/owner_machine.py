@@ -18,8 +18,8 @@ from pyarrow import fs
 import headgate as hg
 from headgate import filesystems, ownership
 from headgate.config import Config
-from headgate.connectors import file_sink, ledger
 from headgate.connectors.connector import WriterContext
+from headgate.connectors.file_sinks import file_sink, ledger
 from headgate.errors import CheckpointError, HeadgateError, ResultsGone
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan

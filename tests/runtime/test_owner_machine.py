@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import CheckpointError, Superseded
 from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
 from headgate.runtime.checkpointing.resume import LATEST_IF_ANY

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVER = """
 import os, pathlib, signal, sys; sys.path[:0] = [{root!r}]
 import headgate as hg
-from headgate.connectors import file_sink
+from headgate.connectors.file_sinks import file_sink
 from headgate.state import checkpoint_storage
 from tests.exactly_once import environment
 from tests.runtime.faults import build_gated

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
-from headgate.connectors.file_writer import FileWriter
+from headgate.connectors.file_sinks.file_writer import FileWriter
 from headgate.records.events import CheckpointBarrier
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.taskmanager import state_upload

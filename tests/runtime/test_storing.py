@@ -12,7 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.connector import Sink
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import StorageError
 from headgate.runtime.checkpointing import resumption
 from headgate.runtime.master import jobmaster

@@ -17,12 +17,24 @@ import headgate
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 MAX_FILE, MAX_FUNCTION, MAX_POSITIONAL = 500, 70, 5
+MAX_FOLDER_FILES, MAX_FOLDER_SHARE = 32, 0.12
 
 
 def test_no_file_holds_more_than_one_idea() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
     assert len(lengths) > 10
     assert {name: length for name, length in lengths.items() if length > MAX_FILE} == {}
+
+
+def test_no_folder_holds_too_many_files_or_lines() -> None:
+    """Counts the files that lie in a folder itself, not those of its subfolders."""
+    lines = {path: len(path.read_text().splitlines()) for path in SOURCES}
+    files_of = Counter(path.parent for path in SOURCES)
+    lines_of = Counter({folder: sum(lines[path] for path in SOURCES if path.parent == folder) for folder in files_of})
+    most_lines = MAX_FOLDER_SHARE * sum(lines.values())
+    assert len(files_of) > 10
+    assert {str(folder): count for folder, count in files_of.items() if count > MAX_FOLDER_FILES} == {}
+    assert {str(folder): count for folder, count in lines_of.items() if count > most_lines} == {}
 
 
 def test_every_function_fits_on_a_screen() -> None:

@@ -19,7 +19,7 @@ from headgate.config import Config
 from headgate.connectors.built_in_sinks import parquet
 from headgate.connectors.collect_sink import CollectSink
 from headgate.connectors.connector import Sink, Source
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.connectors.frames import as_table, is_frame
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.errors import PlanError

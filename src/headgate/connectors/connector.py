@@ -19,7 +19,7 @@ from headgate.state import shapes
 
 if TYPE_CHECKING:
     from headgate.config import Config
-    from headgate.connectors.files import DataFile
+    from headgate.connectors.data_file import DataFile
     from headgate.ownership import Program
 
 

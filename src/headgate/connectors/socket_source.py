@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
-from headgate.connectors.line_parser import BadLine
-from headgate.connectors.text_source import TEXT, TextParser
+from headgate.connectors.file_sources.line_parser import BadLine
+from headgate.connectors.file_sources.text_source import TEXT, TextParser
 from headgate.errors import ConfigError, SourceError
 from headgate.state import shapes
 

@@ -21,9 +21,9 @@ from pyspark.sql.types import StructType
 
 from headgate.config import Config
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
-from headgate.connectors.file_formats import ParquetFormat, check_writable
-from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty, writing
-from headgate.connectors.ledger import Ledger
+from headgate.connectors.file_sinks.file_formats import ParquetFormat, check_writable
+from headgate.connectors.file_sinks.file_writer import FileWriter, Target, remove_if_empty, writing
+from headgate.connectors.file_sinks.ledger import Ledger
 from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import listing, locate, make_private
 from headgate.operators.operator import call_user

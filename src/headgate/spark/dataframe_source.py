@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 
 from headgate.config import Config
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
-from headgate.connectors.files import expand
-from headgate.connectors.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
+from headgate.connectors.file_sources.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
+from headgate.connectors.file_sources.paths import expand
+from headgate.connectors.file_sources.splits import SplitReader
 from headgate.connectors.share import share_shape
-from headgate.connectors.splits import SplitReader
 from headgate.errors import ConfigError, HeadgateError, SourceError
 from headgate.filesystems import brief
 from headgate.spark.dataframe import remove_folder, spill_folder

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.connectors.files import DataFile, Paths
-from headgate.connectors.line_parser import LineParser
-from headgate.connectors.line_source import LineSource
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.line_parser import LineParser
+from headgate.connectors.file_sources.line_source import LineSource
+from headgate.connectors.file_sources.paths import Paths
 
 #: As in Spark's text source.
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])

@@ -19,11 +19,11 @@ from pyarrow import fs
 
 from headgate.connectors.arguments import check_texts
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
-from headgate.connectors.file_formats import FileFormat, check_writable
-from headgate.connectors.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
-from headgate.connectors.files import DataFile
-from headgate.connectors.ledger import FOLDER, Ledger, abandoned
-from headgate.connectors.partition_by import check_partitioning
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sinks.file_formats import FileFormat, check_writable
+from headgate.connectors.file_sinks.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
+from headgate.connectors.file_sinks.ledger import FOLDER, Ledger, abandoned
+from headgate.connectors.file_sinks.partition_by import check_partitioning
 from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
 from headgate.filesystems import absolute, listing, locate
 from headgate.ownership import LAST_EPOCH, Program

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyarrow import fs
 
-from headgate.connectors.file_writer import remove_if_empty, writing
+from headgate.connectors.file_sinks.file_writer import remove_if_empty, writing
 from headgate.errors import SinkError
 from headgate.filesystems import listing, locate
 from headgate.ownership import Ownership, Program

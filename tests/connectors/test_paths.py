@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.connectors.files import absolute_all, expand
+from headgate.connectors.file_sources.paths import absolute_all, expand
 from headgate.filesystems import absolute
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from headgate.connectors.connector import SinkWriter
-from headgate.connectors.file_formats import FileFormat
-from headgate.connectors.partition_by import by_folder
+from headgate.connectors.file_sinks.file_formats import FileFormat
+from headgate.connectors.file_sinks.partition_by import by_folder
 from headgate.errors import SinkError
 from headgate.filesystems import brief, listing
 

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, folder_above, look
-from headgate.connectors.line_source import BAD, LineSource
-from headgate.connectors.parquet_source import ParquetSource
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.line_source import BAD, LineSource
+from headgate.connectors.file_sources.parquet_source import ParquetSource
+from headgate.connectors.file_sources.paths import folder_above, look
 from headgate.errors import ConfigError, SourceError
 from headgate.filesystems import absolute, locate
 from headgate.quantities import seconds

@@ -10,12 +10,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyarrow import fs
 
+from headgate.connectors.data_file import DataFile
 from headgate.errors import ConfigError, SourceError
 from headgate.filesystems import absolute, brief, listing, locate
 
@@ -24,17 +24,6 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _GLOB = re.compile(r"[*?\[]")
 _READ = "the checkpoint is of a job that read it"
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file as it was when the job started: bytes that are added later are not read. `modified` is when it was last
-    written, in nanoseconds since the epoch, where the filesystem says so."""
-
-    filesystem: fs.FileSystem
-    path: str
-    size: int
-    modified: int | None = None
 
 
 def absolute_all(paths: Paths) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ import pyarrow as pa
 from pyarrow import json
 
 from headgate.connectors.arguments import SCHEMA_OR_NONE, check
-from headgate.connectors.files import DataFile, Paths
-from headgate.connectors.line_parser import BadLine, LineParser
-from headgate.connectors.line_source import MOST_COLUMNS, LineSource
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.line_parser import BadLine, LineParser
+from headgate.connectors.file_sources.line_source import MOST_COLUMNS, LineSource
+from headgate.connectors.file_sources.paths import Paths
 from headgate.errors import ConfigError, SourceError
 
 #: A line that begins with something else than an object; Arrow's parser takes such lines amiss, some fatally.

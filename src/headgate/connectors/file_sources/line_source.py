@@ -12,11 +12,12 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
-from headgate.connectors.line_parser import BadLine, LineParser
-from headgate.connectors.lines import BLOCK_BYTES, LONGEST_LINE, LongLine, line_blocks
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.line_parser import BadLine, LineParser
+from headgate.connectors.file_sources.lines import BLOCK_BYTES, LONGEST_LINE, LongLine, line_blocks
+from headgate.connectors.file_sources.paths import Paths, absolute_all, expand, expand_again, known_by, reading
+from headgate.connectors.file_sources.splits import MOST_SPLITS, SplitReader, check_split_size, prepared_files
 from headgate.connectors.share import share_shape
-from headgate.connectors.splits import MOST_SPLITS, SplitReader, check_split_size, prepared_files
 from headgate.errors import SourceError
 from headgate.state import shapes
 

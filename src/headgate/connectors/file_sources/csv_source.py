@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headgate.connectors.arguments import SCHEMA_OR_NONE, check
-from headgate.connectors.csv_parser import CsvDialect, CsvParser
-from headgate.connectors.files import DataFile, Paths, reading
-from headgate.connectors.line_source import BOM, MOST_COLUMNS, LineSource, open_text
-from headgate.connectors.lines import LongLine, first_line
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.csv_parser import CsvDialect, CsvParser
+from headgate.connectors.file_sources.line_source import BOM, MOST_COLUMNS, LineSource, open_text
+from headgate.connectors.file_sources.lines import LongLine, first_line
+from headgate.connectors.file_sources.paths import Paths, reading
 from headgate.errors import ConfigError, SourceError
 
 

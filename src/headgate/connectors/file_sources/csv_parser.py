@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from headgate.connectors.line_parser import LineParser
+from headgate.connectors.file_sources.line_parser import LineParser
 
 _LINE = re.compile(rb"[^\r\n]+")
 _ENDS_IN_ZONE = r"[T ]\d{2}.*(?:Z|[+-]\d{2}(?::?\d{2})?)$"

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 
 from headgate.connectors.arguments import WHOLE, check, check_texts
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
-from headgate.connectors.files import DataFile, Paths, absolute_all, expand, expand_again, known_by, reading
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.paths import Paths, absolute_all, expand, expand_again, known_by, reading
+from headgate.connectors.file_sources.splits import SplitReader, check_split_size, prepared_files
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import share_shape
-from headgate.connectors.splits import SplitReader, check_split_size, prepared_files
 from headgate.errors import ConfigError, SourceError
 from headgate.state import shapes
 
