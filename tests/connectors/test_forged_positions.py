@@ -155,7 +155,7 @@ def test_readers_that_are_said_to_be_far_apart_are_refused_soon(folder: Path, pa
     positions[1]["at"][0] = number | 1
     if parallelism == 2:
         positions[0]["before"] = [[[number, None]] * 7]
-    with pytest.raises(hg.CheckpointError, match="go on with a parallelism of"):
+    with pytest.raises(hg.CheckpointError, match="resume with a parallelism of"):
         resume(source, positions, parallelism)
 
 
@@ -172,7 +172,7 @@ def test_far_apart_and_read_by_all_is_no_matter(folder: Path) -> None:
 @pytest.mark.parametrize("prepared", [*NASTY, {"files": {}, "split_size": 0}, {"files": {"a": [1]}, "split_size": 1}])
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_what_was_found_out_before_the_start(folder: Path, kind: str, prepared: Any) -> None:
-    with pytest.raises(hg.SourceError, match="what the source had found"):
+    with pytest.raises(hg.SourceError, match="what the source stored in the checkpoint"):
         SOURCES[kind](folder).restore(prepared)
 
 

@@ -167,7 +167,7 @@ def test_without_a_rate_the_time_is_when_the_batch_was_made() -> None:
         (lambda start, n: squares(start, n).select(["i", "square"][: 1 if n else 2]), r"returned columns \(i int64\)"),
         (
             lambda start, n: pa.record_batch({"i": [7] * n}),
-            r"not \(i null\), the types that fn\(0, 0\) .* give schema=",
+            r"not \(i null\), the types of fn\(0, 0\); give schema=",
         ),
         (lambda start, n: squares(start, n) if not n else None, r"fn\(0, 5\) returned a NoneType, not a RecordBatch"),
         (lambda start, n: squares(start, n) if not n else 1 / 0, "raised ZeroDivisionError: division by zero"),
@@ -197,5 +197,7 @@ def test_impossible_arguments(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_function_that_cannot_make_no_rows() -> None:
-    with pytest.raises(hg.UserFunctionError, match="division by zero(.|\n)*fn\\(0, 0\\), which makes no rows.*schema="):
+    with pytest.raises(
+        hg.UserFunctionError, match="division by zero(.|\n)*generate calls fn\\(0, 0\\), for no rows.*schema="
+    ):
         hg.sources.generate(lambda start, n: pa.record_batch({"i": [1 / n] * n}))

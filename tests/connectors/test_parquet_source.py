@@ -76,7 +76,9 @@ def test_missing_columns_and_broken_files(tmp_path: Path) -> None:
 def test_two_columns_of_one_name(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     pq.write_table(table, tmp_path / "1.parquet")
-    with pytest.raises(hg.SourceError, match=r"1\.parquet: has two columns of one name; .* \(a int64, a int64\)"):
+    with pytest.raises(
+        hg.SourceError, match=r"1\.parquet: has two columns with the same name; .* \(a int64, a int64\)"
+    ):
         hg.sources.parquet(tmp_path)
 
 

@@ -79,7 +79,7 @@ def test_nothing_there(path: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_with_sub_folders_is_ambiguous() -> None:
-    with pytest.raises(hg.SourceError, match=r"in: has sub-folders \(.*/in/d\); say which files you mean"):
+    with pytest.raises(hg.SourceError, match=r"in: has subfolders \(.*/in/d\); give a glob, for example .*/in/\*\*/\*"):
         names("in")
 
 

@@ -127,7 +127,7 @@ def test_what_is_no_text_fails_the_job(server: TextServer) -> None:
 def test_no_server(server: TextServer) -> None:
     server.close()
     job, _ = run(server)
-    with pytest.raises(hg.SourceError, match="Connection refused; is the server there"):
+    with pytest.raises(hg.SourceError, match="Connection refused; check that the server runs"):
         job.wait(60)
 
 

@@ -96,7 +96,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr(lines, "BLOCK_BYTES", 40)
         patch.setattr(line_source, "BLOCK_BYTES", 40)
         patch.setattr(line_source, "_MOST_ROWS", 3)
-        patch.setattr(line_parser, "_TRIES", 5)
+        patch.setattr(line_parser, "_ATTEMPTS", 5)
         yield
 
 
@@ -244,7 +244,7 @@ def test_blocks_may_end_elsewhere_after_a_stop(
         run.stop()
         with monkeypatch.context() as patch:
             patch.setattr(lines, "BLOCK_BYTES", 1000)
-            patch.setattr(line_parser, "_TRIES", 1000)
+            patch.setattr(line_parser, "_ATTEMPTS", 1000)
             run.finish(1)
         assert (run.rows, run.bad) == (expected.rows, expected.bad), f"after {reads} reads"
 
@@ -269,7 +269,7 @@ def test_paced_rows_stay_due_when_they_were() -> None:
 def test_generated_blocks_must_be_as_they_were() -> None:
     positions = [started(hg.sources.generate(numbers, batch_rows=4)).position()]
     with pytest.raises(
-        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; go on with the batch_rows="
+        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; resume with the same batch_rows="
     ):
         started(hg.sources.generate(numbers, batch_rows=5), positions)
 
@@ -331,7 +331,7 @@ def test_iterators_without_end_need_a_reader_each() -> None:
     run.start(5)
     assert [reader.position()["taken"] for reader in run.readers] == [[(0, 0)], [(1, 0)], [(2, 0)], [], []]
     run.stop()
-    with pytest.raises(hg.SourceError, match="has 3 iterators without end, .* go on with a parallelism of at least 3"):
+    with pytest.raises(hg.SourceError, match="has 3 iterators without end, .* resume with a parallelism of at least 3"):
         run.start(2)
 
 
@@ -393,11 +393,15 @@ def test_files_that_are_gone_or_have_changed(tmp_path: Path, make: Callable[...,
     before = (tmp_path / "b").stat()
     (tmp_path / "b").write_bytes((tmp_path / "b").read_bytes())
     os.utime(tmp_path / "b", ns=(before.st_atime_ns, before.st_mtime_ns + 1_500_000_000))
-    with pytest.raises(hg.SourceError, match=r"/b: was written at .*, and not at .* as it was; the checkpoint is of a"):
+    with pytest.raises(
+        hg.SourceError, match=r"/b: was written at .*, after .*; the job of the checkpoint read it, and"
+    ):
         source.restore(value)
     pq.write_table(pa.table(numbers(0, 5000)), tmp_path / "b")
-    with pytest.raises(hg.SourceError, match=r"/b: has \d+ bytes, not \d+ as it had; the checkpoint is of a job that"):
+    with pytest.raises(
+        hg.SourceError, match=r"/b: has \d+ bytes now, and had \d+; the job of the checkpoint read it: put"
+    ):
         source.restore(value)
     (tmp_path / "b").unlink()
-    with pytest.raises(hg.SourceError, match=r"/b: is gone; the checkpoint is of a job that read it"):
+    with pytest.raises(hg.SourceError, match=r"/b: is gone; the job of the checkpoint read it: put it back"):
         source.restore(value)

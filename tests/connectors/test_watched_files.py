@@ -110,7 +110,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         hg.sources.files(tmp_path / "nowhere", watch=True).prepare()
     with pytest.raises(hg.ConfigError, match="json_lines has no option delimiter=; its options are schema, "):
         hg.sources.files(tmp_path, format="json_lines", delimiter=";")
-    with pytest.raises(hg.SourceError, match=r"there is no file in this folder, .* give a schema= to files"):
+    with pytest.raises(hg.SourceError, match=r"there is no file in this folder .* wait for them with files"):
         hg.sources.files(tmp_path, format="csv", watch=True)
 
 

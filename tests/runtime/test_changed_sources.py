@@ -19,7 +19,7 @@ def job(folder: Path, **options: Any) -> hg.StreamEnvironment:
 
 def test_generated_rows_in_other_blocks(tmp_path: Path) -> None:
     job(tmp_path, rate=None, batch_rows=1000).execute()
-    with pytest.raises(hg.CheckpointError, match="the checkpoint counts blocks of 1000 rows, not 500; go on with"):
+    with pytest.raises(hg.CheckpointError, match="the checkpoint counts blocks of 1000 rows, not 500; resume with"):
         job(tmp_path, rate=None, batch_rows=500).execute(resume="latest")
     assert job(tmp_path, rate=None, batch_rows=1000).execute(resume="latest").restarts == 0
     assert committed(tmp_path) == expected()
