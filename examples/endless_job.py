@@ -24,7 +24,7 @@ both = threading.Event()
 seen: list[str] = []
 
 
-def take(batch, info) -> None:
+def take(batch, _info) -> None:
     seen.extend(batch["value"].to_pylist())
     if len(seen) == 2:
         both.set()

@@ -95,7 +95,8 @@ def pages() -> dict[Path, str]:
 def _filled(page: str, part: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
-    assert begin and end, "the page has no generated part"
+    assert begin, "the page has no generated part"
+    assert end, "the generated part of the page has no end"
     return f"{before}{BEGIN}\n\n{part}\n\n{END}{after}"
 
 

@@ -72,7 +72,8 @@ def test_a_folder_is_the_drivers_wherever_it_is_used(monkeypatch: pytest.MonkeyP
 )
 def test_an_option_that_would_do_nothing_is_refused(mode: dict[str, str], option: dict[str, object]) -> None:
     ((name, value),) = option.items()
-    assert getattr(Config(**option), name) == value and Config(**mode)
+    assert getattr(Config(**option), name) == value
+    assert Config(**mode)
     with pytest.raises(ConfigError, match=f"^{name}={value} has no effect with .*: leave it out"):
         Config(**mode, **option)
 

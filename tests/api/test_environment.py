@@ -95,7 +95,7 @@ def test_explain_says_how_rows_are_dealt(plans, capsys):
     assert exchanges[-1].endswith(".by_carrier")
 
 
-def test_a_run_takes_what_was_added_since_the_last(plans):
+def test_a_run_takes_what_was_added_since_the_last():
     env = hg.StreamEnvironment(parallelism=2)
     stream = numbers(env)
     first, second = hg.sinks.collect(), hg.sinks.collect()
@@ -156,7 +156,7 @@ def test_an_interrupt_cancels_the_job():
     main = threading.main_thread().ident
     waits = []
 
-    def interrupt(batch, info):
+    def interrupt(_batch, _info):
         """Once, when it has waited for a while: in the first moments of a wait Python's own locks may break."""
         waits.append(sys._current_frames()[main].f_code.co_name == "wait")
         if all(waits[-2:]) and waits.count(True) == 2:
@@ -170,7 +170,7 @@ def test_an_interrupt_cancels_the_job():
 def test_a_failure_is_the_users_to_see():
     env = hg.StreamEnvironment(parallelism=2)
 
-    def wrong(row):
+    def wrong(_row):
         raise ValueError("no such thing")
 
     stream = numbers(env).map(wrong, schema=NUMBERS.schema).name("mine")

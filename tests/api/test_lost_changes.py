@@ -104,7 +104,7 @@ def keeps_the_last(x):
         NUMBER = x
 
 
-def counts_in_an_attribute(x):
+def counts_in_an_attribute(_x):
     STATS.rows += 1
 
 
@@ -366,7 +366,8 @@ def test_a_job_in_processes_warns_once_at_the_line_that_runs_it():
     assert [Path(warning.filename).name for warning in caught] == ["test_lost_changes.py"]
     said = str(caught[0].message)
     assert said.startswith("for_each_batch: rows_of.<locals>.<lambda> changes the list 'seen' of this program")
-    assert "collect()" in said and "LocalDeployment(processes=False)" in said
+    assert "collect()" in said
+    assert "LocalDeployment(processes=False)" in said
     assert seen == []
 
 

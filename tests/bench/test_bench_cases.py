@@ -37,7 +37,9 @@ def test_keyed_sum_and_its_source_run_in_processes() -> None:
 
 def test_keys_of_an_integer_and_a_string_are_held_and_counted() -> None:
     run = run_keyed(KINDS[-1], 300, 20_000)
-    assert run.seconds > 0 and run.state_keys == 300 and run.bytes_per_key > 8
+    assert run.seconds > 0
+    assert run.state_keys == 300
+    assert run.bytes_per_key > 8
 
 
 @pytest.mark.parametrize(("slow", "met"), [("", True), ("string", False)])
@@ -51,7 +53,8 @@ def test_every_kind_of_key_must_keep_a_quarter_of_the_rate(
     monkeypatch.setattr(keys, "run_keyed", run)
     result = keys.run(Options(quick=False, say=lambda text: None))
     figures = {figure.name: figure for figure in result.figures}
-    assert result.met is met and "at least 0.25 of the rate with 1,000" in result.target
+    assert result.met is met
+    assert "at least 0.25 of the rate with 1,000" in result.target
     assert figures["int: ratio"].values == pytest.approx([0.5] * keys.ROUNDS)
     assert figures["string: ratio"].median == pytest.approx(0.5 if met else 0.2)
     assert figures["two columns: 1,000 keys"].median == pytest.approx(1e6)

@@ -42,27 +42,31 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> dict[str, CaseResult]:
     return outcomes
 
 
+@pytest.mark.usefixtures("cases")
 @pytest.mark.parametrize(("names", "code"), [(["good"], 0), (["slow"], 1), (["alone"], 1), (["good", "slow"], 1)])
-def test_exit_code_is_the_verdict(cases: dict[str, CaseResult], names: list[str], code: int) -> None:
+def test_exit_code_is_the_verdict(names: list[str], code: int) -> None:
     assert main.main(names) == code
 
 
-def test_json_holds_figures_spread_and_reasons(
-    cases: dict[str, CaseResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("cases")
+def test_json_holds_figures_spread_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "bench.json"
     main.main(["--json", str(target)])
     report = json.loads(target.read_text())
     good, _, alone = report["cases"]
     assert good["figures"]["rate"] == {"unit": "rows/s", "median": 2, "low": 1, "high": 3, "values": [3, 1, 2]}
-    assert alone["met"] is True and alone["skipped"] == {"Flink": "no Java"}
-    assert report["run"]["command"].startswith("headgate bench --json") and report["run"]["cores"] >= 1
+    assert alone["met"] is True
+    assert alone["skipped"] == {"Flink": "no Java"}
+    assert report["run"]["command"].startswith("headgate bench --json")
+    assert report["run"]["cores"] >= 1
 
     capsys.readouterr()
     main.main(["good", "--json", "-"])
     assert json.loads(capsys.readouterr().out)["cases"][0]["case"] == "good"
 
 
+@pytest.mark.usefixtures("cases")
+@pytest.mark.usefixtures("cases")
 @pytest.mark.parametrize(
     ("error", "reason", "traced"),
     [
@@ -72,7 +76,6 @@ def test_json_holds_figures_spread_and_reasons(
 )
 def test_a_case_that_fails_leaves_the_others_what_they_measured(
     *,
-    cases: dict[str, CaseResult],
     error: Exception,
     reason: str,
     traced: bool,
@@ -83,7 +86,7 @@ def test_a_case_that_fails_leaves_the_others_what_they_measured(
     target = tmp_path / "bench.json"
     kept = []
 
-    def fail(options: object) -> None:
+    def fail(_options: object) -> None:
         kept.append([case["case"] for case in json.loads(target.read_text())["cases"]])
         raise error
 
@@ -91,16 +94,19 @@ def test_a_case_that_fails_leaves_the_others_what_they_measured(
     assert main.main(["good", "slow", "alone", "--json", str(target)]) == 1
     assert kept == [["good"]]
     good, failed, alone = json.loads(target.read_text())["cases"]
-    assert good["met"] is True and alone["met"] is True
-    assert failed["case"] == "slow" and failed["met"] is False and failed["figures"] == {}
+    assert good["met"] is True
+    assert alone["met"] is True
+    assert failed["case"] == "slow"
+    assert failed["met"] is False
+    assert failed["figures"] == {}
     assert failed["skipped"] == {"slow": reason}
     told = capsys.readouterr()
-    assert reason in told.out and ("Traceback" in told.err) == traced
+    assert reason in told.out
+    assert ("Traceback" in told.err) == traced
 
 
-def test_without_its_extra_a_case_names_it(
-    cases: dict[str, CaseResult], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("cases")
+def test_without_its_extra_a_case_names_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(main.CASES, "latency", "headgate.bench.latency")
     monkeypatch.delitem(sys.modules, "headgate.bench.latency", raising=False)
     monkeypatch.setitem(sys.modules, "hdrh.histogram", None)
@@ -202,4 +208,5 @@ def test_help_says_what_each_case_is_about(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main.main(["--help"])
     told = capsys.readouterr().out
-    assert main.ABOUT.keys() == main.CASES.keys() and all(text in told for text in main.ABOUT.values())
+    assert main.ABOUT.keys() == main.CASES.keys()
+    assert all(text in told for text in main.ABOUT.values())

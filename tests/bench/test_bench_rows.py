@@ -49,7 +49,9 @@ def test_no_rows_still_have_a_schema() -> None:
 
 def test_there_are_as_many_keys_as_asked_for_alike_in_number() -> None:
     counts = np.bincount(keyed_rows(0, 4 * MANY, MANY)["key"].to_numpy(), minlength=MANY)
-    assert len(counts) == MANY and counts.min() == 0 and counts.max() < 40
+    assert len(counts) == MANY
+    assert counts.min() == 0
+    assert counts.max() < 40
     assert abs(counts.var() - 4) < 0.1, "as many times each as chance gives: Poisson's"
 
 
@@ -57,6 +59,10 @@ def test_keys_and_values_are_uniform_and_independent() -> None:
     rows = keyed_rows(10**12, 500_000)
     key, value = rows["key"].to_numpy(), rows["value"].to_numpy()
     counts = np.bincount(key, minlength=KEYS)
-    assert len(counts) == KEYS and 380 < counts.min() and counts.max() < 620
-    assert 0 <= value.min() and value.max() < 1 and abs(value.mean() - 0.5) < 0.002
+    assert len(counts) == KEYS
+    assert 380 < counts.min()
+    assert counts.max() < 620
+    assert 0 <= value.min()
+    assert value.max() < 1
+    assert abs(value.mean() - 0.5) < 0.002
     assert abs(np.corrcoef(key, value)[0, 1]) < 0.01

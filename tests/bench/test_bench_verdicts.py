@@ -43,7 +43,7 @@ def test_exchange(
     """The better size of buffers counts, over one channel and over a hundred."""
     of_size = {1 << 20: (large, None), 64 << 10: (None, middle)}
 
-    def rate(producer: Any, consumer: Any, volume: int, config: Any, channels: int = 1, **shape: Any) -> float:
+    def rate(_producer: Any, _consumer: Any, _volume: int, config: Any, channels: int = 1, **shape: Any) -> float:
         of_32_kib = (small, hundred) if "max_buffers_per_channel" in config else (0.01, 0.01)
         part = of_size.get(config.get("segment_size"), of_32_kib)[channels > 1]
         assert part is not None
@@ -84,7 +84,9 @@ def flink_of(rate: float, runs: int | None = None) -> Iterator[Any]:
 def test_keyed_sum(ours: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rates(monkeypatch, ours, lambda *arguments: flink_of(1e6))
     result = keyed_sum.run(TOLD)
-    assert result.met is met and result.passed is met and result.skipped == ()
+    assert result.met is met
+    assert result.passed is met
+    assert result.skipped == ()
     assert median(result, "ratio to Flink") == pytest.approx(ours / 1e6)
     assert median(result, "ratio to Flink, net of sources") == pytest.approx(ours / 1e6)
     assert median(result, "Spark Structured Streaming") == 5e6
@@ -94,7 +96,8 @@ def test_keyed_sum(ours: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> N
 def test_keyed_sum_without_flink_is_ours_alone_and_not_met(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rates(monkeypatch, 9e6, lambda *arguments: flink_of(1e6, runs))
     result = keyed_sum.run(TOLD)
-    assert result.met is False and result.passed is False
+    assert result.met is False
+    assert result.passed is False
     assert [(each.what, each.reason) for each in result.skipped] == [("Flink", "Flink ended")]
     names = [figure.name for figure in result.figures]
     assert names == ["Headgate", "Headgate, source only", "Spark Structured Streaming"]
@@ -102,13 +105,14 @@ def test_keyed_sum_without_flink_is_ours_alone_and_not_met(runs: int, monkeypatc
 
 
 def test_keyed_sum_without_spark_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*sizes: int) -> list[float]:
+    def fail(*_sizes: int) -> list[float]:
         raise ChildFailed("no Java")
 
     rates(monkeypatch, 9e6, lambda *arguments: flink_of(1e6))
     monkeypatch.setattr(keyed_sum, "spark_rates", fail)
     result = keyed_sum.run(TOLD)
-    assert result.met is True and result.passed is False
+    assert result.met is True
+    assert result.passed is False
     assert [(each.what, each.reason) for each in result.skipped] == [("Spark Structured Streaming", "no Java")]
 
 
@@ -161,7 +165,7 @@ def test_latency(
         yield True
         awake.pop()
 
-    def run_paced(rows: int, rate: float, folder: object, buffer_timeout: str) -> None:
+    def run_paced(rows: int, rate: float, _folder: object, _buffer_timeout: str) -> None:
         assert rows == round(rate * 20)
         seen.append((tenth if rate < 3e5 else half) if awake else 500.0)
 
@@ -192,7 +196,7 @@ BOUND = 100 * MB + hg.Config().network_memory + PENDING_BUDGET + slow_sink.ALLOW
 def test_slow_sink(load: slow_sink.Load, worker: int, driver: int, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The most that any load has is held against its start: the largest worker then, and the driver as it was last."""
 
-    def observe(observed: slow_sink.Load, seconds: float, rate: float | None) -> slow_sink._Memory:
+    def observe(observed: slow_sink.Load, _seconds: float, rate: float | None) -> slow_sink._Memory:
         start = slow_sink._Memory([90 * MB, 100 * MB, 95 * MB], [200 * MB, 80 * MB])
         if rate is not None:
             return start

@@ -77,7 +77,7 @@ def test_for_each_batch_calls_the_function_in_the_task(writer_context: Callable[
 
 
 def test_what_the_function_raises_names_it(writer_context: Callable[..., Any]) -> None:
-    def save(rows: pa.RecordBatch, info: object) -> None:
+    def save(_rows: pa.RecordBatch, _info: object) -> None:
         raise KeyError("gone")
 
     writer = hg.sinks.for_each_batch(save).writer(writer_context(SCHEMA))

@@ -102,7 +102,7 @@ def resume(source: Source, positions: list[Any], parallelism: int) -> list[dict[
 def test_any_value_anywhere_in_a_position(folder: Path, kind: str) -> None:
     source = SOURCES[kind](folder)
     chance = random.Random(kind)
-    outcomes = []
+    refusals = []
     originals = {reads: positions_of(source, 2, reads) for reads in (0, 2, 4)}
     for number in range(150):
         positions = put_nasty(originals[chance.choice([0, 2, 4])], chance)
@@ -110,13 +110,12 @@ def test_any_value_anywhere_in_a_position(folder: Path, kind: str) -> None:
             continue
         try:
             resume(source, positions, 2 + number % 2)
-            outcomes.append("read")
         except hg.CheckpointError as error:
-            assert FILE in error.message or "go on with a parallelism" in error.message
-            outcomes.append("refused")
+            refusals.append(error.message)
         except hg.HeadgateError:
-            outcomes.append("failed")
-    assert outcomes.count("refused") > 20
+            pass
+    assert len(refusals) > 20
+    assert all(FILE in message or "go on with a parallelism" in message for message in refusals)
 
 
 @pytest.mark.parametrize("value", NASTY)
@@ -136,20 +135,21 @@ def test_no_other_file_than_those_that_are_watched(folder: Path, part: str, name
     """Its rows appeared in the output once."""
     position: dict[str, Any] = {"read": [], "begun": []}
     position[part] = [[name, 10, [0, 0, 0]]] if part == "begun" else [name]
-    try:
-        found = resume(SOURCES["watched"](folder), [position], 1)
-        assert name == "secret.csv" and part == "read", "a file that was read once and is gone"
-        assert 666 not in {row["n"] for row in found}
-    except hg.CheckpointError as error:
-        assert f"{FILE}: is no state" in error.message and "a path below a folder" in error.message
-    except hg.SourceError as error:
-        assert name == "secret.csv" and "secret.csv: is no file of" in error.message
+    source = SOURCES["watched"](folder)
+    if (name, part) == ("secret.csv", "read"):
+        assert 666 not in {row["n"] for row in resume(source, [position], 1)}, "a file that was read once and is gone"
+    elif name == "secret.csv":
+        with pytest.raises(hg.SourceError, match=r"secret\.csv: is no file of"):
+            resume(source, [position], 1)
+    else:
+        with pytest.raises(hg.CheckpointError, match=f"{FILE}: is no state.*a path below a folder"):
+            resume(source, [position], 1)
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("parallelism", [2, 4])
 @pytest.mark.parametrize("number", [1 << 40, (1 << 63) - 1])
-def test_readers_that_are_said_to_be_far_apart_are_refused_soon(folder: Path, parallelism: int, number: int) -> None:
+def test_readers_that_are_said_to_be_far_apart_are_refused_soon(parallelism: int, number: int) -> None:
     source = hg.sources.generate(rows, rows=None, batch_rows=7)
     positions = positions_of(source, 2, 1)
     positions[1]["at"][0] = number | 1
@@ -159,7 +159,7 @@ def test_readers_that_are_said_to_be_far_apart_are_refused_soon(folder: Path, pa
         resume(source, positions, parallelism)
 
 
-def test_far_apart_and_read_by_all_is_no_matter(folder: Path) -> None:
+def test_far_apart_and_read_by_all_is_no_matter() -> None:
     """A job that ran for years goes on at once, at another parallelism, too."""
     source = hg.sources.generate(rows, rows=None, batch_rows=7)
     positions = positions_of(source, 2, 1)

@@ -199,8 +199,8 @@ def test_a_frame_is_cast_to_the_schema(read_source: Read, kind: type[Any]) -> No
 def test_a_frame_of_pandas_has_each_column_once() -> None:
     with pytest.raises(hg.SourceError, match=r"it must have one column 'v', but has 0; its columns are \['a'\]"):
         hg.sources.iterable(pd.DataFrame({"a": [1]}), schema=pa.schema({"v": pa.int64()}))
+    never_null = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     with pytest.raises(hg.SourceError, match="column 'a' of int64: it is null in 1 of 2 rows, but the schema"):
-        never_null = pa.schema([pa.field("a", pa.int64(), nullable=False)])
         hg.sources.iterable(pd.DataFrame({"a": [1, None]}), schema=never_null)
 
 
@@ -271,7 +271,7 @@ def test_the_schema_of_a_factory() -> None:
 def test_a_blocking_iterator_holds_up_nobody(reader_context: Callable[..., Any]) -> None:
     gate, made = threading.Event(), []
 
-    def slow(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def slow(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         for number in range(100):
             gate.wait(WAIT)
             made.append(number)
@@ -288,7 +288,7 @@ def test_a_blocking_iterator_holds_up_nobody(reader_context: Callable[..., Any])
 
 
 def test_what_the_iterator_raises_comes_after_the_batches_before(reader_context: Callable[..., Any]) -> None:
-    def faulty(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def faulty(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         yield batch(1)
         raise ValueError("no more luck")
 
@@ -307,7 +307,7 @@ def test_close_leaves_a_stuck_iterator_behind(
     monkeypatch.setattr("headgate.connectors.fetcher._CLOSE_WAIT", 0.01)
     gate = threading.Event()
 
-    def stuck(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def stuck(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         gate.wait(WAIT)
         yield batch(1)
 
@@ -324,7 +324,7 @@ def test_close_leaves_a_stuck_iterator_behind(
 def test_close_ends_an_iterator_that_gives_empty_batches(reader_context: Callable[..., Any]) -> None:
     given = threading.Event()
 
-    def idle(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def idle(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         yield batch(1)
         while True:
             yield batch(1).slice(0, 0)

@@ -37,7 +37,9 @@ def test_types_are_guessed_from_the_first_file(tmp_path: Path, read_source: Read
         pa.int64(), pa.float64(), pa.string(), pa.timestamp("s"), pa.string(), pa.list_(pa.struct({"y": pa.string()})),
     ]  # fmt: skip
     first, second = read_source(source)[0].to_pylist()
-    assert first["t"] == datetime(2013, 1, 1, 5) and first["list"] == [{"y": None}] and second["n"] == 2
+    assert first["t"] == datetime(2013, 1, 1, 5)
+    assert first["list"] == [{"y": None}]
+    assert second["n"] == 2
 
 
 def test_a_schema_chooses_members(tmp_path: Path, read_source: Read) -> None:

@@ -54,7 +54,8 @@ def test_the_last_of_several_programs_remembers_for_all(tmp_path: Path) -> None:
     assert newer.published_after(160, "1") == 3
     newest = owned(tmp_path, "3", resumed=(3, "2"))
     newest.forget_older()
-    assert newest.has_shown and newest.published_after(160, "1") == 3
+    assert newest.has_shown
+    assert newest.published_after(160, "1") == 3
     assert [newest.published_after(number, "2") for number in (2, 3)] == [3, 0]
 
 
@@ -62,7 +63,8 @@ def test_a_run_that_is_given_up_says_so_until_the_next_start(tmp_path: Path) -> 
     lost = owned(tmp_path, "1", of="lost")
     for is_known in (False, True):
         ((run, ledger),) = abandoned(str(tmp_path), "/home", ["results"], Program("2", "host", 2, 0.0))
-        assert run == "lost" and ledger.claim(1 + ledger.newest_owner())
+        assert run == "lost"
+        assert ledger.claim(1 + ledger.newest_owner())
         assert lost.is_given_up() is is_known
         assert ledger.give_up() is is_known
     with pytest.raises(Superseded):

@@ -74,7 +74,8 @@ def test_long_lines_are_told_and_all_others_come(longest: int, text: bytes, cuts
         file.seek(start)
         for offset, block in line_blocks(file.read, start, end):
             if isinstance(block, LongLine):
-                assert text[offset:].startswith(block) and 0 < len(block) <= 1000
+                assert text[offset:].startswith(block)
+                assert 0 < len(block) <= 1000
                 found.append((offset, None))
                 continue
             for line in block.splitlines(keepends=True):
@@ -104,7 +105,8 @@ def test_a_file_without_line_breaks_takes_little_memory() -> None:
     finally:
         tracemalloc.stop()
         lines.LONGEST_LINE = before
-    assert blocks[0][1] > 0 and set(blocks[1:]) == {(0, 0)}
+    assert blocks[0][1] > 0
+    assert set(blocks[1:]) == {(0, 0)}
     assert peak < 30 * lines.BLOCK_BYTES + 100_000
 
 

@@ -83,7 +83,7 @@ def test_two_columns_of_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_very_many_row_groups_are_packed_in_no_time(tmp_path: Path) -> None:
+def test_very_many_row_groups_are_packed_in_no_time() -> None:
     file = DataFile(fs.LocalFileSystem(), "many.parquet", 1)
     splits = pack_row_groups(file, [100] * 200_000, 1_000_000)
     assert [len(split.numbers) for split in splits] == [10_000] * 20

@@ -185,7 +185,8 @@ def whole(source: Source) -> Run:
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_stop(sources: dict[str, Source], name: str) -> None:
     run = whole(sources[name])
-    assert set(run.rows.values()) == {1} and set(run.bad.values()) <= {1}
+    assert set(run.rows.values()) == {1}
+    assert set(run.bad.values()) <= {1}
     assert len(run.rows) + len(run.bad) == ROWS
     assert bool(run.bad) == ("csv" in name or name == "json")
 
@@ -343,15 +344,14 @@ def test_what_cannot_be_replayed_begins_anew() -> None:
     run.stop()
     assert (source.replayable, run.positions) == (False, [None])
     run.finish(2)
-    assert run.rows[(0,)] == 2 and len(run.rows) == ROWS
+    assert run.rows[(0,)] == 2
+    assert len(run.rows) == ROWS
     assert not hg.sources.socket_lines("localhost", 1).replayable
     assert hg.sources.generate(numbers).replayable
 
 
 @pytest.mark.parametrize("name", ["csv", "csv.gz", "json", "text", "parquet", "replay"])
-def test_another_program_reads_the_same_files(
-    sources: dict[str, Source], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_program_reads_the_same_files(sources: dict[str, Source], name: str) -> None:
     source = sources[name]
     expected = whole(source)
     run = Run(source)

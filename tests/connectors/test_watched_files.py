@@ -140,16 +140,21 @@ def test_a_subtask_without_a_file_holds_back_no_watermark(tmp_path: Path) -> Non
     mine = [name for name in map("{}.csv".format, range(20)) if zlib.crc32(str(tmp_path / name).encode()) % 2]
     put(tmp_path, mine[0], "a\n0\n")
     without, reader = readers_of(hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True), clock, 2)
-    assert without.has_split and reader.has_split, "nobody has looked"
-    assert without.read() is None and reader.read() is not None
+    assert without.has_split
+    assert reader.has_split, "nobody has looked"
+    assert without.read() is None
+    assert reader.read() is not None
     assert (without.has_split, reader.has_split) == (False, True)
     assert (without.split_name(), reader.split_name()) == ("no file", f"split 1 ({tmp_path.name}/{mine[0]})")
-    assert reader.read() is None and reader.has_split, "all is read, and it has not looked again"
+    assert reader.read() is None
+    assert reader.has_split, "all is read, and it has not looked again"
     clock.now += 1
-    assert reader.read() is None and not reader.has_split
+    assert reader.read() is None
+    assert not reader.has_split
     put(tmp_path, mine[1], "a\n1\n")
     clock.now += 1
-    assert reader.read() is not None and reader.has_split
+    assert reader.read() is not None
+    assert reader.has_split
 
 
 def test_subtasks_look_at_the_same_moments(tmp_path: Path) -> None:

@@ -561,7 +561,8 @@ class Link:
         else:
             raise AssertionError(f"stuck: wrote {list(map(len, self.written))}, read {list(map(len, self.read))}")
         self.settle()
-        assert self.sender.closed and self.partition.is_consumed, "the consumer's leave did not arrive"
+        assert self.sender.closed, "the consumer's leave did not arrive"
+        assert self.partition.is_consumed, "the consumer's leave did not arrive"
 
     def cut(self, count: int) -> None:
         """The connection breaks after `count` more bytes: both ends let go of it, and every channel hears why."""

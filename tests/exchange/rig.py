@@ -91,7 +91,8 @@ class Rig:
 
     def _wait_hard(self, writer: RecordWriter) -> None:
         """What a task does: wait until readers have made room."""
-        assert writer is self.writer and not writer.is_available
+        assert writer is self.writer
+        assert not writer.is_available
         self.hard_waits += 1
         while not writer.drain():
             before = writer.pending_bytes

@@ -49,12 +49,15 @@ def test_a_channel_that_is_alone_has_all_the_turns_up_to_a_limit() -> None:
     gate = Gate(2)
     gate.put(0, b"1", b"2", b"3", b"4")
     polled = gate.gate.poll(3)
-    assert polled is not None and isinstance(polled[1], list)
+    assert polled is not None
+    assert isinstance(polled[1], list)
     assert [bytes(buffer.view) for buffer in polled[1]] == [b"1", b"2", b"3"]
     gate.put(1, b"5", b"6")
     polled = gate.gate.poll(3)
-    assert polled is not None and isinstance(polled[1], list)
-    assert polled[0] == 0 and [bytes(buffer.view) for buffer in polled[1]] == [b"4"]
+    assert polled is not None
+    assert isinstance(polled[1], list)
+    assert polled[0] == 0
+    assert [bytes(buffer.view) for buffer in polled[1]] == [b"4"]
 
 
 def test_one_buffer_of_each_channel_in_turn() -> None:
@@ -85,9 +88,11 @@ def test_a_channel_stands_in_the_queue_once() -> None:
 
 def test_who_waits_is_told_of_the_first_data() -> None:
     gate = Gate(2)
-    assert gate.told == 0 and not gate.gate.has_data
+    assert gate.told == 0
+    assert not gate.gate.has_data
     gate.put(0, b"a")
-    assert gate.told == 1 and gate.gate.has_data
+    assert gate.told == 1
+    assert gate.gate.has_data
     gate.poll()
     gate.put(1, b"b")
     assert gate.told == 2

@@ -108,7 +108,8 @@ class Keeper:
         self.captured[checkpoint] = self._state()
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        assert checkpoint in self.captured and checkpoint not in self.stored
+        assert checkpoint in self.captured
+        assert checkpoint not in self.stored
         self.stored[checkpoint] = in_flight
         self._changed(checkpoint)
 
@@ -693,10 +694,14 @@ class Exchange:
         assert all(reader.left for reader in self.readers), "stuck: a reader waits for the end"
         for producer in self.producers:
             self._check_arrived(producer)
-            assert producer.partition.is_consumed and not producer.writer.pending_bytes
+            assert producer.partition.is_consumed
+            assert not producer.writer.pending_bytes
         self.settle()
         for wire in self.wires.values():
-            assert not (wire.to_consumer or wire.to_producer or wire.outgoing.unwritten or wire.sender.has_output)
+            assert not (wire.to_consumer)
+            assert not (wire.to_producer)
+            assert not (wire.outgoing.unwritten)
+            assert not (wire.sender.has_output)
         for reader in self.readers:
             gathered = reader.gathering.memory_bytes, reader.gathering.file_bytes
             assert not reader.input.is_finished or gathered == (0, 0), "counts messages that are complete"

@@ -23,8 +23,10 @@ B4_SEEN = Seen(1000.5, CAME, LATE, (1.5, 3.5), {A1: Gap(1.6, 3.7, 30), A2: Gap(1
 
 def test_a_reader_that_stalls_stops_every_writer() -> None:
     standing = all_to_all.one_round(processes, "credit", flow=0.5, stall=3.0)
-    assert standing.seconds is not None and 0 <= standing.seconds < 3.0
-    assert standing.bytes_made > 0 and sum(standing.came.y) > 0
+    assert standing.seconds is not None
+    assert 0 <= standing.seconds < 3.0
+    assert standing.bytes_made > 0
+    assert sum(standing.came.y) > 0
 
 
 def test_the_last_writer_counts() -> None:
@@ -42,7 +44,8 @@ def test_a_writer_that_goes_on_misses_the_proof() -> None:
     for rounds, met in [([stood, stood], True), ([stood, missed], False), ([missed], False)]:
         result = isolation.report({}, _no_rounds(), {"credit": rounds}, QUICK, ())
         figures = {figure.name: figure.values for figure in result.figures}
-        assert result.met is met and len(result.plots[1].series) == 1
+        assert result.met is met
+        assert len(result.plots[1].series) == 1
         assert figures["credit, all to all: rounds in which one did not stand"] == (rounds.count(missed),)
         assert figures.get("credit, all to all: every writer stands after", ()) == pytest.approx(
             [300.0] * rounds.count(stood)

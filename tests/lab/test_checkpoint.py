@@ -15,7 +15,9 @@ DRAIN = 4e6
 def test_a_checkpoint_under_pressure(name: str) -> None:
     case = Case()
     checkpoint.under_pressure(processes, CASES[name], DRAIN, 1, case)
-    assert case.durations[0] > 0 and case.sizes[0] > 0 and case.queued[0] > 0
+    assert case.durations[0] > 0
+    assert case.sizes[0] > 0
+    assert case.queued[0] > 0
     assert case.held_back[0] >= checkpoint.HIGH
 
 
@@ -37,4 +39,5 @@ def test_verdict_is_that_of_barriers_that_overtake(seconds: float, met: bool) ->
     cases = {name: Case([3.0], [3.0], [1e6], [0.9]) for name in CASES}
     cases["unaligned"] = Case([seconds, seconds, 0.5], [3.0] * 3, [1e6] * 3, [0.9])
     result = checkpoint.report(cases, DRAIN)
-    assert result.met is met and len(result.plots[0].series) == len(CASES)
+    assert result.met is met
+    assert len(result.plots[0].series) == len(CASES)

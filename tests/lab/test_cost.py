@@ -96,5 +96,6 @@ def test_the_verdict_is_on_the_buffers_with_which_credit_carries_most(credit: fl
     figures = {figure.name: figure.median for figure in result.figures}
     assert figures["credit / tcp, 256 buffers"] == pytest.approx(credit)
     assert figures["credit / tcp, 64 buffers"] == pytest.approx(0.1)
-    assert result.met is met and result.settings["credit carries most with"] == "256 buffers"
+    assert result.met is met
+    assert result.settings["credit carries most with"] == "256 buffers"
     assert len(result.plots[0].series) == 2 * len(SIZES)

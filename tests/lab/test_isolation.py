@@ -38,7 +38,9 @@ def _stall_b4(place: Place, mode: str, *, burns: bool = False) -> None:
     assert seen[B3].came.sum() == seen[B4].came.sum() == seen[B3].late.sum() == seconds * rate
     assert seen[B3].stalled is None
     stalled = seen[B4].stalled
-    assert stalled is not None and stalled[0] >= 0.3 and stalled[1] - stalled[0] >= 1.5
+    assert stalled is not None
+    assert stalled[0] >= 0.3
+    assert stalled[1] - stalled[0] >= 1.5
     assert seen[B4].latency(99.9, 0, seconds) >= 500  # rows that were due early in the stall waited for its end
     if not burns:  # what that takes from B.3 is not promised
         assert_isolated(mode, seen, rate, seconds)
@@ -75,7 +77,8 @@ def test_verdict_needs_both_rate_and_latency(kept: float, grown: float, met: boo
     assert figures["credit, processes: share of its rate kept"] == pytest.approx(kept)
     assert figures["credit, processes: growth of p99"] == pytest.approx(grown, rel=0.02)
     assert figures[f"{BURNING}: share of its rate kept"] == pytest.approx(0.5)
-    assert result.met is met and len(result.plots[0].series) == 2
+    assert result.met is met
+    assert len(result.plots[0].series) == 2
 
 
 @pytest.mark.parametrize(("kept", "met"), [(0.099, True), (0.1, False)])

@@ -73,8 +73,11 @@ REPORTS: dict[str, Callable[[bool], Experiment]] = {
 def test_what_is_measured_is_what_the_proofs_speak_of() -> None:
     """The loads and sizes; the numbers themselves are in the tests of each verdict."""
     for times in (isolation.FULL, isolation.QUICK):
-        assert isolation.SHARE == 0.5 and times.settling == 1.0 and times.stalled > 0
-    assert sizing.DEFAULT == 2 + 8 and sizing.FITS < sizing.DEFAULT < sizing.EXCEEDS
+        assert isolation.SHARE == 0.5
+        assert times.settling == 1.0
+        assert times.stalled > 0
+    assert sizing.DEFAULT == 2 + 8
+    assert sizing.FITS < sizing.DEFAULT < sizing.EXCEEDS
     enough = [Config(**size) for size in cost.ENOUGH.values()]
     assert [each.buffers_per_channel + each.floating_buffers_per_gate for each in enough] == [64, 128, 256]
     assert cost.SIZES == {**cost.ENOUGH, cost.DEFAULT: {}}
@@ -103,4 +106,5 @@ def test_help_says_what_each_experiment_is_about(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["--help"])
     told = capsys.readouterr().out
-    assert ABOUT.keys() == EXPERIMENTS.keys() and all(text in told for text in ABOUT.values())
+    assert ABOUT.keys() == EXPERIMENTS.keys()
+    assert all(text in told for text in ABOUT.values())

@@ -40,11 +40,13 @@ def _rows(due: list[int], sources: list[int]) -> pa.RecordBatch:
 def test_paced_rows_keep_their_due_times_when_the_source_is_late() -> None:
     clock = Clock()
     reader = _reader(Flow((3,), rate=5000.0), clock)
-    assert reader.read() is None and 1000 < reader.next_read() <= 1000.001
+    assert reader.read() is None
+    assert 1000 < reader.next_read() <= 1000.001
     clock.now = 1010.0
     due: list[int] = []
     while (batch := reader.read()) is not None:
-        assert batch.num_rows <= 5 and by_target(batch, 4).tolist() == [3] * batch.num_rows
+        assert batch.num_rows <= 5
+        assert by_target(batch, 4).tolist() == [3] * batch.num_rows
         due += batch["due"].to_pylist()
     assert reader.finished
     assert due == [1_000_000_000 + 200 * row for row in range(5000)]
@@ -55,10 +57,12 @@ def test_at_full_speed_rows_are_due_when_they_are_made() -> None:
     reader = _reader(Flow((1, 3)), clock)
     clock.now = 1000.5
     batch = reader.read()
-    assert batch.num_rows == BATCH_ROWS and set(batch["due"].to_pylist()) == {1_000_500_000}
+    assert batch.num_rows == BATCH_ROWS
+    assert set(batch["due"].to_pylist()) == {1_000_500_000}
     assert np.bincount(by_target(batch, 4)).tolist() == [0, BATCH_ROWS // 2, 0, BATCH_ROWS // 2]
     clock.now = 1001.0
-    assert reader.read() is None and reader.finished
+    assert reader.read() is None
+    assert reader.finished
 
 
 def test_subtasks_without_a_flow_make_nothing() -> None:
@@ -89,7 +93,8 @@ def test_rows_are_counted_by_when_they_came_and_late_by_when_they_were_due(clock
     start = 1_000_000_000
     _watch(probe, clock, [(1000.05, [start, start + 49_000]), (1000.25, [start + 150_000, start + 240_000])])
     seen = probe.seen[3]
-    assert seen.came[:3].tolist() == [2, 0, 2] and seen.rate(0, 0.3) == pytest.approx(4 / 0.3)
+    assert seen.came[:3].tolist() == [2, 0, 2]
+    assert seen.rate(0, 0.3) == pytest.approx(4 / 0.3)
     assert seen.late.sum() == 4
     assert seen.latency(100, 0, 0.1) == pytest.approx(50, rel=0.03)
     assert seen.latency(1, 0.2, 0.3) == pytest.approx(10, rel=0.03)

@@ -51,7 +51,8 @@ def test_the_default_buffers_do_not_fill_a_line_that_takes_twice_as_many() -> No
     few, many = SIZES.values()
     with end("producer", 0) as producer, end("consumer", 1) as consumer:
         shares = [sizing.share_of_line(producer, consumer, size, EXCEEDS, seconds=0.3) for size in (few, many)]
-    assert 0.1 < shares[0] <= 0.6 and shares[0] < shares[1], shares
+    assert 0.1 < shares[0] <= 0.6, shares
+    assert shares[0] < shares[1], shares
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ def test_the_view_is_a_read_only_window_without_copy(home: Home) -> None:
 
 def test_bytes_of_no_pool_are_buffers_too() -> None:
     buffer = Buffer.of_bytes(b"event")
-    assert bytes(buffer.view) == b"event" and not buffer.is_whole
+    assert bytes(buffer.view) == b"event"
+    assert not buffer.is_whole
     buffer.recycle()
     with pytest.raises(ExchangeError, match="recycled twice"):
         buffer.recycle()
@@ -122,8 +123,11 @@ class Homes:
 def test_a_run_is_its_segments_one_behind_the_other_and_comes_back_in_one_call() -> None:
     homes = Homes(3)
     run = homes.run()
-    assert [bytes(view) for view in run.views] == [b"AAAA", b"BBBB", b"CCCC"] and run.size == 12
-    assert all(view.readonly for view in run.views) and run.pieces == run.views and run.is_whole
+    assert [bytes(view) for view in run.views] == [b"AAAA", b"BBBB", b"CCCC"]
+    assert run.size == 12
+    assert all(view.readonly for view in run.views)
+    assert run.pieces == run.views
+    assert run.is_whole
     homes.segments[1].view[0:1] = b"x"
     assert bytes(run.views[1]) == b"xBBB", "not copied"
     run.retain().recycle()
@@ -154,7 +158,8 @@ def test_only_a_segment_that_is_full_as_it_came_from_its_pool_is_whole(buffer: B
 def test_the_last_segment_of_a_run_need_not_be_full() -> None:
     homes = Homes(3, missing=1)
     run = homes.run()
-    assert [bytes(view) for view in run.views] == [b"AAAA", b"BBBB", b"CCC"] and not run.is_whole
+    assert [bytes(view) for view in run.views] == [b"AAAA", b"BBBB", b"CCC"]
+    assert not run.is_whole
     assert all(view.readonly for view in run.views)
 
 
@@ -165,7 +170,8 @@ def test_both_parts_of_a_run_bring_back_their_own_segments(count: int, missing: 
     first, rest = homes.run().split(count)
     assert b"".join([*first.views, *rest.views]) == b"AAAABBBBCCCCDDDDEEEE"[: 20 - missing]
     assert (len(first.segments), first.size, rest.size) == (count, 4 * count, 20 - 4 * count - missing)
-    assert first.is_whole and rest.is_whole == (not missing)
+    assert first.is_whole
+    assert rest.is_whole == (not missing)
     rest.recycle()
     assert homes.calls == [list(range(count, 5))]
     first.recycle()
@@ -178,7 +184,8 @@ def test_the_parts_of_a_run_that_somebody_else_holds_wait_for_him() -> None:
     first, rest = run.split(1)
     first.recycle()
     rest.recycle()
-    assert homes.calls == [] and b"".join(run.views) == b"AAAABBBBCCCCDDDD"
+    assert homes.calls == []
+    assert b"".join(run.views) == b"AAAABBBBCCCCDDDD"
     run.recycle()
     assert homes.calls == [[0, 1, 2, 3]]
 
@@ -259,7 +266,8 @@ def test_buffers_of_one_pool_that_are_recycled_together_come_back_in_one_call() 
     homes, others = Homes(4), Homes(2)
     first, rest = homes.run().split(1)
     recycle_all([first, rest, others.run()])
-    assert homes.calls == [[0, 1, 2, 3]] and others.calls == [[0, 1]]
+    assert homes.calls == [[0, 1, 2, 3]]
+    assert others.calls == [[0, 1]]
 
 
 # ---- segments that are filled while they are read
@@ -280,10 +288,12 @@ def test_a_flush_sends_part_of_a_segment_that_is_filled_on(home: Home) -> None:
     assert builder.append(memoryview(b"abc")) == 3
     assert consumer.has_unread
     assert build(consumer) == b"abc"
-    assert not consumer.has_unread and not consumer.is_finished
+    assert not consumer.has_unread
+    assert not consumer.is_finished
     builder.append(memoryview(b"de"))
     assert builder.finish() == builder.finish() == builder.size == 5
-    assert consumer.is_finished and consumer.has_unread
+    assert consumer.is_finished
+    assert consumer.has_unread
     assert build(consumer) == b"de"
     assert build(consumer) == b""
 
@@ -303,7 +313,8 @@ def test_a_buffer_finished_empty_is_finished(home: Home) -> None:
     builder = BufferBuilder(home.segment, home.returned.append)
     consumer = builder.create_consumer()
     builder.finish()
-    assert consumer.is_finished and not consumer.has_unread
+    assert consumer.is_finished
+    assert not consumer.has_unread
     assert build(consumer) == b""
 
 
@@ -403,7 +414,8 @@ def test_any_interleaving_delivers_every_byte_once_and_returns_the_segment_once(
         consumer.close()
     for buffer in slices:
         buffer.recycle()
-    assert seen == [written] * readers and home.has_it
+    assert seen == [written] * readers
+    assert home.has_it
 
 
 def test_a_reader_on_another_thread_sees_every_byte_in_order() -> None:

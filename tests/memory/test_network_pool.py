@@ -207,6 +207,7 @@ def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() 
     assert failures == []
     network.validate()
     for pool in pools:
-        assert pool.in_use == 0 and pool.available
+        assert pool.in_use == 0
+        assert pool.available
         pool.destroy()
     network.close()

@@ -248,7 +248,8 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
     operator.process(small(1, 2, 33))
     operator.process_watermark(5)
     snapshot, same = operator.snapshot(), operator.snapshot()
-    assert snapshot is not None and same is not None
+    assert snapshot is not None
+    assert same is not None
     before = encode({"node": snapshot})
     for time in range(0, 3000, 7):
         operator.process(small(time + 30))
@@ -271,7 +272,8 @@ def test_what_comes_later_is_not_in_a_snapshot(operator: str, types: tuple[pa.Da
         made.process(batch(around))
         made.process_watermark(64 * (around - 40))
     snapshot, same = made.snapshot(), made.snapshot()
-    assert snapshot is not None and same is not None
+    assert snapshot is not None
+    assert same is not None
     before = [repr(table.to_pydict()) for table in snapshot.tables.values()]  # NaN is NaN
     for around in range(100, 400, 10):
         made.process(batch(around))

@@ -128,7 +128,7 @@ def test_filter_does_not_show_the_hidden_column() -> None:
     ],
 )
 def test_filter_says_what_a_predicate_must_return(result: Any, words: str) -> None:
-    def keep(batch: pa.RecordBatch) -> Any:
+    def keep(_batch: pa.RecordBatch) -> Any:
         return result
 
     message = raises(Filter(keep, SCHEMA))
@@ -254,7 +254,7 @@ def test_the_declared_schema_is_the_one_that_goes_on() -> None:
     ],
 )
 def test_map_batches_says_what_is_wrong_column_by_column(result: Any, words: str) -> None:
-    def transform(batch: pa.RecordBatch) -> Any:
+    def transform(_batch: pa.RecordBatch) -> Any:
         return result
 
     message = raises(MapBatches(transform, OUT))
@@ -322,7 +322,7 @@ def test_flat_map_must_return_an_iterable(result: Any) -> None:
     )
 
 
-def boom(argument: Any) -> Any:
+def boom(_argument: Any) -> Any:
     raise KeyError("no such thing")
 
 
@@ -331,11 +331,11 @@ def late_boom(argument: Any) -> Iterator[dict[str, Any]]:
     boom(argument)
 
 
-def leave(argument: Any) -> Any:
+def leave(_argument: Any) -> Any:
     raise SystemExit(3)
 
 
-def cancelled(argument: Any) -> Any:
+def cancelled(_argument: Any) -> Any:
     raise asyncio.CancelledError
 
 
@@ -360,7 +360,8 @@ def test_the_traceback_begins_at_the_users_frame(operator: Operator, first_frame
         or "raised CancelledError" in lines[0]
     )
     assert lines[1] == "Traceback (most recent call last):"
-    assert lines[2].endswith(first_frame) and __file__ in lines[2]
+    assert lines[2].endswith(first_frame)
+    assert __file__ in lines[2]
 
 
 def test_a_function_that_cannot_be_called_so() -> None:
@@ -370,16 +371,17 @@ def test_a_function_that_cannot_be_called_so() -> None:
 
 
 def test_errors_of_ours_pass_through_a_users_function() -> None:
-    def function(batch: pa.RecordBatch) -> Any:
+    def function(_batch: pa.RecordBatch) -> Any:
         raise DataError("mine")
 
     with pytest.raises(HeadgateError) as caught:
         run(MapBatches(function, OUT), BATCH)
-    assert type(caught.value) is DataError and caught.value.message == "mine"
+    assert type(caught.value) is DataError
+    assert caught.value.message == "mine"
 
 
 def test_the_cancel_of_a_job_that_a_function_runs_is_not_this_jobs() -> None:
-    def function(batch: pa.RecordBatch) -> Any:
+    def function(_batch: pa.RecordBatch) -> Any:
         raise JobCancelled("job 'inner' was cancelled")
 
     assert "raised JobCancelled: job 'inner' was cancelled" in raises(MapBatches(function, OUT))

@@ -338,7 +338,8 @@ def test_a_row_for_a_window_that_has_fired_emits_it_whole_again() -> None:
     operator.process(at(5))
     operator.process_watermark(15 * SECOND)
     operator.process(at(6))
-    assert in_seconds(kept)[2:] == [(0, 10, 5)] and operator.late_rows == 1
+    assert in_seconds(kept)[2:] == [(0, 10, 5)]
+    assert operator.late_rows == 1
     operator.process_watermark(MAX_TIME)
     assert in_seconds(kept)[3:] == [(10, 20, 2)]
 
@@ -359,7 +360,8 @@ def test_late_hops_emit_only_those_that_have_fired_and_are_held() -> None:
     assert in_seconds(kept)[1:] == [(0, 10, 2), (5, 15, 3)]
     operator.process_watermark(16 * SECOND)
     operator.process(at(4, 6))
-    assert in_seconds(kept)[3:] == [(5, 15, 4)] and operator.late_rows == 1
+    assert in_seconds(kept)[3:] == [(5, 15, 4)]
+    assert operator.late_rows == 1
     operator.process_watermark(MAX_TIME)
     assert in_seconds(kept)[4:] == [(10, 20, 2)]
 

@@ -63,7 +63,8 @@ def test_a_diamond_with_a_slow_arm_ends(mode: str) -> None:
     rows = counted(env, 4000)
     slow = rows.rebalance().map_batches(slowly, schema=NUMBERS)
     totals = slow.union(rows).key_by("n").aggregate(final=True, times=hg.count()).collect()
-    assert sorted(totals["n"].to_pylist()) == list(range(4000)) and set(totals["times"].to_pylist()) == {2}
+    assert sorted(totals["n"].to_pylist()) == list(range(4000))
+    assert set(totals["times"].to_pylist()) == {2}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -85,7 +86,8 @@ def test_queues_without_a_limit_end_the_job_when_memory_is_used_up() -> None:
     keyed(endless(env)).sink_to(hg.sinks.for_each_batch(lambda batch, number: time.sleep(0.05)))
     error = error_of(env.execute_async())
     assert isinstance(error, hg.InsufficientBuffers)
-    assert "flow_control='unbounded' holds no producer back" in error.message and "network_memory" in error.message
+    assert "flow_control='unbounded' holds no producer back" in error.message
+    assert "network_memory" in error.message
 
 
 def test_queues_without_a_limit_hold_back_no_source() -> None:
@@ -93,7 +95,7 @@ def test_queues_without_a_limit_hold_back_no_source() -> None:
     env = environment("unbounded")
     rows, made = 20_000, threading.Event()
 
-    def wait(batch: pa.RecordBatch, number: object) -> None:
+    def wait(_batch: pa.RecordBatch, _number: object) -> None:
         assert made.wait(60)
 
     keyed(counted(env, rows)).rebalance().sink_to(hg.sinks.for_each_batch(wait))

@@ -87,7 +87,7 @@ def test_a_shuffle_uses_all_subtasks() -> None:
 def test_the_function_never_sees_the_hidden_event_time() -> None:
     columns = []
 
-    def note(batch: pa.RecordBatch, subtasks: int) -> Any:
+    def note(batch: pa.RecordBatch, _subtasks: int) -> Any:
         columns.append(batch.schema.names)
         return np.zeros(len(batch), np.int64)
 

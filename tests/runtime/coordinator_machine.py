@@ -417,7 +417,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if checkpoint == self.under_way:
             assert request is self.request, "a savepoint became another, or none"
             return
-        assert self.under_way is None and checkpoint > self.last, "one at a time, each newer than the last"
+        assert self.under_way is None, "one at a time, each newer than the last"
+        assert checkpoint > self.last, "one at a time, each newer than the last"
         self.request = self.next_asked()
         assert request is self.request, "not what was asked for first"
         if request is not None:

@@ -198,7 +198,7 @@ def taken() -> Callable[[Path], bool]:
 Commit = Callable[[Sequence[Any]], None]
 
 
-def committing(sink: Sink, commit: Callable[[Commit, Sequence[Any]], None]) -> Sink:
+def committing(sink: Sink, commit: Callable[[Commit, Sequence[Any]], None]) -> Sink:  # noqa: C901  # all hooks of a sink
     """A sink of which `commit` is in the test's hands, which is given the sink's own and what it is to commit."""
 
     class Committing(Sink):

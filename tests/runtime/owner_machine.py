@@ -258,7 +258,9 @@ class OwnerMachine:
             assert name is not None
             while last is not None and last.owner > name.owner:
                 last = by_epoch[last.owner].resumed
-            assert last is not None and last.owner == name.owner and name <= last, f"{name} counts, in {counting}"
+            assert last is not None, f"{name} counts, in {counting}"
+            assert last.owner == name.owner, f"{name} counts, in {counting}"
+            assert name <= last, f"{name} counts, in {counting}"
 
     def notes(self) -> list[str]:
         """What owners have left in the folder of checkpoints."""

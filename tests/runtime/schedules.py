@@ -267,7 +267,8 @@ def remove_committed_metadata(schedule: Schedule) -> bool:
             return True
         said = schedule.answer()["message"]
         numbers = re.search(r"have the rows of checkpoint (\d+), and .* go on from checkpoint (\d+):", said)
-        assert numbers is not None and int(numbers[1]) == shown > int(numbers[2]), said
+        assert numbers is not None, said
+        assert int(numbers[1]) == shown > int(numbers[2]), said
         file.write_bytes(content)
     schedule.start()
     return strikes

@@ -124,7 +124,8 @@ def test_a_checkpoint_that_is_not_as_it_was_written(
     before = bytes_below(tmp_path)
     with pytest.raises(hg.CheckpointError, match=says) as caught:
         build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute(resume=str(newest))
-    assert str(newest) in caught.value.message and "\n" not in caught.value.message
+    assert str(newest) in caught.value.message
+    assert "\n" not in caught.value.message
     assert bytes_below(tmp_path) == before
 
 

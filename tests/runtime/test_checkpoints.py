@@ -54,7 +54,8 @@ def test_a_job_that_is_cancelled_leaves_the_rows_of_its_last_checkpoint(tmp_path
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     job.cancel()
     seen = committed(tmp_path)
-    assert seen and set(seen) < set(expected())
+    assert seen
+    assert set(seen) < set(expected())
     assert not list((tmp_path / "out").glob("_*"))
 
 
@@ -62,7 +63,7 @@ def test_a_job_that_is_cancelled_leaves_the_rows_of_its_last_checkpoint(tmp_path
     "strategy", [hg.restart.fixed(2, delay=0), hg.restart.failure_rate(2, interval="1 h", delay="10 ms")]
 )
 def test_the_strategy_decides_how_often(tmp_path: Path, strategy: Any) -> None:
-    def fails(batch: object) -> None:
+    def fails(_batch: object) -> None:
         raise ValueError("always")
 
     env = environment(tmp_path, hg.LocalDeployment(1, processes=False), restart=strategy)
@@ -117,7 +118,8 @@ def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parall
     seen = committed(tmp_path)
     second = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False), parallelism), tmp_path)
     result = second.execute(resume="latest")
-    assert set(seen) < set(expected()) and committed(tmp_path) == expected()
+    assert set(seen) < set(expected())
+    assert committed(tmp_path) == expected()
     assert result.rows_in == ROWS
     assert (
         build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path)
@@ -346,7 +348,8 @@ def test_a_disk_that_is_full_once(
     monkeypatch.setattr(state_upload, "write_part", write_part)
     env = environment(tmp_path, hg.LocalDeployment(2, processes=False), tolerable_failed_checkpoints=tolerable)
     assert build(env, tmp_path).execute().restarts == restarts
-    assert not full and committed(tmp_path) == expected()
+    assert not full
+    assert committed(tmp_path) == expected()
 
 
 def test_what_the_command_names_comes_before_what_the_script_does(

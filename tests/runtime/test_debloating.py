@@ -101,7 +101,7 @@ RATE = 1_000_000
 TARGET = 0.1
 
 
-def slow(batch: pa.RecordBatch, info: object) -> None:
+def slow(batch: pa.RecordBatch, _info: object) -> None:
     time.sleep(batch.nbytes / RATE)
 
 

@@ -68,7 +68,8 @@ def test_mail_runs_in_the_order_sent_when_it_is_run() -> None:
     mailbox, ran = Mailbox(), list[int]()
     for number in range(3):
         mailbox.put(lambda number=number: ran.append(number))  # type: ignore[misc]
-    assert ran == [] and mailbox.wait(0)
+    assert ran == []
+    assert mailbox.wait(0)
     mailbox.run()
     mailbox.run()
     assert ran == [0, 1, 2]

@@ -296,7 +296,8 @@ def test_hidden_files_of_a_driver_that_is_killed_before_its_first_checkpoint(
     with driver(tmp_path, checkpoints, IN_A_FILE) as killed:
         killed.kill()
         killed.communicate()
-    assert hidden(tmp_path) and not complete(tmp_path)
+    assert hidden(tmp_path)
+    assert not complete(tmp_path)
     job = job_in(tmp_path, checkpoints).execute_async(resume=resume)
     open_gate(tmp_path)
     job.wait(120)

@@ -34,7 +34,7 @@ def test_what_the_jobs_error_says_is_not_said_again() -> None:
 def test_of_a_job_with_several_sinks(count: int) -> None:
     env = environment(False)
 
-    def fail(batch: object) -> object:
+    def fail(_batch: object) -> object:
         raise ValueError("no")
 
     stream = counted(env).map_batches(fail, schema=NUMBERS)

@@ -53,7 +53,9 @@ def test_killed_while_data_in_flight_are_half_written(tmp_path: Path) -> None:
     kill(uploading)
     open_gate(tmp_path)
     result = job.wait(PATIENCE)
-    assert committed(tmp_path) == expected() and result.restarts == 1 and result.rows_in == ROWS
+    assert committed(tmp_path) == expected()
+    assert result.restarts == 1
+    assert result.rows_in == ROWS
 
 
 def test_a_taskmanager_is_killed(tmp_path: Path) -> None:
@@ -62,7 +64,9 @@ def test_a_taskmanager_is_killed(tmp_path: Path) -> None:
     kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
     open_gate(tmp_path)
     result = job.wait(PATIENCE)
-    assert committed(tmp_path) == expected() and result.restarts == 1 and result.rows_in == ROWS
+    assert committed(tmp_path) == expected()
+    assert result.restarts == 1
+    assert result.rows_in == ROWS
 
 
 @pytest.mark.parametrize(("first", "then"), [(2, 3), (3, 1), (2, 2)])
@@ -72,12 +76,13 @@ def test_the_parallelism_changes(tmp_path: Path, first: int, then: int) -> None:
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     job.cancel()
     metadata = latest(tmp_path)
-    assert (
-        metadata is not None and metadata.in_flight_bytes and {each.consumers for each in metadata.exchanges} == {first}
-    )
+    assert metadata is not None
+    assert metadata.in_flight_bytes
+    assert {each.consumers for each in metadata.exchanges} == {first}
     open_gate(tmp_path)
     result = pressed(tmp_path, then).execute(resume="latest")
-    assert committed(tmp_path) == expected() and result.rows_in == ROWS
+    assert committed(tmp_path) == expected()
+    assert result.rows_in == ROWS
 
 
 def fast_and_slow(folder: Path, sources: int) -> hg.StreamEnvironment:
@@ -110,7 +115,8 @@ def test_parts_say_what_was_overtaken(tmp_path: Path) -> None:
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     eventually(lambda: any(overtaken(record.parts) > ROWS for record in job.checkpoints() if record.failure is None))
     part = next(iter(job.checkpoints()[0].parts.values()))
-    assert part["unaligned"] and {"sync_s", "async_s", "alignment_s", "start_delay_s", "processed_bytes"} <= part.keys()
+    assert part["unaligned"]
+    assert {"sync_s", "async_s", "alignment_s", "start_delay_s", "processed_bytes"} <= part.keys()
     job.cancel()
 
 
@@ -144,7 +150,8 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
     eventually(lambda: latest(tmp_path), PATIENCE)
     kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
     open_gate(tmp_path)
-    assert job.wait(PATIENCE).restarts == 1 and none_lost(tmp_path)
+    assert job.wait(PATIENCE).restarts == 1
+    assert none_lost(tmp_path)
 
 
 @pytest.mark.parametrize(

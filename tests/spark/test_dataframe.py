@@ -55,7 +55,8 @@ def test_nobody_else_reads_spilled_rows(
     source.configure(hg.Config(spill_dir=tmp_path / "chosen" if named else None))
     source.prepare()
     folders = [path for path in tmp_path.rglob("headgate-rows-*") if path.is_dir()]
-    assert len(folders) == 2 and table().num_rows == 3
+    assert len(folders) == 2
+    assert table().num_rows == 3
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
     assert not any(folder.stat().st_mode & 0o077 for folder in tmp_path.glob("chosen"))
     source.release()

@@ -49,7 +49,7 @@ def endless(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., hg.Jo
     """Start a job of two TaskManagers, which leave files named by their process in `tmp_path`."""
     jobs: list[hg.JobHandle] = []
 
-    def note(folder: str, batch: pa.RecordBatch, info: object) -> None:
+    def note(folder: str, _batch: pa.RecordBatch, _info: object) -> None:
         import os
 
         open(f"{folder}/{os.getpid()}", "w").close()
@@ -105,7 +105,7 @@ def test_workers_come_from_a_process_that_has_loaded_our_modules(spark: SparkSes
 
 
 def test_workers_draw_different_numbers(spark: SparkSession) -> None:
-    def draw(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def draw(_batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"drawn": [np.random.random()]})
 
     env = hg.StreamEnvironment(spark, parallelism=2)
@@ -166,9 +166,10 @@ def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
     why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Python worker process died"
-    with within(END), pytest.raises(hg.TaskManagerLost, match=why):
+    with within(END):
         workers[0].kill()
-        job.wait(60)
+        with pytest.raises(hg.TaskManagerLost, match=why):
+            job.wait(60)
     assert_gone(workers[:1])
 
 
@@ -180,14 +181,15 @@ def test_a_killed_executor_is_named(endless: Start, tmp_path: Path) -> None:
     executor = workers[0].parent().parent()  # type: ignore[union-attr]  # a worker's parent is PySpark's daemon
     assert executor is not None
     why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Spark executor was lost"
-    with within(END), pytest.raises(hg.TaskManagerLost, match=why):
+    with within(END):
         os.kill(executor.pid, signal.SIGKILL)
-        job.wait(60)
+        with pytest.raises(hg.TaskManagerLost, match=why):
+            job.wait(60)
     assert_gone(workers[:1])
 
 
 def test_a_function_that_raises_is_named(endless: Start) -> None:
-    def picky(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def picky(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError("not these")
 
     job = endless(picky)

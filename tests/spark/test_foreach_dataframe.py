@@ -94,7 +94,8 @@ def test_each_row_counts_once_though_tasks_and_the_function_fail(spark: SparkSes
     failing = stream.map_batches(fails_once_written, schema=stream.schema)
     failing.sink_to(hg.sinks.foreach_dataframe(write))
     assert env.execute().restarts == 2
-    assert table.calls[0] == table.calls[1] and sorted(set(table.calls)) == table.calls[1:], table.calls
+    assert table.calls[0] == table.calls[1], table.calls
+    assert sorted(set(table.calls)) == table.calls[1:], table.calls
     assert table.rows(spark) == list(range(20_000))
     assert row_files(tmp_path / "spill") == []
 
@@ -120,7 +121,7 @@ def test_what_a_failed_job_had_not_handed_over_comes_when_it_is_resumed(spark: S
 def test_rows_that_come_again_come_with_the_run_that_took_their_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     calls: list[tuple[int, str]] = []
 
-    def write(rows: DataFrame, checkpoint_id: int, run: str) -> None:
+    def write(_rows: DataFrame, checkpoint_id: int, run: str) -> None:
         calls.append((checkpoint_id, run))
         if len(calls) == 1:
             raise OSError("the table is away")
@@ -158,7 +159,7 @@ def test_rows_that_come_again_come_with_the_run_that_took_their_checkpoint(spark
         (dict.fromkeys, False),
     ],
 )
-def test_only_a_parameter_for_it_is_given_the_run(master: str, fn: Callable[..., object], takes_run: bool) -> None:
+def test_only_a_parameter_for_it_is_given_the_run(fn: Callable[..., object], takes_run: bool) -> None:
     """A third parameter of any other purpose has a default, and keeps it."""
     assert _takes_run(fn) == takes_run
 
@@ -211,7 +212,7 @@ def test_a_function_may_cancel_its_job(spark: SparkSession, tmp_path: Path) -> N
     env = checkpointed(spark, tmp_path)
     started = threading.Event()
 
-    def cancel(rows: DataFrame, checkpoint_id: int) -> None:
+    def cancel(_rows: DataFrame, _checkpoint_id: int) -> None:
         started.wait()
         job.cancel()
 
@@ -285,7 +286,8 @@ def test_a_folder_that_is_gone_with_rows_in_it(spark: SparkSession, tmp_path: Pa
     with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe is to"):
         prepared(spark, tmp_path, calls, state).rollback(pending, 1)
     prepared(spark, tmp_path, calls, state).rollback([None], 1)
-    assert calls == [] and row_files(gone) == [], "where nothing is wanted of it, it is made anew"
+    assert calls == []
+    assert row_files(gone) == [], "where nothing is wanted of it, it is made anew"
 
 
 def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, tmp_path: Path) -> None:
@@ -299,7 +301,8 @@ def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, 
             sink.rollback([[wrong]], 1)
     sink.rollback([], 1)
     sink.abort()
-    assert os.listdir(folder) == ["theirs"] and calls == []
+    assert os.listdir(folder) == ["theirs"]
+    assert calls == []
 
 
 def test_what_cannot_be_handed_over_is_refused(spark: SparkSession, tmp_path: Path) -> None:

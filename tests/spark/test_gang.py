@@ -60,7 +60,7 @@ def test_a_cancelled_gang_is_over_in_time(start: Callable[..., Any]) -> None:
 
 
 def test_a_gang_cancelled_before_spark_knows_it_never_starts(spark: SparkSession) -> None:
-    def main(payload: bytes, index: int, host: str) -> None:
+    def main(_payload: bytes, _index: int, _host: str) -> None:
         import threading
 
         threading.Event().wait()

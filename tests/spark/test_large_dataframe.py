@@ -41,7 +41,8 @@ def test_a_gigabyte_becomes_a_dataframe(spark: SparkSession, tmp_path: Path) -> 
 
 
 def becomes_a_dataframe(spark: SparkSession, folder: Path, rows: int) -> None:
-    assert SETTINGS["spark.driver.maxResultSize"] == "16m" and rows * ROW_BYTES > 10 * 16 * MB
+    assert SETTINGS["spark.driver.maxResultSize"] == "16m"
+    assert rows * ROW_BYTES > 10 * 16 * MB
     env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(spill_dir=str(folder)))
     dataframe = env.from_source(hg.sources.generate(keyed_rows, rows=rows, time="at")).to_dataframe()
     assert dataframe.count() == rows

@@ -33,7 +33,8 @@ def said(caplog: pytest.LogCaptureFixture, host: str, times: int = 1, **settings
 @pytest.mark.parametrize("host", ["10.0.0.5", "driver.example.org", "fd00::2", "[fd00::2]"])
 def test_connections_that_anybody_may_listen_to_are_named_once(caplog: pytest.LogCaptureFixture, host: str) -> None:
     [message] = said(caplog, host, times=3)
-    assert "spark.network.crypto.enabled=true" in message and "spark.ssl.rpc.enabled=true" in message
+    assert "spark.network.crypto.enabled=true" in message
+    assert "spark.ssl.rpc.enabled=true" in message
     assert len(said(caplog, host, spark_network_crypto_enabled="false", spark_ssl_enabled="true")) == 1
 
 

@@ -132,7 +132,8 @@ def test_a_session_with_no_settings_at_all(tmp_path: Path) -> None:
     answers, said = by_scene(done.stdout), by_scene(done.stderr)
     assert answers["right"] == ["1000 1000 499500"]
     (broken,) = answers["broken"]
-    assert broken.startswith("UserFunctionError map_batches[") and broken.endswith("wrong raised ValueError: not these")
+    assert broken.startswith("UserFunctionError map_batches[")
+    assert broken.endswith("wrong raised ValueError: not these")
     assert answers["cancelled"] == ["JobCancelled job 'job' was cancelled"]
     victim, error = answers["killed"]
     assert error.startswith(f"TaskManagerLost TaskManager 0 (process {victim} on 127.0.0.1) was lost: ")

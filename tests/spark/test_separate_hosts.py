@@ -155,7 +155,8 @@ def test_a_job_runs_and_starts_again(cluster: Cluster, tmp_path: Path) -> None:
         finally:
             if driver.poll() is None and sys.exc_info()[0]:
                 driver.kill()
-    assert ended["restarts"] == 1 and ended["remote_bytes"] > 0
+    assert ended["restarts"] == 1
+    assert ended["remote_bytes"] > 0
     assert committed(tmp_path) == expected()
 
 

@@ -27,7 +27,8 @@ def test_a_program_keeps_the_lines_of_its_page() -> None:
         "# Title\n\n```python\nx = 1\n```\n\ntext\n\n<!-- hidden:\ny = 2\n-->\n"
         "```python\nprint(x + y)\n```\n\n```text\n3\n```\n"
     )
-    assert page.program.splitlines()[3] == "x = 1" and page.program.splitlines()[12] == "print(x + y)"
+    assert page.program.splitlines()[3] == "x = 1"
+    assert page.program.splitlines()[12] == "print(x + y)"
     assert page.printed == [None, None, "3\n"]
 
 

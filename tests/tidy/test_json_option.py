@@ -32,7 +32,9 @@ def test_no_command_runs_first(
     with pytest.raises(SystemExit) as ended:
         main([*command, "--json", path])
     told = capsys.readouterr().err
-    assert ended.value.code == 2 and f"--json: {path!r}" in told and said in told
+    assert ended.value.code == 2
+    assert f"--json: {path!r}" in told
+    assert said in told
     assert list(tmp_path.iterdir()) == []
 
 

@@ -222,7 +222,8 @@ class Target:
     def _close(self) -> None:
         """Connections that ended let go of what they read, and all memory is back, whatever came."""
         on(self.network, self.server.close)
-        assert self.opened and all(subpartition.is_released for subpartition in self.opened)
+        assert self.opened
+        assert all(subpartition.is_released for subpartition in self.opened)
         self.input.close()
         for end in self.ends:
             on(self.network, end.close)

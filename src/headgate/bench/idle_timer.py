@@ -67,7 +67,7 @@ def _record_on(core: int) -> None:
     """Until told to end; then its histogram goes to standard output."""
     ended = False
 
-    def end(number: int, frame: object) -> None:
+    def end(_number: int, _frame: object) -> None:
         nonlocal ended
         ended = True
 

@@ -49,7 +49,7 @@ class Flows(Source):
         return _Nothing() if flow is None else _FlowReader(flow, self.seconds, context)
 
 
-def by_target(batch: pa.RecordBatch, subtasks: int) -> npt.NDArray[np.int64]:
+def by_target(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64]:
     """For `partition_by`: rows go where their flow says."""
     targets: npt.NDArray[np.int64] = batch.column("to").to_numpy()
     return targets

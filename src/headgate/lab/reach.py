@@ -66,7 +66,7 @@ def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _to_a2(batch: pa.RecordBatch, subtasks: int) -> npt.NDArray[np.int64]:
+def _to_a2(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64]:
     return np.full(batch.num_rows, A2)
 
 
