@@ -74,7 +74,7 @@ state_upload.write_part = write_part
 #: When the first rows are in a hidden file, and no checkpoint is.
 IN_A_FILE = """
 import functools
-from headgate.connectors import file_writer
+from headgate.connectors.file_sinks import file_writer
 write, environment = file_writer.FileWriter.write, functools.partial(environment, checkpoint_interval="1 h")
 
 def stops(writer, batch):

@@ -159,7 +159,11 @@ def test_rows_that_come_again_come_with_the_run_that_took_their_checkpoint(spark
         (dict.fromkeys, False),
     ],
 )
-def test_only_a_parameter_for_it_is_given_the_run(fn: Callable[..., object], takes_run: bool) -> None:
+def test_only_a_parameter_for_it_is_given_the_run(  # every test of this module is run for a master
+    master: str,  # noqa: ARG001
+    fn: Callable[..., object],
+    takes_run: bool,
+) -> None:
     """A third parameter of any other purpose has a default, and keeps it."""
     assert _takes_run(fn) == takes_run
 

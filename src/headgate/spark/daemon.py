@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 import pyarrow as pa
-import pyspark.sql.pandas.serializers
+import pyspark.sql.pandas.serializers  # noqa: F401
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
