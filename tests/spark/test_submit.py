@@ -29,7 +29,7 @@ print(spark.sparkContext.master, pairs.collect().group_by("rows").aggregate([("h
 """
 
 
-def test_a_script_that_is_submitted(tmp_path: Path) -> None:
+def test_a_submitted_script_runs_a_job(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}

@@ -74,9 +74,10 @@ class Source(ABC):
         return None
 
     def restore(self, prepared: Any) -> None:
-        """On the driver, in place of `prepare`, when the job resumes from a checkpoint of another program.
+        """On the driver, in place of `prepare`: look for the input that another program had found.
 
-        `prepared` is what `prepared` returned there. Raises SourceError if the input is gone or has changed.
+        The job resumes from a checkpoint of that program. `prepared` is what `prepared` returned there. Raises
+        SourceError if the input is gone or has changed.
         """
         self.prepare()
 
@@ -131,11 +132,15 @@ class SourceReader(ABC):
     def position(self) -> Any:
         """Return where the reader stands between two reads, as JSON values, also once it has finished.
 
-        From the positions of all readers, readers of any parallelism can resume. None if the source is not replayable.
+        Another job, with any parallelism, can resume from the positions of all readers together. None if the source is
+        not replayable.
         """
 
     def next_read(self) -> float | None:
-        """After `read` returned None: return when (context clock) to call it again; None = when `wake` is called."""
+        """After `read` returned None: return the time of its next call, by the context's clock.
+
+        None if the reader calls `wake` instead.
+        """
         return None
 
     def split_name(self) -> str:
@@ -211,9 +216,9 @@ class Sink(ABC):
         return None
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """In place of `prepare`, when the job resumes from a checkpoint of another program. Raises SinkError.
+        """In place of `prepare`: check that the results of another program can be continued. Raises SinkError.
 
-        `prepared` is what `prepared` returned there.
+        The job resumes from a checkpoint of that program. `prepared` is what `prepared` returned there.
         """
         self.prepare(job, schema)
 
@@ -233,7 +238,7 @@ class Sink(ABC):
         return True
 
     def begin(self, claim: Claim) -> None:
-        """After the claim: remove results that are to be replaced, and what lost programs of this job left.
+        """After the claim: remove results that are to be replaced, and files that lost programs of this job left.
 
         If the job resumes, `rollback` comes next. Raises SinkError.
         """
@@ -253,8 +258,8 @@ class Sink(ABC):
     def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
         """Take a batch that a writer passed to `context.deliver`. One thread makes all calls.
 
-        `checkpoint` is the one that the batch belongs to: one after the last for which its writer was flushed, 0
-        without checkpoints.
+        `checkpoint` is the checkpoint that the batch belongs to: the one after the writer's last `flush`; 0 without
+        checkpoints.
         """
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:

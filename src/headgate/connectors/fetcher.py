@@ -1,4 +1,4 @@
-"""A thread that takes batches from an iterator, which may block, for a task thread, which may not."""
+"""A thread that takes batches from an iterator. The iterator may block; the task that gets the batches does not."""
 
 from __future__ import annotations
 

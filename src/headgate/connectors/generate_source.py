@@ -76,7 +76,7 @@ class GenerateSource(Source):
         return {"block_rows": self.block_rows}
 
     def restore(self, prepared: Any) -> None:
-        """Raises CheckpointError if the job of the checkpoint had blocks of another size."""
+        """Raise CheckpointError if the job of the checkpoint had blocks of another size."""
         if prepared["block_rows"] != self.block_rows:
             raise CheckpointError(
                 f"the checkpoint counts blocks of {prepared['block_rows']} rows, not {self.block_rows}; "
@@ -84,7 +84,7 @@ class GenerateSource(Source):
             )
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError unless it is a position in numbered blocks."""
+        """Raise ValueError unless `position` is one in numbered blocks."""
         _POSITION(position, "the position")
 
     def make(self, start: int, n: int) -> pa.RecordBatch:

@@ -44,7 +44,7 @@ class ListSource(Source):
         return _ListReader(self._batches, context)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError unless it is a position in numbered batches."""
+        """Raise ValueError unless `position` is one in numbered batches."""
         share_shape(shapes.nothing)(position, "the position")
 
 
@@ -81,7 +81,7 @@ class FactorySource(Source):
         return _FactoryReader(self._factory, self, context)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError unless it counts the batches taken of each iterator."""
+        """Raise ValueError unless `position` counts the batches taken of each iterator."""
         (_POSITION if self.replayable else shapes.nothing)(position, "the position")
 
 

@@ -39,7 +39,7 @@ class SocketLinesSource(Source):
         self._address = host, port
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError unless it is None: the source has no positions."""
+        """Raise ValueError unless `position` is None: the source has no positions."""
         shapes.nothing(position, "the position")
 
     def reader(self, context: ReaderContext) -> SourceReader:

@@ -259,7 +259,10 @@ class FileSink(Sink):
         self._remove_empty_folders(target, keep_root=not self._made_root or checkpoint > 0)  # it may be resumed
 
     def _check_or_clean(self, target: Target, ledger: Ledger) -> None:
-        """Raises Superseded. If the newer program has not resumed the run, removes the run's hidden files first."""
+        """Raise Superseded if a newer program has claimed the results.
+
+        If that program did not resume the run, remove the run's hidden files first.
+        """
         try:
             ledger.check()
         except Superseded:
@@ -338,7 +341,7 @@ class FileSink(Sink):
         return False
 
     def _check_empty(self, filesystem: fs.FileSystem, root: str) -> None:
-        """Raises SinkError if the mode is "error" and the folder has visible files."""
+        """Raise SinkError if the mode is "error" and the folder has visible files."""
         if self._mode == "error" and (name := _first_visible(filesystem, root)):
             raise SinkError(
                 f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'

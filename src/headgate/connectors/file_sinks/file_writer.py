@@ -56,7 +56,7 @@ class Target:
     prefix: str = "_part"
 
     def __post_init__(self) -> None:
-        """Raises SinkError for an impossible run: a checkpoint may hold anything."""
+        """Raise SinkError for an impossible run: a checkpoint may hold anything."""
         if not isinstance(self.run, str) or not _RUN.fullmatch(self.run):
             raise SinkError(f"{self.root}: {self.run!r} is no run of a sink; start from another checkpoint")
 
@@ -66,7 +66,10 @@ class Target:
         return pa.schema([column for column in self.schema if column.name not in self.partition_by])
 
     def hidden_name(self, attempt: int, subtask: int, number: int) -> str:
-        """Return the hidden name of a subtask's file. It has the attempt, since an earlier one may still write."""
+        """Return the hidden name of a subtask's file.
+
+        It contains the attempt: a task of an earlier attempt may still write files.
+        """
         return f"{self.prefix}-{self.run}-o{self.owner}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
 
     @property

@@ -72,7 +72,7 @@ class CsvParser(LineParser):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _refuse_runaway_quote(self, lines: bytes, rows: int) -> None:
-        """Raises ArrowInvalid for a quoted value that does not end on its line.
+        """Raise ArrowInvalid for a quoted value that does not end on its line.
 
         Otherwise whether it parses would depend on where blocks are cut.
         """

@@ -41,7 +41,7 @@ class CsvSource(LineSource):
         return lines.find(b"\n") + 1 if self._header else super().header_bytes(lines)
 
     def _check(self, schema: pa.Schema) -> None:
-        """Raises ConfigError for a schema that no CSV file can have."""
+        """Raise ConfigError for a schema that no CSV file can have."""
         if not len(schema) or len(set(schema.names)) < len(schema):
             raise ConfigError(f"schema={schema.names} must have columns, and no name twice")
         for field in schema:

@@ -84,7 +84,7 @@ def _read(lines: bytes, options: json.ParseOptions) -> pa.Table:
 
 
 def _check_text(lines: bytes) -> None:
-    """Raises ArrowInvalid for lines that Arrow's parser must not get: no object, or not UTF-8."""
+    """Raise ArrowInvalid for lines that Arrow's parser must not get: no object, or not UTF-8."""
     if _NO_OBJECT.search(lines):
         raise pa.ArrowInvalid("a line must hold one JSON object")
     try:
@@ -94,7 +94,7 @@ def _check_text(lines: bytes) -> None:
 
 
 def _check_depth(lines: bytes) -> None:
-    """Raises ArrowInvalid for values that are nested too deep."""
+    """Raise ArrowInvalid for values that are nested too deep."""
     characters = np.frombuffer(lines, np.uint8)
     opens, closes = (np.isin(characters, [ord(bracket) for bracket in kind]).view(np.int8) for kind in ("[{", "]}"))
     depth = int(np.cumsum(opens - closes, dtype=np.int32).max())
@@ -103,7 +103,7 @@ def _check_depth(lines: bytes) -> None:
 
 
 def _check_schema(schema: pa.Schema) -> None:
-    """Raises ConfigError for a schema that no file of JSON can have."""
+    """Raise ConfigError for a schema that no file of JSON can have."""
     if not len(schema) or len(set(schema.names)) < len(schema):
         raise ConfigError(f"schema={schema.names} must have columns, and no name twice")
     for field in schema:

@@ -94,7 +94,7 @@ class LineSource(Source):
         return shapes.row(shapes.count, shapes.count, shapes.count)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError unless it is a position in numbered splits."""
+        """Raise ValueError unless `position` is one in numbered splits."""
         share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:

@@ -70,7 +70,7 @@ class ParquetSource(Source):
         return shapes.count
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError unless it is a position in numbered splits."""
+        """Raise ValueError unless `position` is one in numbered splits."""
         share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:

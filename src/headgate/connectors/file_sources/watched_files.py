@@ -51,7 +51,7 @@ class WatchedFiles(Source):
         return {"path": self._path}
 
     def restore(self, prepared: Any) -> None:
-        """Raises SourceError if the job of the checkpoint watched another path: all files here would be new ones."""
+        """Raise SourceError if the job of the checkpoint watched another path: all files here would be new ones."""
         self.prepare()
         if prepared["path"] != self._path:
             raise SourceError(
@@ -65,7 +65,7 @@ class WatchedFiles(Source):
         return look(self._path)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError unless it lists files that are read, and files with the place in each."""
+        """Raise ValueError unless `position` lists files that are read, and files with the place in each."""
         started = shapes.row(shapes.path_below, shapes.count, self._source.place)
         fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(started)}
         shapes.fields(fields)(position, "the position")
@@ -100,7 +100,7 @@ class _WatchReader(SourceReader):
         self._name = ""
 
     def _check_waiting_files(self) -> None:
-        """Raises SourceError if a file that the checkpoint has as half read is not among those of the path.
+        """Raise SourceError if a file that the checkpoint has as half read is not among those of the path.
 
         A forged checkpoint could otherwise name any file.
         """
