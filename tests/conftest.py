@@ -51,7 +51,7 @@ os.environ.setdefault(
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
 )
 
-# Processes that tests start need not compile the package anew each time, whatever this one was told.
+# Processes that tests start need not compile the package again each time, whatever this one was told.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 # A shell that runs this in the background has it ignore interrupts, and some tests send them.
@@ -151,8 +151,8 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_spark() -> Iterator[SharedSpark]:
-    """Spark for whoever needs it; see there."""
-    from tests.spark_session import SharedSpark  # whoever does not need it need not load it
+    """Spark for a test that needs it; see there."""
+    from tests.spark_session import SharedSpark  # a test that does not need it need not load it
 
     shared = SharedSpark()
     yield shared

@@ -1,7 +1,7 @@
 """What the end of a job may take, whatever brought it about: one bound for all tests, and several tries to keep it.
 
 A test that measures such a time has the machine for itself, as far as it is up to us; something else may still run
-there and stretch any single end. So a test that fails for this reason alone is run anew, and its best time counts.
+there and stretch any single end. So a test that fails for this reason alone is run again, and its best time counts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """As pytest's own, with fixtures made anew for each try."""
+    """As pytest's own, with fixtures made again for each try."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for _ in range(TRIES):
         item.stash[_LATE] = False

@@ -123,7 +123,7 @@ def test_any_value_anywhere_in_a_position_is_read_or_refused(folder: Path, kind:
 def test_a_value_that_is_no_position_is_refused(folder: Path, kind: str, value: Any) -> None:
     if value is None and kind == "socket":
         return
-    with pytest.raises(hg.CheckpointError, match=f"{FILE}: is no state that this job can go on from"):
+    with pytest.raises(hg.CheckpointError, match=f"{FILE}: is no state that this job can resume from"):
         resume(SOURCES[kind](folder), [value], 1)
 
 

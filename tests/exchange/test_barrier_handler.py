@@ -238,7 +238,7 @@ LACKING = [
 BUGS = [
     PlantedBug("blocked channels stay blocked", BarrierHandler._end, never(condition())),
     PlantedBug("a checkpoint ends with the barriers of the last", BarrierHandler._end, dropped(call("clear"))),
-    PlantedBug("a checkpoint that is over begins anew", BarrierHandler._end,
+    PlantedBug("a checkpoint that is over begins again", BarrierHandler._end,
                replaced(assignment().value.element(2), "self._last")),
     PlantedBug("any barrier is the last", BarrierHandler._finish_if_all_in, never(condition(1, of=2))),
     PlantedBug("an aligned checkpoint is never triggered", BarrierHandler._finish_if_all_in, never(condition(2, of=2))),

@@ -91,7 +91,7 @@ def test_a_shuffle_deals_every_row_once(
     assert sorted(row for _, rows in numbers for row in rows) == list(range(skipped, len(values)))
     assert all(rows == sorted(rows) for _, rows in numbers), "order is kept"
     assert all(0 <= channel < channels for channel, _ in numbers)
-    assert numbers == row_numbers(Shuffle(channels, seed).select(batch)), "the same seed deals the same way"
+    assert numbers == row_numbers(Shuffle(channels, seed).select(batch)), "the same seed distributes the same way"
 
 
 def test_a_shuffle_is_even_and_not_the_same_for_every_batch() -> None:

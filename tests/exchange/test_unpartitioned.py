@@ -124,7 +124,7 @@ def test_a_full_budget_deals_early(made: list[Rig]) -> None:
     rig.writer.emit(rows(0, 450))
     assert rig.writer.pending_bytes == 3600
     rig.writer.emit(rows(450, 200))
-    assert rig.writer.pending_bytes == 0, "dealt, and each channel has a message"
+    assert rig.writer.pending_bytes == 0, "distributed, and each channel has a message"
 
 
 @settings(max_examples=25)

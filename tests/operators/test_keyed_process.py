@@ -361,7 +361,7 @@ class NoClocks(KeyedProcess):
 
 
 class Young(KeyedProcess):
-    """What was restored begins to live anew."""
+    """What was restored begins to live again."""
 
     def _load(self, name: str, table: pa.Table) -> None:
         place = table.schema.get_field_index("written")
@@ -418,7 +418,7 @@ def compare_seeds(made: Make, count: int) -> None:
     "made",
     [with_timers(Clumsy), with_timers(Unordered), bad(NoClocks), bad(Young), bad(NoWatermark), bad(TwiceAtOnce),
      with_states(forgets_ttl), with_states(sweeps_all)],
-    ids=["deleted timers", "order of timers", "clocks lost", "ttl begins anew", "watermark lost", "order of rows",
+    ids=["deleted timers", "order of timers", "clocks lost", "ttl begins again", "watermark lost", "order of rows",
          "ttl", "sweep"],
 )  # fmt: skip
 def test_planted_bugs_are_found(made: Make) -> None:

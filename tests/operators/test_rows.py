@@ -53,7 +53,7 @@ class Collected:
 
 
 def run(operator: Operator, *batches: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """What comes out of the operator, made anew from its pickle as in a task."""
+    """What comes out of the operator, made again from its pickle as in a task."""
     operator = pickle.loads(cloudpickle.dumps(operator))
     output = operator.output = Collected()
     operator.open(OperatorContext("job", "operator", 0, 1))

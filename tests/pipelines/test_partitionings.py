@@ -1,4 +1,4 @@
-"""However rows are dealt, none is lost or doubled, and each goes where it should."""
+"""However rows are distributed, none is lost or doubled, and each goes where it should."""
 
 from __future__ import annotations
 

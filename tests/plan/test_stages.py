@@ -11,7 +11,7 @@ from headgate.plan.stages import Stages, at_once
 
 
 def plan() -> ExecutionPlan:
-    """Two sources, of which one is dealt to a keyed vertex twice over a detour, and one to a sink behind it."""
+    """Two sources, of which one is distributed to a keyed vertex twice over a detour, and one to a sink behind it."""
     env = hg.StreamEnvironment(parallelism=2)
     batch = pa.record_batch({"n": pa.array([1])})
     first, second = (env.from_source(hg.sources.iterable([batch])) for _ in range(2))

@@ -5,7 +5,7 @@ old attempt.
 Rows are numbered. Each complete checkpoint must be a cut: what is committed and what its workers hold is what its
 readers had read, no row twice. Savepoints, and a stop, are asked for at any time; each is taken at once,
 or next, or at the end. What is being stored when its checkpoint is given up, or the job fails, may come to be there all
-the same: then the job goes on from that.
+the same: then the job resumes from that.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.committing: StoreMetadata | None = None
         #: What is being stored, one after the other, also of checkpoints that were given up.
         self.errands: deque[StoreMetadata] = deque()
-        #: What the job would go on from, and whether it is committed.
+        #: What the job would resume from, and whether it is committed.
         self.latest: StoreMetadata | None = None
         self.is_committed = True
         self.stopped = self.over = False

@@ -56,7 +56,7 @@ class Driver:
         self._stands = threading.Semaphore(0)
         self._is_lost = False
         self._checkpoints: Checkpoints | None = None
-        #: The checkpoint that it went on from, when it owns the job.
+        #: The checkpoint that it resumed from, when it owns the job.
         self.resumed: CheckpointName | None = None
         self.has_ended = False
         self.error: BaseException | None = None

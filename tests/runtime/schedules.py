@@ -95,7 +95,7 @@ class Schedule:
     # --- for faults
 
     def start(self) -> None:
-        """Another program, which goes on from what is there."""
+        """Another program, which resumes from what is there."""
         answer = self.folder / f"answer-{len(self._answers)}"
         self._answers.append(answer)
         self.driver = self._programs.start(Program(**self._shape, answer=str(answer)))
@@ -266,7 +266,7 @@ def remove_committed_metadata(schedule: Schedule) -> bool:
         if not schedule.has_ended or schedule.answer()["error"] is None:
             return True
         said = schedule.answer()["message"]
-        numbers = re.search(r"have the rows of checkpoint (\d+), and .* go on from checkpoint (\d+):", said)
+        numbers = re.search(r"have the rows of checkpoint (\d+), and .* resume from checkpoint (\d+):", said)
         assert numbers is not None, said
         assert int(numbers[1]) == shown > int(numbers[2]), said
         file.write_bytes(content)

@@ -180,7 +180,7 @@ def test_what_a_sink_cannot_read_of_a_checkpoint(stopped: Path, tmp_path: Path, 
     body[part][sink] = value
     (newest / "_metadata").write_bytes(sealed(body))
     before = bytes_below(tmp_path)
-    with pytest.raises(hg.SinkError, match=rf"cannot go on from checkpoint {body['id']}: TypeError: "):
+    with pytest.raises(hg.SinkError, match=rf"cannot resume from checkpoint {body['id']}: TypeError: "):
         build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, source=gated(tmp_path)).execute(
             resume=str(newest)
         )

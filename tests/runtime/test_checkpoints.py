@@ -132,7 +132,7 @@ def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parall
 
 @pytest.mark.parametrize("unaligned", [False, True])
 def test_a_checkpoint_of_which_some_tasks_had_finished(tmp_path: Path, unaligned: bool) -> None:
-    """The job starts again from one, and then another goes on from one with more subtasks."""
+    """The job starts again from one, and then another resumes from one with more subtasks."""
     lever = tmp_path / "lever"
 
     def fails() -> None:
@@ -199,8 +199,10 @@ def test_what_a_source_cannot_do_is_said_at_the_start(tmp_path: Path, caplog: py
     env.execute()
     said = [record.getMessage() for record in caplog.records if record.name.startswith("headgate")]
     assert len(said) == 2
-    assert "fleeting is begun anew when the job restarts: what is on its way then is lost, and what it gives" in said[0]
-    assert "passing is read on when the job restarts by itself, but no other job goes on from its check" in said[1]
+    assert (
+        "fleeting is begun again when the job restarts: what is on its way then is lost, and what it gives" in said[0]
+    )
+    assert "passing is read on when the job restarts by itself, but no other job resumes from its check" in said[1]
 
 
 def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

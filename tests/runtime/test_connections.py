@@ -1,4 +1,4 @@
-"""Several data connections from one TaskManager to another: channels are dealt to them, results are the same."""
+"""Several data connections from one TaskManager to another: channels are distributed to them, results are the same."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ BUGS = [
                always(call("next").argument(1).filter)),
     PlantedBug("a stop is a checkpoint like others", Coordinator._settle, dropped(condition().operand(2))),
     PlantedBug("a restart forgets the stop that is under way", Coordinator._ask_again, dropped(call("appendleft"))),
-    PlantedBug("a stop that begins anew is said to have failed", Coordinator._ask_again, dropped(assignment())),
+    PlantedBug("a stop that begins again is said to have failed", Coordinator._ask_again, dropped(assignment())),
     PlantedBug("metadata that is stored too late counts", Coordinator._counts, always(returned(2, of=5))),
     PlantedBug("what is pending is forgotten when a checkpoint is given up", Coordinator._give_up,
                replaced(increment(), "THIS; self._pending = {}")),

@@ -188,7 +188,7 @@ def test_another_file_than_those_that_are_watched(tmp_path: Path) -> None:
     })  # fmt: skip
     env, found = build()
     with pytest.raises(
-        hg.CheckpointError, match=r"\.state: is no state that this job can go on from: .*secret"
+        hg.CheckpointError, match=r"\.state: is no state that this job can resume from: .*secret"
     ) as caught:
         env.execute("watch", resume=str(savepoint))
     assert str(savepoint) in caught.value.message
@@ -213,7 +213,7 @@ def with_groups(table: pa.Table, change: Callable[[int], int]) -> pa.Table:
 def test_keys_in_other_key_groups(
     original: Path, resume: Resumer, tmp_path: Path, change: Callable[[int], int], says: str
 ) -> None:
-    """One subtask went on from the state of a key, and another got its rows: the key had two sums."""
+    """One subtask resumed from the state of a key, and another got its rows: the key had two sums."""
     target = Path(shutil.copytree(original, tmp_path / "forged"))
     for file in target.glob("*.state"):
         snapshots = {

@@ -22,7 +22,7 @@ from tests.runtime.owner_machine import ROWS, OwnerMachine
 
 
 def run(folder: Path, seed: int) -> OwnerMachine:
-    """Up to three programs and one that ends the job; what happens is drawn. Some name a checkpoint to go on from."""
+    """Up to three programs and one that ends the job; what happens is drawn. Some name a checkpoint to resume from."""
     chance = random.Random(seed)
     failures = {(driver, chance.randint(2, 6)) for driver in range(4) if chance.random() < 0.4}
     with pytest.MonkeyPatch.context() as patch:

@@ -205,7 +205,7 @@ def test_the_newest_metadata_are_gone(tmp_path: Path) -> None:
     def again() -> hg.StreamEnvironment:
         return build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path)
 
-    said = r"parquet: the results have the rows of checkpoint {}, and the job would go on from checkpoint {}:"
+    said = r"parquet: the results have the rows of checkpoint {}, and the job would resume from checkpoint {}:"
     with pytest.raises(hg.CheckpointError, match=said.format(*numbers)):
         again().execute(resume="latest")
     assert committed(tmp_path) == before

@@ -1,4 +1,4 @@
-"""The selector of an exchange, with the partition it deals to."""
+"""The selector of an exchange, with the partition it distributes to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that are stopped: where they are, to go on from there, or drained, with all that was read in their results."""
+"""Jobs that are stopped: where they are, to resume from there, or drained, with all that was read in their results."""
 
 from __future__ import annotations
 

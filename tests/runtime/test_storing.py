@@ -199,7 +199,7 @@ def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fa
 
 
 def cannot_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a task that goes on from a checkpoint."""
+    """By a task that resumes from a checkpoint."""
     read, calls = restore.read_state, iter(range(1000))
 
     def fails(file: Any) -> Any:

@@ -295,7 +295,7 @@ def test_a_folder_that_is_gone_with_its_rows_is_named(spark: SparkSession, tmp_p
         prepared(spark, tmp_path, calls, state).rollback(pending, 1)
     prepared(spark, tmp_path, calls, state).rollback([None], 1)
     assert calls == []
-    assert row_files(gone) == [], "where nothing is wanted of it, it is made anew"
+    assert row_files(gone) == [], "where nothing is wanted of it, it is made again"
 
 
 def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, tmp_path: Path) -> None:

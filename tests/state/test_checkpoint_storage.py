@@ -200,7 +200,7 @@ def test_the_newest_are_kept_and_what_others_left_is_not(anywhere: CheckpointSto
 
 
 def test_savepoints_do_not_push_checkpoints_out(anywhere: CheckpointStorage) -> None:
-    """Somebody may remove theirs, and the job is to have something to go on from then."""
+    """Somebody may remove theirs, and the job is to have something to resume from then."""
     for checkpoint in (1, 2, 4):
         make_checkpoint(anywhere, checkpoint)
     for savepoint in (3, 5, 6, 7):

@@ -1,7 +1,7 @@
 """All to all: both A deal their rows to both B. B.4 takes nothing; in the end every writer stands, and B.3 gets none.
 
-No flow control can help here: a writer deals in turn, and what it has for B.4 has found no room. Only when it stands is
-a matter of buffers. Its stop is seen in the rows themselves, which say when they were made.
+No flow control can help here: a writer distributes in turn, and what it has for B.4 has found no room. Only when it
+stands is a matter of buffers. Its stop is seen in the rows themselves, which say when they were made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`buffer-timeout`: what waiting for fuller buffers costs in latency and gains in throughput, over channels.
 
-One exchange between two processes: up to four writers deal rows by chance to n gates, which one union reads. Each
+One exchange between two processes: up to four writers distribute rows by chance to n gates, which one union reads. Each
 timeout runs at full speed, and then all of them at a tenth of the best fixed timeout's rate.
 """
 

@@ -1,8 +1,8 @@
 """`checkpoint`: how long checkpoints take under back-pressure, with barriers of each kind.
 
-A.1 and A.2 at full speed deal rows to B.3 and B.4, which take a tenth of what they could. A checkpoint counts once both
-sources are held back, more than half of their time. An aligned barrier waits for what is queued before it; one that
-overtakes has that stored.
+A.1 and A.2 at full speed distribute rows to B.3 and B.4, which take a tenth of what they could. A checkpoint counts
+once both sources are held back, more than half of their time. An aligned barrier waits for what is queued before it;
+one that overtakes has that stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The two ends of an exchange with many channels, each in a process of its own: `python -m` this, asked by
 `buffer_timeout`.
 
-Some writers deal rows by chance to as many gates as asked, all read by one union in the other process.
+Some writers distribute rows by chance to as many gates as asked, all read by one union in the other process.
 """
 
 from __future__ import annotations

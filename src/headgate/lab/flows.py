@@ -27,7 +27,8 @@ _US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Rows for subtasks `to` of the next operator, dealt to them in turn; `rate` in rows/s, None = at full speed."""
+    """Rows for subtasks `to` of the next operator, distributed to them in turn; `rate` in rows/s, None = at full
+    speed."""
 
     to: tuple[int, ...]
     rate: float | None = None

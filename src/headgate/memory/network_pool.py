@@ -119,7 +119,7 @@ class NetworkBufferPool:
         return segments
 
     def recycle_exclusive(self, segments: Iterable[MemorySegment], owner: str) -> None:
-        """Take back exclusive segments, best all in one call: each call shares everything out anew."""
+        """Take back exclusive segments, best all in one call: each call shares everything out again."""
         returned = list(segments)
         with self._factory_lock:
             if len(returned) > self._exclusive[owner]:

@@ -108,7 +108,7 @@ class Operator:
         snapshot. Where all had, there is no call of `restore`."""
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        """After `open` and before the first batch: go on from what the subtasks there were held. Tables have the rows
+        """After `open` and before the first batch: resume from what the subtasks there were held. Tables have the rows
         of this subtask's key groups only. Raises CheckpointError for what is not of this operator."""
 
     def close(self) -> None:

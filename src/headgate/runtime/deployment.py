@@ -82,7 +82,7 @@ class TaskManagerSpec:
     control_address: tuple[str, int]
     #: The number of the next checkpoint, 0 without.
     checkpoint: int = 0
-    #: The one that the job goes on from.
+    #: The one that the job resumes from.
     restore: CheckpointMetadata | None = None
 
     def pickled(self) -> bytes:

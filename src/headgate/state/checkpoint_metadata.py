@@ -101,8 +101,8 @@ class NodeDescription:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeDescription:
-    """An exchange of which data are in the checkpoint: its key, how it deals rows, their columns as text, and how many
-    subtasks it has at either end."""
+    """An exchange of which data are in the checkpoint: its key, how it distributes rows, their columns as text, and how
+    many subtasks it has at either end."""
 
     key: str
     partitioning: str

@@ -71,7 +71,7 @@ def in_pieces(rows: int, some: Callable[[slice], pa.Table]) -> pa.Table:
 class Snapshot:
     """Of one operator, source reader or sink writer in one subtask, between two batches.
 
-    `tables` is keyed state, by names of the owner's own; rows are in no order. `values` is the rest, as JSON has it;
+    `tables` is keyed state, by names of the owner's own; rows are in no order. `values` is the rest, as JSON;
     of these a restored subtask is given those of every subtask there was.
     """
 
@@ -85,7 +85,7 @@ class Snapshot:
         return self.with_tables(lambda table: _of_key_groups(table, groups))
 
     def check_groups(self, max_parallelism: int) -> None:
-        """Raises UnusableState for rows of key groups that no subtask has: nobody would go on from them."""
+        """Raises UnusableState for rows of key groups that no subtask has: nobody would resume from them."""
         for name, table in self.tables.items():
             least, greatest = _bounds(table)
             if least < 0 or greatest >= max_parallelism:
@@ -134,7 +134,7 @@ def checkpoint_errors(*origins: str) -> Iterator[None]:
         said = f"{type(error).__name__}: {error}"
         said = said if len(said) <= _LONGEST_SAID else f"{said[:_LONGEST_SAID]}..."
         raise UnusableState(
-            f"{_named(origins)}is no state that this job can go on from: {said}; start from another checkpoint"
+            f"{_named(origins)}is no state that this job can resume from: {said}; start from another checkpoint"
         ) from error
 
 

@@ -40,7 +40,7 @@ class AdvanceClock:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The pipeline is stopped before row `row` (counted from 0, over all sources) with a checkpoint, and goes on from
+    """The pipeline is stopped before row `row` (counted from 0, over all sources) with a checkpoint, and resumes from
     it with `parallelism` subtasks; None for as many as before.
 
     >>> def total(env):

@@ -32,8 +32,8 @@ class OperatorHarness:
 
     `operator` is a function that is given a stream of `schema` and adds one operator to it. `event_time` names the
     column of event time, if there is one. Event time and the clock move only by `advance_watermark` and
-    `advance_clock`. `parallelism` is the number of subtasks; keys are dealt to them as in a job. In a `with` block a
-    `close` of your function is called, too.
+    `advance_clock`. `parallelism` is the number of subtasks; keys are distributed to them as in a job. In a `with`
+    block a `close` of your function is called, too.
 
     >>> class Total(hg.KeyedProcessFunction):
     ...     sum = hg.ValueState(pa.int64())
@@ -112,9 +112,9 @@ class OperatorHarness:
         return self._taken()
 
     def restart(self, parallelism: int | None = None) -> list[dict[str, Any]]:
-        """Take a checkpoint of the operator and go on from it with a new one, with another parallelism if one is given.
-        The checkpoint passes through the bytes that a job would store. As in a job the watermark comes once more, so
-        timers that were set for a time before it are called."""
+        """Take a checkpoint of the operator and resume from it with a new one, with another parallelism if one is
+        given. The checkpoint passes through the bytes that a job would store. As in a job the watermark comes once
+        more, so timers that were set for a time before it are called."""
         found = [subtask.operator.snapshot() for subtask in self._subtasks]
         stored = [decode(encode({"operator": each}))["operator"] for each in found if each is not None]
         before = len(self._subtasks)
@@ -143,7 +143,7 @@ class OperatorHarness:
     # Inside
 
     def _open(self, parallelism: int, stored: Sequence[Snapshot]) -> None:
-        """As many subtasks, which go on from what was stored."""
+        """As many subtasks, which resume from what was stored."""
         node, partitioning = self._planned(check_parallelism("OperatorHarness", parallelism, None))
         groups = default_max_parallelism(node.parallelism)
         self._selector: ChannelSelector = Rebalance(node.parallelism, 0)

@@ -108,7 +108,7 @@ class PipelineHarness:
         self._work_off(job, f"the timers until {shown_moment(self._clock.now)}")
 
     def restart(self, parallelism: int | None = None) -> None:
-        """Stop the pipeline with a checkpoint, and have a new job go on from it, with another parallelism if one is
+        """Stop the pipeline with a checkpoint, and have a new job resume from it, with another parallelism if one is
         given. The pipeline's function is called again to build it."""
         checked = check_parallelism("restart", self._parallelism if parallelism is None else parallelism, None)
         job = self._begin_step()

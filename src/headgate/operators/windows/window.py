@@ -139,7 +139,7 @@ class WindowAggregate(Operator):
         if windows.has_panes:
             self._empty_state = partial(PaneState, key_types, accumulators, windows.per_row)
         self._shards = [self._new_shard(MIN_TIME, self._last_ended(MIN_TIME))]
-        #: Those of this subtask whose subtasks had ended when it went on from a checkpoint.
+        #: Those of this subtask whose subtasks had ended when it resumed from a checkpoint.
         self._ended_groups: list[range] = []
 
     def open(self, context: OperatorContext) -> None:

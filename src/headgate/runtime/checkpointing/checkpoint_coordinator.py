@@ -5,9 +5,9 @@ there on; each task takes its part and acknowledges. When all have, the driver i
 commit. One is under way at a time. Flink's is CheckpointCoordinator (FLIP-147 for jobs of which parts have ended).
 
 **Metadata that comes late.** A checkpoint is given up when its time is over, also while its metadata is being stored.
-If it comes to be stored after all it does not count, but it is complete: the driver goes on from it when the job starts
+If it comes to be stored after all it does not count, but it is complete: the driver resumes from it when the job starts
 again before another one is stored. Nothing is lost or doubled: what is pending stays so, and is committed by whoever
-goes on from it, or with the next. A checkpoint is complete once its metadata is stored, however long the commit takes.
+resumes from it, or with the next. A checkpoint is complete once its metadata is stored, however long the commit takes.
 
 **Tasks that end.** A task counts as ended when its consumers have worked on all that it sent. In checkpoints that it
 took no part in its part is then "finished": it holds nothing, and all that it sent is in the parts of its consumers,
@@ -32,7 +32,7 @@ one that cannot be had is no failure of the job's. Those that are asked for befo
 is. One that is under way when the job restarts has failed; others wait for the job to run again.
 
 **A stop** is a checkpoint behind which sources read nothing: when it is stored the job is over, though its tasks have
-not ended. If it fails they read on. A restart begins it anew.
+not ended. If it fails they read on. A restart begins it again.
 
 **The end.** When all tasks have ended one more checkpoint completes, in which all are finished; what is still pending
 is committed with it, and the coordinator is over.
@@ -219,7 +219,7 @@ class CheckpointCoordinator:
         self.phase = Phase.STOPPED
 
     def _ask_again(self, event: Interrupted) -> None:
-        """A stop, and what is wanted at the end, is begun anew when the job runs again."""
+        """A stop, and what is wanted at the end, is begun again when the job runs again."""
         if self._request is not None and (self._request.stops or self._request.at_end):
             self._requests.appendleft(self._request)
             self._request = None
@@ -321,7 +321,7 @@ class CheckpointCoordinator:
         self._fail(f"it took longer than {limit}; {self._missing()}")
 
     def _succeed(self, event: Event | None = None) -> None:
-        """What only was to be committed is complete; whoever goes on from it commits it."""
+        """What only was to be committed is complete; whoever resumes from it commits it."""
         self.completed += 1
         self._close(None)
 

@@ -6,7 +6,7 @@ thread, but for `requests`; what may take long are errands of another one.
 
 **In doubt.** Once metadata is being written it may be there at any moment: a checkpoint that is given up then may come
 to be complete. It is known when its errand is done, which a restart waits for: what is stored is what the job goes on
-from. A job that ends before leaves the files of its sinks as they are, so that another one can go on from either.
+from. A job that ends before leaves the files of its sinks as they are, so that another one can resume from either.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ OWNER_CHECK_INTERVAL: Final = 5.0
 
 
 class Checkpoints:
-    """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints. `run_id`
+    """`latest` is what the job would resume from, `next_id` the number of the next one, 0 without checkpoints. `run_id`
     ends with a hexadecimal number, which is the run's alone. `stopped` is called when the job is over though its tasks
     are not, `finished` when all is done after the end of its tasks, and `done`, on another thread, when `go_on` has
     something to see to."""
@@ -141,7 +141,7 @@ class Checkpoints:
 
     def prepare(self) -> None:
         """Before the job starts, on the caller's thread. Raises CheckpointError for a folder that is of no use, and for
-        a checkpoint that the job cannot go on from."""
+        a checkpoint that the job cannot resume from."""
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
@@ -197,12 +197,12 @@ class Checkpoints:
 
     @property
     def latest(self) -> CheckpointMetadata | None:
-        """What the job would go on from."""
+        """What the job would resume from."""
         return self.resumption.latest
 
     def fall_back(self) -> Future[Found | None]:
-        """The attempt could not read `latest`: begin to look what another one may go on from. That is known once all is
-        settled, see `Resumption.find_usable`."""
+        """The attempt could not read `latest`: begin to look what another one may resume from. That is known once all
+        is settled, see `Resumption.find_usable`."""
         answer: Future[Found | None] = Future()
 
         def look() -> None:
@@ -261,7 +261,7 @@ class Checkpoints:
         self.requests.close(self._last, error, reason)
 
     def rollback(self) -> BackgroundCall:
-        """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
+        """All is settled, and the job is to resume from `latest`: begin to take back what was written since."""
         self.next_id = self._coordinator.last + 1
         return self._background.begin(
             partial(self._stored.roll_back, *self.resumption.results, self._coordinator.last), ignore_result
@@ -393,7 +393,7 @@ class Checkpoints:
         self._do(actions)
 
     def _commit(self, complete: StoreMetadata) -> None:
-        if not self._runs:  # whoever goes on from it commits
+        if not self._runs:  # whoever resumes from it commits
             self._answer(complete)
             return
         checkpoint = 0 if self.latest is None else complete.checkpoint
@@ -401,7 +401,7 @@ class Checkpoints:
         self._background.begin(work, partial(self._on_committed, complete))
 
     def _on_committed(self, complete: StoreMetadata, error: Exception | None) -> None:
-        """With an error the job goes on from it, and commits again."""
+        """With an error the job resumes from it, and commits again."""
         self._answer(complete)
         raise_error(error)
         if not self._runs:

@@ -50,7 +50,7 @@ class DriverConnectors:
         self._turns = threading.Lock()
 
     def prepare(self, resumed: CheckpointMetadata | None = None) -> None:
-        """Check that everything can be read and written; for a job that goes on from a checkpoint, also that it still
+        """Check that everything can be read and written; for a job that resumes from a checkpoint, also that it still
         is what it was. Results that are there stay as they are. Raises HeadgateError; then nothing is left of what was
         made ready, and it may be called again."""
         self._has_ended = False
@@ -98,13 +98,13 @@ class DriverConnectors:
                 if shown := sink.published_after(resumed.id, resumed.run):
                     other = "" if shown > resumed.id else ", which another program took that went on with them"
                     raise CheckpointError(
-                        f"the results have the rows of checkpoint {shown}{other}, and the job would go on from "
+                        f"the results have the rows of checkpoint {shown}{other}, and the job would resume from "
                         f"checkpoint {resumed.id}: the rows between them would be there twice. Restore checkpoint "
                         f"{shown} and resume from it, or give allow_duplicates=True (headgate run --allow-duplicates)"
                     )
 
     def _prepare(self, node: Node, before: Any) -> None:
-        """`before` is what it was prepared with in the program that it goes on from."""
+        """`before` is what it was prepared with in the program that it resumes from."""
         if node.source is not None:
             node.source.prepare() if before is None else node.source.restore(before)
             self._reading.append(node)
@@ -197,7 +197,7 @@ class DriverConnectors:
 
 
 def _said(resumed: CheckpointMetadata | None) -> str:
-    return "" if resumed is None else f"cannot go on from checkpoint {resumed.id}: "
+    return "" if resumed is None else f"cannot resume from checkpoint {resumed.id}: "
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class Requests:
             raise CheckpointError(_NONE_IN_BATCH)
         if self._storage is None:
             raise CheckpointError(
-                "to stop where it is a job needs a place for what it is to go on from: give savepoint=, or set the "
+                "to stop where it is a job needs a place for what it is to resume from: give savepoint=, or set the "
                 "option checkpoint_dir; stop(drain=True) needs none"
             )
         warn_of_sources(self._job, self._graph, "goes on")

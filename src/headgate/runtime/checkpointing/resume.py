@@ -1,4 +1,4 @@
-"""Which checkpoint a job goes on from."""
+"""Which checkpoint a job resumes from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Found = tuple[str, CheckpointMetadata]
 
 
 def found(resume: str, storage: CheckpointStorage | None) -> Found | None:
-    """The checkpoint to go on from, None for a fresh start; `storage` is that of the job's own. Raises
+    """The checkpoint to resume from, None for a fresh start; `storage` is that of the job's own. Raises
     CheckpointError."""
     if resume not in (LATEST, LATEST_IF_ANY):
         metadata = _load(resume)
@@ -33,7 +33,7 @@ def found(resume: str, storage: CheckpointStorage | None) -> Found | None:
         return absolute(resume).rstrip("/").removesuffix(f"/{METADATA_FILE}"), metadata
     if storage is None:
         raise CheckpointError(
-            "to go on from the latest checkpoint the job needs its checkpoint_dir; give it to the environment: "
+            "to resume from the latest checkpoint the job needs its checkpoint_dir; give it to the environment: "
             "config=hg.Config(checkpoint_dir='...')"
         )
     completed = storage.completed()
@@ -73,6 +73,6 @@ def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:
     if unreadable is not None:
         raise unreadable
     usable = storage.latest_usable()
-    older = "" if usable is None else f"; to go on from an older one name {usable}, "
+    older = "" if usable is None else f"; to resume from an older one name {usable}, "
     again = older and "with allow_duplicates=True, and remove what was committed since, or it will be there twice"
     raise CheckpointError(f"{checkpoint}: is damaged, see the warnings{older}{again}")

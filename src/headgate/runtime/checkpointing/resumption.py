@@ -1,4 +1,4 @@
-"""What a job goes on from: at its start, when it takes over from another program, and after a failure."""
+"""What a job resumes from: at its start, when it takes over from another program, and after a failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BOTH: Final = "results written before keep their types, so who reads both must 
 
 
 class Resumption:
-    """`latest` is what the job goes on from, None for its beginning, and `place` is where its metadata are: among the
+    """`latest` is what the job resumes from, None for its beginning, and `place` is where its metadata are: among the
     job's own checkpoints, which are in `storage`, if it takes any. `resume` is what the user asked for."""
 
     def __init__(
@@ -49,15 +49,15 @@ class Resumption:
 
     @property
     def hint(self) -> str:
-        """For who starts the job anew: that it could go on from a checkpoint; nothing, where that is not so."""
+        """For who starts the job again: that it could resume from a checkpoint; nothing, where that is not so."""
         if self.latest is not None or self._storage is None or not self._storage.completed():
             return ""
         return (
-            f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" goes on from the newest)'
+            f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" resumes from the newest)'
         )
 
     def find(self) -> None:
-        """Look for what the user asked for. Raises CheckpointError where the job cannot go on from it."""
+        """Look for what the user asked for. Raises CheckpointError where the job cannot resume from it."""
         if self._resume is None:
             self.known_owner = None if self._storage is None else self._storage.newest_owner()
             return
@@ -68,10 +68,10 @@ class Resumption:
             check_fits(usable[1], self._plan.job, self.key_groups)
             require_numbers(usable[1].id + 1)
             for changed in changed_sinks(usable[1], self._plan.job):
-                log.warning("job %r goes on from %s: %s; %s", self._job, usable[0], changed, _BOTH)
+                log.warning("job %r resumes from %s: %s; %s", self._job, usable[0], changed, _BOTH)
 
     def find_again(self, storage: CheckpointStorage) -> None:
-        """This program is the owner of the checkpoints now: go on from the newest there is. Until now the owner before
+        """This program is the owner of the checkpoints now: resume from the newest there is. Until now the owner before
         may have completed another one. Raises CheckpointError."""
         if self.known_owner is not None:
             self.known_owner = storage.owner
@@ -79,7 +79,7 @@ class Resumption:
             self.find()
 
     def find_usable(self) -> Found | None:
-        """`latest` could not be read: what to go on from then. That is `latest`, if it is whole after all, or nobody
+        """`latest` could not be read: what to resume from then. That is `latest`, if it is whole after all, or nobody
         can tell now; or the one before, if it leads to the same results; None where neither is so. Reads all files of
         a checkpoint, or of several."""
         if self._storage is None or self.latest is None:
@@ -101,7 +101,7 @@ class Resumption:
         return self.place, self.latest
 
     def go_to(self, usable: Found) -> None:
-        """The job goes on from this one."""
+        """The job resumes from this one."""
         self.place, self.latest = usable
 
 

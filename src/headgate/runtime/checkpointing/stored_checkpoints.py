@@ -47,7 +47,7 @@ class StoredCheckpoints:
 
     def store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
         """A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come again when
-        the job goes on from its latest."""
+        the job resumes from its latest."""
         self.require_owner()
         if savepoint is not None:
             metadata = dataclasses.replace(metadata, folder=store(savepoint, metadata))
@@ -56,7 +56,7 @@ class StoredCheckpoints:
 
     def commit(self, pending: Pending, checkpoint: int) -> None:
         """Sinks look whether their results are still this program's; that does not say whether the checkpoint is one
-        that its successor goes on from."""
+        that its successor resumes from."""
         self.require_owner()
         self._connectors.commit(pending, checkpoint)
 

@@ -181,7 +181,7 @@ class Attempt:
 
     @property
     def has_reported(self) -> bool:
-        """Whether the reports are of all TaskManagers, and of what they went on from."""
+        """Whether the reports are of all TaskManagers, and of what they resumed from."""
         return all(member.has_reported for member in self.members)
 
     @property

@@ -134,7 +134,7 @@ class JobHandle(OtherNames):
         "exactly-once": each counts once in the state, and is once at the sinks. "at-least-once": none is lost, but some
         may count or come twice, by `checkpoint_mode`, or at a sink that cannot take back what it was given:
         `for_each_batch`, `foreach_dataframe`, `printer`, one of your own; what a function does may still count once, as
-        is said there. "none": some may be lost, at a source that cannot go on from where it was; or there are no
+        is said there. "none": some may be lost, at a source that cannot resume from where it was; or there are no
         checkpoints, and a failure ends the job."""
         return self._master.guarantee
 
@@ -160,7 +160,7 @@ class JobHandle(OtherNames):
 
 
 def report(job: JobHandle) -> dict[str, Any]:
-    """What is known of it now, as JSON has it: its `state`, what ended it if it did not end well, and what `JobResult`
+    """What is known of it now, as JSON: its `state`, what ended it if it did not end well, and what `JobResult`
     has but for the metrics."""
     result, error = job._result(), job._master.error
     said = None if error is None else f"{type(error).__name__}: {error}"
@@ -190,7 +190,7 @@ def submit(
     resume: str | None = None,
     allow_duplicates: bool = False,
 ) -> JobHandle:
-    """Check, prepare sources and sinks, and start; `resume` is the checkpoint to go on from: its path or URI,
+    """Check, prepare sources and sinks, and start; `resume` is the checkpoint to resume from: its path or URI,
     "latest" or "latest-if-any". Raises what is wrong before anything runs, also a checkpoint older than what sinks have
     shown, unless `allow_duplicates`."""
     job_graph = build_job_graph(graph)

@@ -329,9 +329,9 @@ class JobMaster:
 
     def _await_restart(self, failed: Attempt) -> bool:
         """Wait as long as the restart strategy asks; returns whether the job is restarted. A job that cannot read what
-        it is to go on from, lacks finished files or its Spark session, or holds more than it may would only fail again;
-        and what a user's function that did not return might do to the next attempt cannot be known. A restart that
-        found too few slots was none of those that the strategy allows: of such there may be as many in a row."""
+        it is to resume from, lacks finished files or its Spark session, or holds more than it may would only fail
+        again; and what a user's function that did not return might do to the next attempt cannot be known. A restart
+        that found too few slots was none of those that the strategy allows: of such there may be as many in a row."""
         is_lost = isinstance(failed.error, TaskManagerLost) and not failed.has_registered
         if is_lost and not self._restarts.has_limit:
             self._failed_starts += 1
@@ -398,7 +398,7 @@ class JobMaster:
         self._run_attempt()
 
     def _load_older_checkpoint(self) -> None:
-        """To what the job is to go on from, which may still be being stored. Raises the error of a sink, or
+        """To what the job is to resume from, which may still be being stored. Raises the error of a sink, or
         JobCancelled when it is cancelled meanwhile."""
         self._settle()
         rollback = self._checkpoints.rollback()

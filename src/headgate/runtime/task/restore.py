@@ -1,4 +1,4 @@
-"""What a task goes on from: the part of a checkpoint that its subtasks of then wrote."""
+"""What a task resumes from: the part of a checkpoint that its subtasks of then wrote."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def input_in_flight(
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """A subtask, of `subtasks`, at the end of an exchange. `selector` deals the rows of a keyed exchange: each target
-    takes its share by itself, so it must give the same rows the same way everywhere. Else whole channels are dealt.
-    `groups_stay` says whether keys have the key groups that they had."""
+    """A subtask, of `subtasks`, at the end of an exchange. `selector` distributes the rows of a keyed exchange: each
+    target takes its share by itself, so it must give the same rows the same way everywhere. Else whole channels are
+    distributed. `groups_stay` says whether keys have the key groups that they had."""
 
     exchange: str
     subtask: int

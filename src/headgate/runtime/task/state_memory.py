@@ -31,7 +31,7 @@ class StateMemory:
             f"the operators of its TaskManager hold {held} bytes, and max_state_memory is {self._limit}; {most.held} "
             f"of them are this one's, which has {keys} keys. Raise max_state_memory if there is memory, raise the "
             "parallelism over more TaskManagers, or have state end sooner (windows, allowed_lateness, ttl); with "
-            'checkpoints, resume="latest" goes on from the last one. It is not started again by itself: it would come '
+            'checkpoints, resume="latest" resumes from the last one. It is not started again by itself: it would come '
             "to the same point"
         ).at(operator=most.context.operator, subtask=most.context.subtask)
 

@@ -153,7 +153,7 @@ class SourceHead:
         return {"position": position, "watermark": watermark}
 
     def restore(self, old: Sequence[Snapshot]) -> None:
-        """Before the first step: go on from where the subtasks there were stood. Raises CheckpointError."""
+        """Before the first step: resume from where the subtasks there were stood. Raises CheckpointError."""
         for each in old:
             with checkpoint_errors(each.origin):
                 _STOOD(each.values, "what a source kept")

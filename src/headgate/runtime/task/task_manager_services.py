@@ -46,7 +46,7 @@ class TaskManagerServices:
     attempt: int
     #: The number of the next checkpoint, 0 without.
     checkpoint: int
-    #: The checkpoint that the job goes on from.
+    #: The checkpoint that the job resumes from.
     restore: CheckpointMetadata | None
     #: Takes what a task, by its name, vertex and subtask, has captured; None in batch mode, which knows no checkpoints.
     upload: Callable[[str, int, int, Captured], None] | None

@@ -100,7 +100,7 @@ class TaskState:
 
     def end(self) -> None:
         """The last row has left the task. All who give it input end with it, so the state of its operators is needed no
-        more; a source that goes on must not begin anew. There is no `capture` from now on."""
+        more; a source that goes on must not begin again. There is no `capture` from now on."""
         self._has_ended = True
         if self._store is not None:
             self.final = {key: dict(snapshot.values) for key, snapshot in self._of_the_task().items()}
@@ -109,7 +109,7 @@ class TaskState:
     def restore(
         self, snapshots: Mapping[str, Sequence[Snapshot]], ended: Mapping[str, Sequence[range]] = MappingProxyType({})
     ) -> None:
-        """Go on from what the subtasks there were held, by node key; tables have this subtask's key groups only.
+        """Resume from what the subtasks there were held, by node key; tables have this subtask's key groups only.
         `ended` are the key groups of those that had ended. Raises CheckpointError for what they did not write."""
         for key, entry in self._entries:
             if key in ended:

@@ -60,7 +60,7 @@ class DataLinks:
 
     def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
         """One connection for all edges; without credit one for each, or one edge might have to wait for another. Where
-        there are to be several, channels are dealt to them in turn."""
+        there are to be several, channels are distributed to them in turn."""
         config = self._config
         turn = self._channels_from[peer] % config.connections_per_pair
         self._channels_from[peer] += 1

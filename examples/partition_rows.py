@@ -1,4 +1,4 @@
-"""How rows are dealt to the subtasks of the next operator, here by a function of one's own."""
+"""How rows are distributed to the subtasks of the next operator, here by a function of one's own."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
