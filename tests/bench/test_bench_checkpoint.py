@@ -49,7 +49,7 @@ def test_gaps_are_those_of_checkpoints_with_all_keys(kind: object) -> None:
 
 def test_a_killed_process_is_back() -> None:
     with recovery._on_processes() as environment:
-        (seconds,) = recovery.recoveries(environment, recovery.itself, 1)
+        (seconds,) = recovery.recoveries(environment, recovery.taskmanager_of, 1)
     assert 0 < seconds < 60
 
 

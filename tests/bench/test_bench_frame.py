@@ -138,7 +138,7 @@ def test_peer_answers_line_by_line() -> None:
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("import sys; sys.exit('no memory left')", "its last words: no memory left"),
+        ("import sys; sys.exit('no memory left')", "the end of its log: no memory left"),
         ('input(); print(\'{"error": "bad query"}\')', "echo: bad query"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Our own examples, tested as a user would: with rows, watermarks and restarts of the test's."""
+"""The project's examples, tested as a user tests a pipeline: with chosen rows, watermarks and restarts."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SEEN = pa.schema({"user": pa.string(), "visits": pa.int64(), "why": pa.string()}
 
 
 class Away(hg.KeyedProcessFunction):
-    """Tells how often a user came: 10 min of event time after the last visit, or an hour by the clock."""
+    """Emits the number of a user's visits: 10 min of event time after the last one, or after an hour by the clock."""
 
     visits = hg.ValueState(pa.int64())
     due = hg.ValueState(pa.int64())

@@ -44,8 +44,8 @@ PROMPT_CASE = "unaligned"
 ROUNDS, CHECKPOINTS = 3, 5
 #: From one checkpoint to the next, so that what an aligned one has drained is there again.
 _PAUSE = "300 ms"
-_UNTHROTTLED = 3.0
-_WATCHED = 1.0
+_UNTHROTTLED_SECONDS = 3.0
+_WATCH_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Case:
 def run(options: Options) -> Experiment:
     """The rate without limits, then all cases in turn, round by round."""
     options.say("checkpoint: without limits")
-    drain = SHARE * unthrottled(processes, 1.0 if options.quick else _UNTHROTTLED)
+    drain = SHARE * unthrottled(processes, 1.0 if options.quick else _UNTHROTTLED_SECONDS)
     cases = {name: Case() for name in CASES}
     for number in range(1 if options.quick else ROUNDS):
         for name, case in cases.items():
@@ -118,7 +118,7 @@ def _held_back(job: hg.JobHandle) -> dict[str, float]:
 def _least_held_back(job: hg.JobHandle) -> tuple[str, float]:
     """The source that is held back for the smaller share of its time, and that share."""
     began, before = time.monotonic(), _held_back(job)
-    time.sleep(_WATCHED)
+    time.sleep(_WATCH_SECONDS)
     after, seconds = _held_back(job), time.monotonic() - began
     shares = {source: (after[source] - before[source]) / seconds for source in before}
     source = min(shares, key=lambda source: shares[source])

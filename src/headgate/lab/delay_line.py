@@ -63,12 +63,12 @@ class DelayLine:
 
     def _carry(self, source: socket.socket, target: socket.socket, rate: float) -> None:
         line: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
-        for work in (lambda: self._enter(source, line, rate), lambda: _leave(line, target)):
+        for work in (lambda: self._receive(source, line, rate), lambda: _send_delayed(line, target)):
             thread = threading.Thread(target=work, name="headgate-delay-line")
             self._threads.append(thread)
             thread.start()
 
-    def _enter(self, source: socket.socket, line: queue.SimpleQueue[tuple[float, bytes]], rate: float) -> None:
+    def _receive(self, source: socket.socket, line: queue.SimpleQueue[tuple[float, bytes]], rate: float) -> None:
         free_at = 0.0
         chunk = b"."
         while chunk:
@@ -80,7 +80,7 @@ class DelayLine:
             line.put((free_at + self._delay, chunk))
 
 
-def _leave(line: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
+def _send_delayed(line: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
     """Empty bytes are the end."""
     while True:
         at, chunk = line.get()

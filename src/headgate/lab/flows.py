@@ -47,7 +47,7 @@ class Flows(Source):
     def reader(self, context: ReaderContext) -> SourceReader:
         """This subtask's flow."""
         flow = self.flows.get(context.subtask)
-        return _Nothing() if flow is None else _FlowReader(flow, self.seconds, context)
+        return _EmptyReader() if flow is None else _FlowReader(flow, self.seconds, context)
 
 
 def by_target(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64]:
@@ -56,7 +56,7 @@ def by_target(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64]:
     return targets
 
 
-class _Nothing(SourceReader):
+class _EmptyReader(SourceReader):
     finished = True
 
     def read(self) -> pa.RecordBatch | None:

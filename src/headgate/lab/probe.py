@@ -90,14 +90,14 @@ class Probe(Sink):
     def writer(self, context: WriterContext) -> SinkWriter:
         """Watches its subtask's rows, and stalls it."""
         subtask = context.subtask
-        return _Watcher(subtask, self._stalls.get(subtask), self._drains.get(subtask))
+        return _ProbeWriter(subtask, self._stalls.get(subtask), self._drains.get(subtask))
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
         self.seen = {each["subtask"]: _seen(each) for each in pending if each is not None}
 
 
 @dataclass(slots=True)
-class _Table:
+class _CountTable:
     """Counts by window and bucket; grows."""
 
     buckets: int
@@ -114,7 +114,7 @@ class _Table:
 
 
 @dataclass(slots=True)
-class _Producer:
+class _SourceGap:
     """Rows of one are made in order, so the longest step between two batches' times is when it stood."""
 
     last_due: int
@@ -132,23 +132,23 @@ class _Producer:
             self.since_stall += len(due)
 
 
-class _Watcher(SinkWriter):
+class _ProbeWriter(SinkWriter):
     def __init__(self, subtask: int, stall: Stall | None, drain: float | None) -> None:
         self._subtask = subtask
         self._stall = stall
         self._drain = drain
         self._start: int | None = None
-        self._came = _Table(1)
-        self._late = _Table(BUCKETS)
+        self._arrived = _CountTable(1)
+        self._late = _CountTable(BUCKETS)
         self._stalled: tuple[float, float] | None = None
-        self._producers: dict[int, _Producer] = {}
+        self._gaps: dict[int, _SourceGap] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         due = batch.column("due").to_numpy()
         now = round(time.time() * _US)
         if self._start is None:
             self._start = int(due[0])
-        self._came.add((now - self._start) // _WINDOW_US, np.array([[len(due)]]))
+        self._arrived.add((now - self._start) // _WINDOW_US, np.array([[len(due)]]))
         self._count_latencies(now, due - self._start)
         self._follow_sources(batch.column("source").to_numpy(), due)
         if self._stall is not None and now >= self._start + self._stall.after * _US:
@@ -169,7 +169,7 @@ class _Watcher(SinkWriter):
     def _follow_sources(self, sources: Counts, due: Counts) -> None:
         for source in np.unique(sources).tolist():
             made = due[sources == source]
-            producer = self._producers.setdefault(source, _Producer(int(made[0])))
+            producer = self._gaps.setdefault(source, _SourceGap(int(made[0])))
             producer.follow(made, self._stalled is not None)
 
     def finish(self) -> Any:
@@ -180,13 +180,13 @@ class _Watcher(SinkWriter):
         return {
             "subtask": self._subtask,
             "start": self._start / _US,
-            "came": self._came.counts[:, 0].tolist(),
+            "came": self._arrived.counts[:, 0].tolist(),
             "cells": cells.tolist(),
             "late": late.ravel()[cells].tolist(),
             "stalled": self._stalled,
             "gaps": {
                 source: [(moment - self._start) / _US for moment in each.gap] + [each.in_flight]
-                for source, each in self._producers.items()
+                for source, each in self._gaps.items()
             },
         }
 

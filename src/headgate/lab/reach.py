@@ -28,7 +28,7 @@ from headgate.plan.network_memory import shared_pool
 
 PLACES = ("segments", "pending", "gathering", "sockets")
 #: Seconds between looks at the job's counters, which are reported four times a second.
-_LOOK = 0.05
+_POLL_INTERVAL = 0.05
 #: A job whose counters have not moved for so many seconds stands.
 _STANDS = 0.6
 ROUNDS = 3
@@ -122,7 +122,7 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
     try:
         while job.status() in ("CREATED", "RUNNING"):
             samples.add(time.monotonic(), job.metrics())
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
         job.wait()
     finally:
         job.cancel()

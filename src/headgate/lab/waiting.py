@@ -9,7 +9,7 @@ import headgate as hg
 from headgate.errors import HeadgateError
 
 PATIENCE = 60.0
-_LOOK = 0.02
+_POLL_INTERVAL = 0.02
 
 
 def wait_for(job: hg.JobHandle, condition: Callable[[], bool], experiment: str) -> None:
@@ -24,7 +24,7 @@ def wait_for(job: hg.JobHandle, condition: Callable[[], bool], experiment: str) 
             raise HeadgateError(f"{experiment}: the job ended before what was waited for")
         if time.monotonic() > deadline:
             raise HeadgateError(f"{experiment}: what was waited for did not come within {PATIENCE:g} s")
-        time.sleep(_LOOK)
+        time.sleep(_POLL_INTERVAL)
 
 
 def held_back_s(job: hg.JobHandle, task: str) -> float:
