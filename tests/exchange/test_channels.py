@@ -225,7 +225,10 @@ def test_buffers_and_events_come_in_order_and_are_counted(remote: Remote) -> Non
     remote.arrive(remote.frame(b"12345678") + remote.frame(b"9") + remote.frame(EndOfData()))
     assert remote.channel.queue_length == 3
     assert remote.told
-    assert [remote.poll() for _ in range(4)] == [b"12345678", b"9", EndOfData(), None]
+    assert remote.poll() == b"12345678"
+    assert remote.poll() == b"9"
+    assert remote.poll() == EndOfData()
+    assert remote.poll() is None
     assert (remote.channel.bytes_in, remote.channel.buffers_in) == (9, 2)
 
 
@@ -242,7 +245,8 @@ def test_the_gate_is_told_again_after_it_has_seen_all(remote: Remote) -> None:
         remote.told.clear()
         remote.arrive(remote.frame(content))
         assert remote.told
-        assert [remote.poll(), remote.poll()] == [content, None]
+        assert remote.poll() == content
+        assert remote.poll() is None
 
 
 def test_credit_comes_back_when_a_buffer_is_consumed_not_when_it_is_received(remote: Remote) -> None:
@@ -303,7 +307,9 @@ def test_events_without_end_are_refused_since_no_credit_holds_them_back(
 def test_buffers_that_wait_are_no_events_without_end(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.exchange.channels._MAX_WAITING", 2)
     remote.arrive(remote.frame(b"1") + remote.frame(b"2") + remote.frame(EndOfData()))
-    assert [remote.poll() for _ in range(3)] == [b"1", b"2", EndOfData()]
+    assert remote.poll() == b"1"
+    assert remote.poll() == b"2"
+    assert remote.poll() == EndOfData()
 
 
 def test_an_event_counts_in_the_sequence(remote: Remote) -> None:
@@ -318,7 +324,8 @@ def test_the_sequence_wraps(remote: Remote) -> None:
     remote.arrive(remote.frame(b"1"))
     remote.sequence = 0
     remote.arrive(remote.frame(b"2"))
-    assert [remote.poll(), remote.poll()] == [b"1", b"2"]
+    assert remote.poll() == b"1"
+    assert remote.poll() == b"2"
 
 
 def test_an_unknown_event_is_corruption(remote: Remote) -> None:
@@ -330,7 +337,8 @@ def test_an_unknown_event_is_corruption(remote: Remote) -> None:
 def test_an_error_surfaces_behind_what_was_received(remote: Remote) -> None:
     remote.arrive(remote.frame(b"1") + remote.frame(b"2"))
     remote.channel.on_error(TaskManagerLost("gone"))
-    assert [remote.poll(), remote.poll()] == [b"1", b"2"]
+    assert remote.poll() == b"1"
+    assert remote.poll() == b"2"
     with pytest.raises(TaskManagerLost, match="gone"):
         remote.poll()
 
@@ -384,7 +392,9 @@ PRIORITY = CheckpointBarrier(1, 0, Alignment.UNALIGNED)
 def test_an_aligned_barrier_stays_in_order_and_the_producer_is_asked_to_go_on(remote: Remote) -> None:
     remote.arrive(remote.frame(b"1") + remote.frame(ALIGNED))
     assert remote.gate.poll_priority() is None
-    assert [remote.poll(), remote.poll(), remote.poll()] == [b"1", ALIGNED, None]
+    assert remote.poll() == b"1"
+    assert remote.poll() == ALIGNED
+    assert remote.poll() is None
     remote.channel.resume()
     assert remote.said == [ResumeConsumption(remote.number)]
 
@@ -396,7 +406,9 @@ def test_a_priority_barrier_is_there_at_once_and_counts_what_came_before_it(remo
     assert remote.gate.poll_priority() == (0, PRIORITY)
     assert remote.gate.poll_priority() is None
     assert (remote.channel.bytes_polled, remote.channel.bytes_before(1)) == (2, 5)
-    assert [remote.poll(), remote.poll(), remote.poll()] == [b"345", b"6", None]
+    assert remote.poll() == b"345"
+    assert remote.poll() == b"6"
+    assert remote.poll() is None
     assert remote.channel.bytes_before(2) == 6, "its barrier has not come"
 
 
@@ -404,7 +416,8 @@ def test_a_barrier_with_a_timeout_is_announced_and_passed_over_once_it_was_acted
     remote.arrive(remote.frame(b"1") + remote.frame(TIMED))
     assert remote.gate.poll_priority() == (0, Announcement(1, TIMED))
     remote.channel.prioritise(1)
-    assert [remote.poll(), remote.poll()] == [b"1", None]
+    assert remote.poll() == b"1"
+    assert remote.poll() is None
     assert remote.channel.bytes_before(1) == 1
 
 
@@ -414,12 +427,15 @@ def test_barriers_that_were_acted_upon_before_anybody_came_to_them_are_all_passe
     remote.channel.prioritise(TIMED.id)
     remote.arrive(remote.frame(later) + remote.frame(b"2"))
     remote.channel.prioritise(later.id)
-    assert [remote.poll(), remote.poll(), remote.poll()] == [b"1", b"2", None]
+    assert remote.poll() == b"1"
+    assert remote.poll() == b"2"
+    assert remote.poll() is None
 
 
 def test_a_barrier_whose_timeout_did_not_pass_comes_in_order(remote: Remote) -> None:
     remote.arrive(remote.frame(b"1") + remote.frame(TIMED))
-    assert [remote.poll(), remote.poll()] == [b"1", TIMED]
+    assert remote.poll() == b"1"
+    assert remote.poll() == TIMED
 
 
 def test_a_backlog_behind_a_barrier_that_blocks_is_an_error(remote: Remote) -> None:
@@ -436,7 +452,8 @@ def test_a_channel_without_buffers_of_its_own_takes_floating_ones_for_an_announc
     assert remote.channel.take_unannounced() == 2
     assert remote.floating.in_use == 2
     remote.arrive(remote.frame(b"1", backlog=1) + remote.frame(b"2"))
-    assert [remote.poll(), remote.poll()] == [b"1", b"2"]
+    assert remote.poll() == b"1"
+    assert remote.poll() == b"2"
     assert remote.floating.in_use == 0
 
 
@@ -554,7 +571,11 @@ def test_the_usage_of_an_input_leaves_out_buffers_that_stand_ready(remote: Remot
     assert sum(usage(), Usage()).ratio == 3 / 5
     remote.arrive(remote.frame(b"4") + remote.frame(b"5"))
     assert usage() == (Usage(2, 2), Usage(3, 3))
-    assert [remote.poll() for _ in range(5)] == [b"1", b"2", b"3", b"4", b"5"]
+    assert remote.poll() == b"1"
+    assert remote.poll() == b"2"
+    assert remote.poll() == b"3"
+    assert remote.poll() == b"4"
+    assert remote.poll() == b"5"
     assert usage() == (Usage(0, 2), Usage(0, 3))
     remote.channel.release()
     assert usage() == (Usage(0, 2), Usage(0, 3))

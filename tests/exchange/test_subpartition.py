@@ -128,7 +128,8 @@ def test_who_adds_several_announces_them_once(queue: Queue) -> None:
 def test_after_the_reader_has_seen_everything_the_next_finished_buffer_tells_again(queue: Queue) -> None:
     queue.full(b"1")
     queue.full(b"2")
-    assert [queue.poll(), queue.poll()] == [b"1", b"2"]
+    assert queue.poll() == b"1"
+    assert queue.poll() == b"2"
     queue.full(b"3")
     assert queue.told == 2
     assert queue.poll() == b"3"
@@ -161,7 +162,9 @@ def test_an_event_behind_a_buffer_that_was_closed_for_it_tells(queue: Queue) -> 
     queue.begin(b"12").finish()
     queue.event()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll(), queue.poll()] == [b"12", EndOfData(), None]
+    assert queue.poll() == b"12"
+    assert queue.poll() == EndOfData()
+    assert queue.poll() is None
 
 
 def test_the_end_tells(queue: Queue) -> None:
@@ -212,7 +215,8 @@ def test_a_flush_shows_what_the_last_buffer_holds_once(queue: Queue) -> None:
     queue.subpartition.flush()
     queue.subpartition.flush()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll()] == [b"123", None]
+    assert queue.poll() == b"123"
+    assert queue.poll() is None
     queue.subpartition.flush()
     assert queue.told == 1, "nothing new is in it"
     builder.append(memoryview(b"45"))
@@ -231,7 +235,9 @@ def test_a_flush_behind_a_finished_buffer_shows_all_and_tells_nobody_anew(queue:
     queue.begin(b"2")
     queue.subpartition.flush()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll(), queue.poll()] == [b"1", b"2", None]
+    assert queue.poll() == b"1"
+    assert queue.poll() == b"2"
+    assert queue.poll() is None
 
 
 def test_while_a_flush_stands_added_buffers_tell_nobody(queue: Queue) -> None:
@@ -241,7 +247,9 @@ def test_while_a_flush_stands_added_buffers_tell_nobody(queue: Queue) -> None:
     queue.full(b"2")
     queue.event()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll(), queue.poll()] == [b"1", b"2", EndOfData()]
+    assert queue.poll() == b"1"
+    assert queue.poll() == b"2"
+    assert queue.poll() == EndOfData()
 
 
 def test_a_flush_is_over_when_the_reader_has_reached_the_last_buffer(queue: Queue) -> None:
@@ -419,7 +427,8 @@ def test_a_buffer_that_was_finished_with_nothing_new_is_passed_over(queue: Queue
     assert queue.poll() == b"12"
     queue.end(builder)
     queue.full(b"34")
-    assert [queue.poll(), queue.poll()] == [b"34", None]
+    assert queue.poll() == b"34"
+    assert queue.poll() is None
     assert queue.out == 0
 
 
@@ -525,7 +534,8 @@ def test_it_goes_on_when_it_is_asked_to_and_tells_of_what_has_come_meanwhile(que
     queue.subpartition.resume()
     assert queue.told == told + 1
     assert queue.subpartition.reported_backlog == 1
-    assert [queue.poll(), queue.poll()] == [b"1", None]
+    assert queue.poll() == b"1"
+    assert queue.poll() is None
 
 
 def test_only_a_blocked_channel_can_be_asked_to_go_on(queue: Queue) -> None:
@@ -546,7 +556,11 @@ def test_a_priority_barrier_overtakes_all_that_is_queued_and_hands_it_over(queue
     for buffer in overtaken:
         buffer.recycle()
     queue.subpartition.flush()
-    assert [queue.poll() for _ in range(5)] == [PRIORITY, b"12", b"3", END, b"456"]
+    assert queue.poll() == PRIORITY
+    assert queue.poll() == b"12"
+    assert queue.poll() == b"3"
+    assert queue.poll() == END
+    assert queue.poll() == b"456"
     queue.end(builder)
     assert queue.poll() is None
     assert queue.out == 0
@@ -610,7 +624,9 @@ def test_a_barrier_that_waits_too_long_is_taken_out_and_overtakes(queue: Queue) 
     assert [bytes(buffer.view) for buffer in overtaken] == [b"1"]
     overtaken[0].recycle()
     assert queue.subpartition.prioritise(1) is None
-    assert [queue.poll(), queue.poll(), queue.poll()] == [TIMED.as_priority(), b"1", b"2"], "nothing blocks"
+    assert queue.poll() == TIMED.as_priority()
+    assert queue.poll() == b"1"
+    assert queue.poll() == b"2", "nothing blocks"
 
 
 def test_an_aligned_barrier_never_overtakes_nor_does_one_that_has_gone(queue: Queue) -> None:
@@ -694,7 +710,8 @@ def test_after_the_end_nothing_is_taken(queue: Queue) -> None:
     queue.subpartition.finish()
     queue.full()
     assert queue.out == 0
-    assert [queue.poll(), queue.poll()] == [EndOfPartition(), None]
+    assert queue.poll() == EndOfPartition()
+    assert queue.poll() is None
 
 
 # ---- a writer that waits for its reader to be starved

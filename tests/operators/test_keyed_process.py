@@ -228,7 +228,7 @@ class Comparison:
         self._aside: dict[Any, list[int]] = defaultdict(list)
         self._around, self._watermark = 0, MIN_TIME
 
-    def go_on(self, parallelism: int, steps: int) -> None:
+    def go_on(self, parallelism: int, most_steps: int) -> None:
         before, self._side = self._side, Side(lambda: self._made(self._clock), parallelism)
         self._sides = [Kept() for _ in self._side.operators]
         for operator, other in zip(self._side.operators, self._sides, strict=True):
@@ -236,7 +236,7 @@ class Comparison:
         if before is not None:
             self._clock.now += self._chance.choice([0, 0, 30])
             self._side.restore(before.snapshots())
-        for _ in range(steps):
+        for _ in range(self._chance.randint(1, most_steps)):
             self._step(self._side)
         self._gather(self._side)
         for kept in (*self._side.kept, *self._sides):
@@ -289,9 +289,8 @@ class Comparison:
 
 def compare(made: Make, parallelisms: Sequence[int], seed: int, steps: int = 8, keys: int = 5) -> None:
     comparison = Comparison(made, seed, keys)
-    lengths = random.Random(-1 - seed)
     for parallelism in parallelisms:
-        comparison.go_on(parallelism, lengths.randint(1, steps))
+        comparison.go_on(parallelism, steps)
     comparison.end()
 
 
