@@ -226,7 +226,7 @@ def test_outputs_are_found_by_name_or_uid() -> None:
 
 
 def test_run_raises_the_error_of_a_function() -> None:
-    def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def broken(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ZeroDivisionError("of the user")
 
     with pytest.raises(hg.UserFunctionError, match="ZeroDivisionError: of the user"):

@@ -1,8 +1,8 @@
 """The time from a kill to the first new row at the sink, for a TaskManager process, a Spark worker and an executor.
 
-The job has a paced source, a keyed exchange, running maxima of 1,000 keys, and a checkpoint each second. A row is new if
-no sink had it before the kill; rows that the job replays from its checkpoint are not. Spark runs as `local-cluster` with
-two executors.
+The job has a paced source, a keyed exchange, running maxima of 1,000 keys, and a checkpoint each second. A row is new
+if no sink had it before the kill; rows that the job replays from its checkpoint are not. Spark runs as `local-cluster`
+with two executors.
 """
 
 from __future__ import annotations
