@@ -199,9 +199,7 @@ def test_what_a_source_cannot_do_is_said_at_the_start(tmp_path: Path, caplog: py
     env.execute()
     said = [record.getMessage() for record in caplog.records if record.name.startswith("headgate")]
     assert len(said) == 2
-    assert (
-        "fleeting is begun again when the job restarts: what is on its way then is lost, and what it gives" in said[0]
-    )
+    assert "fleeting is read from its beginning when the job restarts: rows in flight are lost" in said[0]
     assert "passing is read on when the job restarts by itself, but no other job resumes from its check" in said[1]
 
 

@@ -253,7 +253,7 @@ class RecordWriter:
             self.emit_watermark(time)
 
     def _flush_in_time(self) -> None:
-        """There is something new: see to it that it leaves as the buffer timeout asks."""
+        """Have new rows leave as the buffer timeout asks."""
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=False)
         elif self._buffer_timeout == 0:

@@ -65,7 +65,7 @@ class Operator:
     """
 
     output: Output
-    #: Side outputs by tag: those that somebody reads. What goes to others is nobody's.
+    #: Side outputs by tag: those that are read. Rows for others are dropped.
     sides: Mapping[str, Output] = MappingProxyType({})
     context: OperatorContext
 

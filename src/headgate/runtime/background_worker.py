@@ -1,7 +1,7 @@
-"""What a driver does that may take long - with its storage, and with its sinks - on a thread beside the job's, which
-goes on to see to losses, deadlines and cancels meanwhile.
+"""Calls that may take long (to storage, and to sinks), on a thread beside the job's. The job's thread meanwhile handles
+losses, deadlines and cancels.
 
-BackgroundWorker are run one after the other, in the order in which they were begun.
+Calls run one after the other, in the order in which they were submitted.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: What follows on the job's thread, with the error that the errand came to.
+#: The callback on the job's thread; it gets the error that the call raised, or None.
 Then = Callable[[Exception | None], None]
 
 
 def raise_error(error: Exception | None) -> None:
-    """Nothing follows but the error."""
+    """Raise the error, if there is one."""
     if error is not None:
         raise error
 
 
 def ignore_result(error: Exception | None) -> None:
-    """Nothing follows: whoever began it looks for himself."""
+    """Ignore the result: the caller polls."""
 
 
 @dataclass(slots=True, eq=False)
 class BackgroundCall:
-    """One of them."""
+    """A call, its callback, and the error that it raised."""
 
     work: Callable[[], object]
     then: Then
@@ -35,8 +35,10 @@ class BackgroundCall:
 
 
 class BackgroundWorker:
-    """Of one job, whose thread calls all of it. `done` is called by the other thread, which is called `name`, whenever
-    `look` has something to see to. That thread is there once there is something to do."""
+    """The background thread of one job, which is started with the first call. Only the job's thread uses this object.
+
+    `name` is the thread's name. It calls `done` whenever `look` has callbacks to run. `_changed` protects the queue,
+    the running call and `_closed`."""
 
     def __init__(self, name: str, done: Callable[[], None]) -> None:
         self._name = name
@@ -49,7 +51,8 @@ class BackgroundWorker:
         self._closed = False
 
     def begin(self, work: Callable[[], object], then: Then) -> BackgroundCall:
-        """Returns at once; while the program ends, when it is done, for then Python 3.12 begins no thread any more."""
+        """Queue a call, and return at once. While the program ends, Python 3.12 starts no thread: the call runs here
+        then."""
         errand = BackgroundCall(work, then)
         with self._changed:
             self._waiting.append(errand)
@@ -65,7 +68,7 @@ class BackgroundWorker:
         return errand
 
     def drop(self, errand: BackgroundCall) -> bool:
-        """Whether it has not been begun: then it never is, and nothing follows."""
+        """Take back a call that has not started, and return whether that was so. Its callback never runs."""
         with self._changed:
             if errand in self._waiting:
                 self._waiting.remove(errand)
@@ -73,18 +76,19 @@ class BackgroundWorker:
             return False
 
     def look(self) -> None:
-        """Do what follows from those that are done. Raises what that raises; then call it again."""
+        """Run the callbacks of calls that are done. Raises what a callback raises; call it again for the rest."""
         while self._over:
             errand = self._over.popleft()
             errand.then(errand.error)
 
     def settle(self, timeout: float) -> bool:
-        """Wait until all are done; returns whether they are. What follows is for `look`."""
+        """Wait at most `timeout` seconds until all calls are done, and return whether they are. `look` runs their
+        callbacks."""
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout)
 
     def close(self) -> None:
-        """Begin nothing more. One that does not come to its end is left to its thread, a daemon."""
+        """Start no further call. A call that does not return keeps its daemon thread."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

@@ -71,7 +71,7 @@ def _cannot_travel(plan: ExecutionPlan, error: Exception) -> PlanError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerSpec:
-    """All that a TaskManager is told when it is started. It travels in Spark's task closure or down a pipe from the
+    """All that a TaskManager gets when it is started. It travels in Spark's task closure or down a pipe from the
     driver, never over a socket of ours: it holds the user's functions and the job's secret."""
 
     job: str
@@ -82,7 +82,7 @@ class TaskManagerSpec:
     control_address: tuple[str, int]
     #: The number of the next checkpoint, 0 without.
     checkpoint: int = 0
-    #: The one that the job resumes from.
+    #: The checkpoint that the job resumes from.
     restore: CheckpointMetadata | None = None
 
     def pickled(self) -> bytes:

@@ -1,9 +1,8 @@
 """Modules of the user's program that are not installed: they travel as source with the plan.
 
-A function of a module beside the script is pickled by its name, and whoever unpickles it imports the module. A Spark
-executor does not have it, so what the driver has loaded from the program's folder goes along, and is imported there as
-any module is, from its source. Installed modules stay where they are: they must be installed there too.
-"""
+A function of a module beside the script is pickled by its name, and the process that unpickles it imports the module. A
+Spark executor does not have it, so what the driver has loaded from the program's folder goes along, and is imported
+there as any module is, from its source. Installed modules stay where they are: they must be installed there too."""
 
 from __future__ import annotations
 

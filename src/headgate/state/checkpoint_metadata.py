@@ -24,7 +24,7 @@ _FORMAT: Final = "headgate checkpoint"
 _VERSION: Final = 2
 #: What this Headgate reads: version 1 does not name the run.
 _READ: Final = (1, 2)
-#: Savepoints are asked for, and kept until somebody removes them.
+#: Savepoints are asked for, and kept until the user removes them.
 Kind: TypeAlias = Literal["checkpoint", "savepoint"]
 #: The largest id of a checkpoint: what every reader of JSON has exactly.
 LAST_ID: Final = (1 << 53) - 1

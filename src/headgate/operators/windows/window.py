@@ -338,7 +338,7 @@ class WindowAggregate(Operator):
         return batch.filter(as_arrow(~nulls))
 
     def _put_aside(self, late: pa.RecordBatch) -> None:
-        """Late rows: to whoever reads them, or dropped."""
+        """Emit late rows to their side output if it is read, or count and drop them."""
         if self._late_tag in self.sides:
             self.emit_side(self._late_tag, late)
         else:

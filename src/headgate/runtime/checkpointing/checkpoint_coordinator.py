@@ -6,8 +6,9 @@ commit. One is under way at a time. Flink's is CheckpointCoordinator (FLIP-147 f
 
 **Metadata that comes late.** A checkpoint is given up when its time is over, also while its metadata is being stored.
 If it comes to be stored after all it does not count, but it is complete: the driver resumes from it when the job starts
-again before another one is stored. Nothing is lost or doubled: what is pending stays so, and is committed by whoever
-resumes from it, or with the next. A checkpoint is complete once its metadata is stored, however long the commit takes.
+again before another one is stored. Nothing is lost or doubled: what is pending stays so, and is committed by the
+program that resumes from it, or with the next. A checkpoint is complete once its metadata is stored, however long the
+commit takes.
 
 **Tasks that end.** A task counts as ended when its consumers have worked on all that it sent. In checkpoints that it
 took no part in its part is then "finished": it holds nothing, and all that it sent is in the parts of its consumers,
@@ -27,12 +28,12 @@ late for it, is committed with the next one that completes. So each task must sa
 that it did, by `acknowledged` or `declined`, in the order of checkpoints. What it has pending at its end comes after
 its last part, and is committed with the first checkpoint in which it is finished.
 
-**On request.** A savepoint is a checkpoint that somebody asked for. It begins at once, or when that under way is over;
+**On request.** A savepoint is a checkpoint on request. It begins at once, or when that under way is over;
 one that cannot be had is no failure of the job's. Those that are asked for before the job is over are taken before it
 is. One that is under way when the job restarts has failed; others wait for the job to run again.
 
 **A stop** is a checkpoint behind which sources read nothing: when it is stored the job is over, though its tasks have
-not ended. If it fails they read on. A restart begins it again.
+not ended. If it fails they read on. A restart takes it again.
 
 **The end.** When all tasks have ended one more checkpoint completes, in which all are finished; what is still pending
 is committed with it, and the coordinator is over.
@@ -127,7 +128,7 @@ class CheckpointCoordinator:
         self._last = first_id - 1
         self._next_trigger = math.inf
         self._failures = 0
-        #: Asked for and not begun; and that which is under way, or was the last.
+        #: Requested and not started; and that which is under way, or was the last.
         self._requests: deque[Request] = deque()
         self._request: Request | None = None
         self._record = CheckpointRecord(checkpoint=self._last, triggered_at=0.0)
@@ -219,7 +220,7 @@ class CheckpointCoordinator:
         self.phase = Phase.STOPPED
 
     def _ask_again(self, event: Interrupted) -> None:
-        """A stop, and what is wanted at the end, is begun again when the job runs again."""
+        """A stop, and what is wanted at the end, starts again when the job runs again."""
         if self._request is not None and (self._request.stops or self._request.at_end):
             self._requests.appendleft(self._request)
             self._request = None
@@ -321,7 +322,7 @@ class CheckpointCoordinator:
         self._fail(f"it took longer than {limit}; {self._missing()}")
 
     def _succeed(self, event: Event | None = None) -> None:
-        """What only was to be committed is complete; whoever resumes from it commits it."""
+        """What only was to be committed is complete; the program that resumes from it commits it."""
         self.completed += 1
         self._close(None)
 
@@ -375,7 +376,7 @@ class CheckpointCoordinator:
         return f"{len(missing)} of {len(self._producers)} tasks have not acknowledged: {named}"
 
     def _is_heard(self, task: TaskId) -> bool:
-        """It has ended, and told of all checkpoints that it took part in."""
+        """It has ended, and reported all checkpoints that it took part in."""
         return task in self._ended and self._told[task] >= self._ended[task][0]
 
     def _covered(self) -> list[tuple[float, TaskId]]:

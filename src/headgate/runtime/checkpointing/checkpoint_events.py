@@ -19,7 +19,7 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A checkpoint that somebody asked for: a savepoint, whose folder is to be in `uri`, or with None another one of
+    """A checkpoint on request: a savepoint, whose folder is to be in `uri`, or with None another one of
     the job's own. With `stops` the job is over with it. With `at_end` it is for when all tasks have ended, and another
     one is taken in its place when the job restarts meanwhile."""
 
@@ -85,7 +85,7 @@ class Committed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
     """A task took its part and has written it. `pending` is what its sinks flushed, by node key, and `part` what it
-    told of its alignment."""
+    reported of its alignment."""
 
     task: TaskId
     attempt: int

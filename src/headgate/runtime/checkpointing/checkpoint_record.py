@@ -16,7 +16,7 @@ HISTORY: Final = 10
 class CheckpointRecord:
     """What became of a checkpoint or savepoint. `triggered_at` is in seconds since the epoch (within the coordinator,
     on its clock), `duration` in seconds from then until it was committed, or given up, and `size` in bytes, of all
-    tasks. `failure` is None if it completed. `parts` are what tasks told of theirs, by the task's name: see
+    tasks. `failure` is None if it completed. `parts` are what tasks reported of theirs, by the task's name: see
     `docs/reference/checkpoint-files.md`."""
 
     checkpoint: int

@@ -268,7 +268,7 @@ class Checkpoints:
         )
 
     def end_of_tasks(self) -> None:
-        """All that they wrote has been told; the last checkpoint may still be being stored or committed. Raises
+        """All that they wrote has been reported; the last checkpoint may still be being stored or committed. Raises
         CheckpointError if there is none."""
         self._tasks_have_ended = True
         if self._coordinator.phase not in (Phase.STORING, Phase.COMMITTING, Phase.OVER):
@@ -296,7 +296,7 @@ class Checkpoints:
     # --- what tasks tell
 
     def acknowledged(self, said: AcknowledgeCheckpoint, part: Any) -> None:
-        """A task's part is stored; `part` is what it told of its alignment."""
+        """A task's part is stored; `part` is what it reported of its alignment."""
         self._kept.update(said.nodes)
         task = TaskId(said.vertex, said.subtask)
         self._hear(
@@ -393,7 +393,7 @@ class Checkpoints:
         self._do(actions)
 
     def _commit(self, complete: StoreMetadata) -> None:
-        if not self._runs:  # whoever resumes from it commits
+        if not self._runs:  # the program that resumes from it commits
             self._answer(complete)
             return
         checkpoint = 0 if self.latest is None else complete.checkpoint

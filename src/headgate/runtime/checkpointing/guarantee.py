@@ -27,8 +27,8 @@ def warn_of_sources(name: str, job: JobGraph, when: str) -> None:
     """Say what is lost, or comes twice, when the job restarts or is resumed."""
     for node in (vertex.head for vertex in job.vertices):
         if node.source is not None and not node.source.replayable:
-            log.warning("job %r: %s is begun again when the job %s: what is on its way then is lost, and what it gives "
-                        "again counts twice", name, node.name, when)  # fmt: skip
+            log.warning("job %r: %s is read from its beginning when the job %s: rows in flight are lost, and "
+                        "rows that it gives again count twice", name, node.name, when)  # fmt: skip
         elif node.source is not None and not node.source.resumable:
             log.warning("job %r: %s is read on when the job restarts by itself, but no other job resumes from its "
                         "checkpoints or savepoints (resume=): for that, write the rows to files, and read these",

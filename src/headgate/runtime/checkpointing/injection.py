@@ -1,4 +1,4 @@
-"""How a job's checkpoints begin: what TaskManagers are told."""
+"""How a job's checkpoints start: the messages to TaskManagers."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Requests:
                 self._savepoints.pop(request).set_result(uri)
 
     def failed(self, request: Request, reason: str) -> None:
-        """Nothing came of it. A job whose sources have come to their end ends all the same."""
+        """The savepoint failed. A job whose sources have come to their end ends all the same."""
         error = CheckpointError(reason)
         with self._lock:
             if request in self._savepoints:

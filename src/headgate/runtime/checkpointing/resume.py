@@ -55,7 +55,7 @@ def _load(resume: str) -> CheckpointMetadata:
 def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:
     """The first of these that is as it was written. One that is not is passed over only if sinks had nothing to
     commit with it: else what they committed would come a second time. Raises CheckpointError: StorageError where
-    nobody can tell now."""
+    no record is left."""
     unreadable: StorageError | None = None
     for checkpoint in completed:
         has_committed = True

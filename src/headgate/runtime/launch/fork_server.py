@@ -1,8 +1,8 @@
 """A process that forks TaskManagers: what they import takes a second of each, and takes it once here.
 
 It is started by `forks`, whose requests come on the socket that is its standard input; each brings four descriptors:
-the child's standard input, output and error, and a pipe that is told how the child ended. It has one thread and runs
-nothing of the user's, so a fork finds everything at rest. It ends with its driver, or when nobody has wanted anything
+the child's standard input, output and error, and a pipe for how the child ended. It has one thread and runs
+nothing of the user's, so a fork finds everything at rest. It ends with its driver, or when no request has come
 for a while.
 """
 

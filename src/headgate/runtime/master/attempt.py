@@ -58,7 +58,7 @@ LOSS_TIMEOUT = 4.5
 EXIT_WORD = 1.5
 #: How long a lost TaskManager's own last words are waited for, once the platform has spoken.
 LAST_WORDS = 0.4
-#: How often to look whether the TaskManagers have ended, once they have been told to.
+#: How often to look whether the TaskManagers have ended, once they were asked to.
 _GANG_POLL = 0.02
 _NETWORK_TIMEOUT = 2.0
 #: Of the name that a TaskManager gives itself, characters, as in DNS.
@@ -107,7 +107,7 @@ class Job(Protocol):
         """All tasks run from now on. Returns `time.time()` at which those of the first attempt began."""
 
     def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
-        """A TaskManager has told something of its tasks."""
+        """Handle a report of a TaskManager on its tasks."""
 
     def on_end_of_tasks(self) -> None:
         """All TaskManagers have finished; the job says when the attempt is over. Raises HeadgateError, which the
@@ -152,7 +152,7 @@ class Attempt:
         self._checkpoint = checkpoint
         self._restore = restore
         self._decided = False
-        #: What every TaskManager is told, also one that registers only now, once it is decided what became of it.
+        #: What every TaskManager is sent once the outcome is decided, also one that registers only now.
         self._last_word: FromDriver | None = None
         self.error: HeadgateError | None = None
 
@@ -340,7 +340,7 @@ class Attempt:
             self._decide(error)
 
     def _suspect_lost(self, error: TaskManagerLost, evidence: _LossSource) -> None:
-        """This ended the job, unless something that says more comes at once, or nobody is needed any more."""
+        """This ended the job, unless something that says more comes at once, or no TaskManager is needed any more."""
         if all(member.finished for member in self.members):
             return
         if evidence.value > self._evidence.value:
@@ -376,7 +376,7 @@ class Attempt:
             log.warning("job %r has ended well, and its result stands, but %s did not: %s", self._name, member, reason)
 
     def _drain_events(self, member: Member) -> None:
-        """No last words can come of one that has ended and whose connection is closed."""
+        """No message can come from one that has ended and whose connection is closed."""
         if member.gone and member.exited and self._decide_by is not None:
             self._decide_by = time.monotonic()
 

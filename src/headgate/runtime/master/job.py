@@ -86,7 +86,7 @@ class JobHandle(OtherNames):
         Returns its URI, once it is complete and what sinks wrote before it is committed; `execute(resume=)` takes it.
 
         The job goes on, and need not take checkpoints of its own. It begins when a checkpoint under way is over, or
-        when a job that is starting or restarting runs again. Raises CheckpointError when nothing comes of it, which
+        when a job that is starting or restarting runs again. Raises CheckpointError when it is given up, which
         does the job no harm: because it cannot be written, or the job fails meanwhile or has ended. Raises
         TimeoutError after `timeout` seconds; it may still become complete."""
         if current_operator() is not None:
@@ -160,7 +160,7 @@ class JobHandle(OtherNames):
 
 
 def report(job: JobHandle) -> dict[str, Any]:
-    """What is known of it now, as JSON: its `state`, what ended it if it did not end well, and what `JobResult`
+    """Return what is known of it now, as JSON: its `state`, what ended it if it did not end well, and what `JobResult`
     has but for the metrics."""
     result, error = job._result(), job._master.error
     said = None if error is None else f"{type(error).__name__}: {error}"
@@ -177,7 +177,7 @@ def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
         raise error.with_traceback(None) from None  # not those of earlier calls
 
 
-#: Called with each job that starts, for whoever runs a program of another's.
+#: Called with each job that starts, for a program that runs the script of another.
 listeners: list[Callable[[JobHandle], None]] = []
 
 
@@ -215,7 +215,7 @@ def submit(
     return handle
 
 
-#: Jobs that nobody may be waiting for.
+#: Jobs for whose end no caller may be waiting.
 _unfinished: weakref.WeakSet[JobMaster] = weakref.WeakSet()
 
 

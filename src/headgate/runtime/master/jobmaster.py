@@ -221,7 +221,7 @@ class JobMaster:
         return checkpoint
 
     def checkpoint_parts(self, checkpoint: int) -> dict[str, Part]:
-        """What tasks have told so far of one of the last ten checkpoints, by task; see `TaskBarriers`."""
+        """Return what tasks have reported of one of the last ten checkpoints, by task; see `TaskBarriers`."""
         return dict(self._parts.get(checkpoint, {}))
 
     def checkpoints(self) -> list[CheckpointRecord]:
@@ -393,7 +393,7 @@ class JobMaster:
         except HeadgateError as error:
             self._attempt.error = error
             return
-        if self._cancelled.is_set():  # the one before may have been told in place of this one
+        if self._cancelled.is_set():  # the attempt before may have got the cancel in place of this one
             self.cancel()
         self._run_attempt()
 

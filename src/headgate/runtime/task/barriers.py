@@ -28,7 +28,8 @@ from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 
 
 class StateCapturer(Protocol):
-    """Takes and stores a task's part of a checkpoint. Of each one captured it is told once what becomes of it."""
+    """Takes and stores a task's part of a checkpoint. It hears once of each captured part whether it is stored or
+    dropped."""
 
     def capture(self, checkpoint: int) -> None:
         """Take the task's state: all rows before the barrier have been worked on, or are in flight."""
@@ -37,7 +38,7 @@ class StateCapturer(Protocol):
         """The part is whole."""
 
     def drop(self, checkpoint: int, reason: str) -> None:
-        """Nothing comes of it."""
+        """Drop it."""
 
 
 class TaskBarriers:

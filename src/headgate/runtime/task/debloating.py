@@ -13,7 +13,7 @@ class Debloating:
     """All gates of one task, each with a size of its own; runs on the task thread, every `debloat_period` seconds.
 
     Throughput is what was polled in the time in which the task had input; `idle_seconds` tells how long it had none so
-    far. `set_message_size` is told how much of it the task should take at once.
+    far. `set_message_size` gets how much of it the task should take at once.
     """
 
     def __init__(

@@ -105,7 +105,7 @@ class ExchangeParts:
             codec=codec,
             budget=budget,
             message_size=config.message_size,
-            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # nobody looks before the end
+            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # consumers wait for the end anyway
             watermark_interval=config.watermark_interval,
             clock=self._clock,
             wait_within_record=wait_within_record,
@@ -150,7 +150,7 @@ class GateChannels:
         return channel
 
     def add_remote(self, address: tuple[int, int, int], connection: Connection) -> RemoteInputChannel:
-        """One that receives what is at `address` (edge, producer, subpartition); the caller has it requested."""
+        """One that receives what is at `address` (edge, producer, subpartition); the caller requests it."""
         channel = self._remote_channel(
             index=len(self.channels),
             address=address,

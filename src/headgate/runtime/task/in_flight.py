@@ -1,4 +1,4 @@
-"""What belongs to a checkpoint and is in nobody's state: the data that its barrier overtakes at one task.
+"""What belongs to a checkpoint and is in no operator's state: the data that its barrier overtakes at one task.
 
 Of a channel to the task that is what it has received and not worked on when its state is taken, and then what comes
 until the channel's own barrier; of a channel from the task, what the barrier that it passes on leaves behind. A

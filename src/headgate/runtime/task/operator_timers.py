@@ -1,4 +1,4 @@
-"""What an operator has to do by the clock: its task sees to it between two batches, also while there is no input."""
+"""What an operator has to do by the clock. Its task does it between two batches, also while there is no input."""
 
 from __future__ import annotations
 

@@ -90,12 +90,12 @@ class TaskState:
         self._pass_on(in_flight=() if is_empty else self._channels().named(in_flight))
 
     def drop(self, checkpoint: int, reason: str) -> None:
-        """Nothing comes of that checkpoint."""
+        """Drop that checkpoint."""
         self._pass_on(failure=reason)
 
     def _pass_on(self, *, in_flight: InFlightData = (), failure: str | None = None) -> None:
         captured, self._captured = self._captured, None
-        assert captured is not None and self._store is not None  # or nobody would ask
+        assert captured is not None and self._store is not None  # or there were no captures
         self._store(replace(captured, in_flight=in_flight, failure=failure))
 
     def end(self) -> None:

@@ -60,7 +60,7 @@ class DataLinks:
 
     def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
         """One connection for all edges; without credit one for each, or one edge might have to wait for another. Where
-        there are to be several, channels are distributed to them in turn."""
+        there are to be several, they take channels in turn."""
         config = self._config
         turn = self._channels_from[peer] % config.connections_per_pair
         self._channels_from[peer] += 1
@@ -111,7 +111,7 @@ class DataLinks:
         end.start()
 
     def _forget_ended(self) -> None:
-        """Or somebody who connects again and again would make the list grow."""
+        """Drop ended links: a peer that connects again and again must not make the list grow."""
         ends = self._producer_ends
         self._producer_ends = [end for end in ends if end.is_open]
         self._sendfile_by_ended += sum(end.bytes_sent_by_sendfile for end in ends if not end.is_open)

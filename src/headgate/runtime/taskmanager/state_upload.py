@@ -3,7 +3,7 @@
 A barrier that comes with the rows may be faster than the driver's word on where its checkpoint is to be stored. What
 was captured waits for that word, which comes to every TaskManager.
 
-When the driver begins another checkpoint, nothing will come of those before it that are not stored. What still waits
+When the driver starts another checkpoint, earlier ones that are not stored are dropped. What still waits
 to be written for them is let go, however slow the storage: at most what is being written and what is newest are kept.
 """
 
@@ -27,7 +27,7 @@ from headgate.state.snapshot import encode_parts
 
 log = logging.getLogger(__name__)
 
-#: How long a write that is under way may take when the TaskManager ends. What it writes is nobody's then.
+#: How long a write that is under way may take when the TaskManager ends. No checkpoint refers to what it writes then.
 _CLOSE_TIMEOUT = 2.0
 _GIVEN_UP = "it was given up before this task's part was written"
 
@@ -58,18 +58,18 @@ class StateUpload:
         #: Those that are to be written, in order.
         self._waiting: deque[_Part] = deque()
         self._stored = self._told = 0
-        #: The last checkpoint that the driver has begun, and the folders of those that may still be written.
+        #: The last checkpoint that the driver has started, and the folders of those that may still be written.
         self._known = 0
         self._folders: dict[int, str] = {}
         self._closed = False
 
     @property
     def is_idle(self) -> bool:
-        """The driver has been told of everything."""
+        """Return whether every part has been reported to the driver."""
         return self._stored == self._told
 
     def announce(self, checkpoint: int, folder: str) -> None:
-        """Any thread: the driver has begun the checkpoint, and its files go into this folder. Repeating it changes
+        """Any thread: the driver has started the checkpoint, and its files go into this folder. Repeating it changes
         nothing."""
         with self._changed:
             self._known = max(self._known, checkpoint)
@@ -136,7 +136,7 @@ class StateUpload:
         if captured.failure is not None:
             raise CheckpointError(captured.failure)
         folder = self._folders.get(captured.checkpoint)
-        if folder is None:  # another one has begun since
+        if folder is None:  # another checkpoint has started since
             raise CheckpointError(_GIVEN_UP)
         in_flight = None
         if captured.in_flight:

@@ -1,9 +1,8 @@
 """TaskManager: the tasks of one process, its network thread, its network memory, and its link to the driver.
 
-It lives for one attempt of one job: build, register, start when all have registered, run, report, end when told.
-Whatever ends it, it leaves no thread, socket or segment behind; only a user function that does not return cannot be
-ended from within, and is named.
-"""
+It lives for one attempt of one job: build, register, start when all have registered, run, report, end when the driver
+says so. Whatever ends it, it leaves no thread, socket or segment behind; only a user function that does not return
+cannot be ended from within, and is named."""
 
 from __future__ import annotations
 
@@ -117,7 +116,7 @@ class TaskManager:
             raise self._unheard
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Whatever goes wrong here is told to the driver."""
+        """Report to the driver whatever goes wrong in `work`."""
         try:
             work()
         except HeadgateError as error:

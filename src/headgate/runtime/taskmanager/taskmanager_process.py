@@ -1,4 +1,4 @@
-"""A TaskManager in a process of its own, whoever has started it: its interpreter is set up, and its prints are sent."""
+"""Run a TaskManager in a process of its own: set up the interpreter, and send to the driver what is printed."""
 
 from __future__ import annotations
 
