@@ -1,7 +1,7 @@
-"""What the end of a job may take, whatever brought it about: one bound for all tests, and several tries to keep it.
+"""The time that the end of a job may take: one bound for all tests, and several tries to keep it.
 
-A test that measures such a time has the machine for itself, as far as it is up to us; something else may still run
-there and stretch any single end. So a test that fails for this reason alone is run again, and its best time counts.
+No other test runs beside a test that measures this time, but other programs may, and they can delay any single end. A
+test that fails only because of the time therefore runs again; its best time counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 from _pytest.runner import runtestprotocol
 
-#: From a kill, a cancel or an error until `wait()` has returned and nothing of the job is left, seconds.
+#: Seconds from a kill, a cancel or an error until `wait()` has returned and the job has left nothing running.
 END = 5.0
 
 #: How often a test may try.
@@ -23,7 +23,7 @@ _LATE = pytest.StashKey[bool]()
 
 
 class TooLate(AssertionError):
-    """The end came, but not in time."""
+    """The job ended, but too late."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def within(seconds: float) -> Iterator[None]:
     yield
     took = time.monotonic() - began
     if took >= seconds:
-        raise TooLate(f"took {took:.1f} s, not {seconds:g} s at the most")
+        raise TooLate(f"took {took:.1f} s; at most {seconds:g} s are allowed")
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -41,7 +41,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """As pytest's own, with fixtures made again for each try."""
+    """Run a test as pytest does, but up to `TRIES` times while it is too late, each time with new fixtures."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for _ in range(TRIES):
         item.stash[_LATE] = False

@@ -111,11 +111,11 @@ def test_without_its_extra_a_case_names_it(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.delitem(sys.modules, "headgate.bench.latency", raising=False)
     monkeypatch.setitem(sys.modules, "hdrh.histogram", None)
     assert main.main(["latency", "good", "--json", "-"]) == 1
-    told = capsys.readouterr()
-    latency, good = json.loads(told.out)["cases"]
+    message = capsys.readouterr()
+    latency, good = json.loads(message.out)["cases"]
     assert latency["skipped"]["latency"].endswith("; it comes with pip install 'headgate[bench]'")
     assert good["met"] is True
-    assert "headgate[bench]" in "".join(told.err.split())
+    assert "headgate[bench]" in "".join(message.err.split())
 
 
 def test_unknown_case_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,14 +26,14 @@ def test_a_reader_that_stalls_stops_every_writer() -> None:
     assert standing.seconds is not None
     assert 0 <= standing.seconds < 3.0
     assert standing.bytes_made > 0
-    assert sum(standing.came.y) > 0
+    assert sum(standing.arrived.y) > 0
 
 
 def test_the_last_writer_counts() -> None:
     standing = all_to_all.standing("credit", B3_SEEN, B4_SEEN, 3.0)
     assert standing.seconds == pytest.approx(0.3)
     assert standing.bytes_made == 42 * ROW_BYTES
-    assert len(standing.came.x) == 30
+    assert len(standing.arrived.x) == 30
 
 
 def test_a_writer_that_goes_on_misses_the_proof() -> None:

@@ -23,7 +23,7 @@ def test_a_checkpoint_under_pressure(name: str) -> None:
 
 def test_both_sources_have_to_be_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([{"A.1": 0.0, "A.2": 3.0}, {"A.1": 5.0, "A.2": 3.0}])
-    monkeypatch.setattr(checkpoint, "_WATCHED", 0.001)
+    monkeypatch.setattr(checkpoint, "_WATCH_SECONDS", 0.001)
     monkeypatch.setattr(checkpoint, "_held_back", lambda job: next(seconds))
     assert checkpoint._least_held_back(object()) == ("A.2", 0.0)  # type: ignore[arg-type]
 

@@ -35,7 +35,7 @@ def _stall_b4(place: Place, mode: str, *, burns: bool = False) -> None:
     rate, seconds = 20_000.0, 2.0
     seen = isolation.observe(place, mode, rate, seconds, {B4: Stall(0.3, 1.5, burns)})
     assert sorted(seen) == [B3, B4]
-    assert seen[B3].came.sum() == seen[B4].came.sum() == seen[B3].late.sum() == seconds * rate
+    assert seen[B3].arrived.sum() == seen[B4].arrived.sum() == seen[B3].late.sum() == seconds * rate
     assert seen[B3].stalled is None
     stalled = seen[B4].stalled
     assert stalled is not None
@@ -51,20 +51,20 @@ def assert_isolated(mode: str, seen: dict[int, Seen], rate: float, seconds: floa
     once B.4's input is full, which takes 3,072 rows, 0.15 s of these."""
     assert seen[B4].stalled is not None
     begin, end = (seen[B4].start - seen[B3].start + moment for moment in seen[B4].stalled)  # on B.3's clock
-    came, due = seen[B3].came[: int(end / WINDOW)].sum(), rate * (begin + end) / 2
+    arrived, due = seen[B3].arrived[: int(end / WINDOW)].sum(), rate * (begin + end) / 2
     if mode == "credit":
-        assert came >= min(due, rate * seconds), f"B.3 has {came} rows of {due}: it stood beside a stall"
+        assert arrived >= min(due, rate * seconds), f"B.3 has {arrived} rows of {due}: it stood still beside a stall"
     else:
-        assert came < due, f"B.3 has {came} rows, and {due} were due: it did not stand beside a stall"
+        assert arrived < due, f"B.3 has {arrived} rows, and {due} were due: it did not stand beside a stall"
 
 
 def rounds_of_b3(kept: float, grown: float) -> Rounds:
-    came, late = np.zeros(200, dtype=np.int64), np.zeros((200, 864), dtype=np.int64)
+    arrived, late = np.zeros(200, dtype=np.int64), np.zeros((200, 864), dtype=np.int64)
     before, during = int(QUICK.stall_at * 10), int(QUICK.counts_from * 10)
-    came[:before], came[during:] = 1000, round(1000 * kept)
+    arrived[:before], arrived[during:] = 1000, round(1000 * kept)
     late[:before, 320], late[during:, 320 + round(32 * np.log2(grown))] = 1, 1
     rounds = Rounds()
-    rounds.add("B.3", Seen(0.0, came, late, None, {}), QUICK)
+    rounds.add("B.3", Seen(0.0, arrived, late, None, {}), QUICK)
     return rounds
 
 

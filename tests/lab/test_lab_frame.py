@@ -75,8 +75,8 @@ def test_without_matplotlib_it_says_so_and_goes_on(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main.main(["shown", "--out", str(tmp_path)]) == 0
-    told = "".join(capsys.readouterr().out.split())
-    assert "matplotlibisnotinstalled;itcomeswithpipinstall'headgate[lab]'" in told
+    message = "".join(capsys.readouterr().out.split())
+    assert "matplotlibisnotinstalled;itcomeswithpipinstall'headgate[lab]'" in message
     assert "<img" not in (tmp_path / "index.html").read_text()
 
 

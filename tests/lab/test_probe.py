@@ -93,7 +93,7 @@ def test_rows_are_counted_by_when_they_came_and_late_by_when_they_were_due(clock
     start = 1_000_000_000
     _watch(probe, clock, [(1000.05, [start, start + 49_000]), (1000.25, [start + 150_000, start + 240_000])])
     seen = probe.seen[3]
-    assert seen.came[:3].tolist() == [2, 0, 2]
+    assert seen.arrived[:3].tolist() == [2, 0, 2]
     assert seen.rate(0, 0.3) == pytest.approx(4 / 0.3)
     assert seen.late.sum() == 4
     assert seen.latency(100, 0, 0.1) == pytest.approx(50, rel=0.03)

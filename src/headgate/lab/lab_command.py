@@ -43,7 +43,7 @@ _FOLDER = Path("headgate-lab")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code: 0 all proofs met, 1 not so, 2 wrong usage (argparse exits)."""
+    """Run the command and return its exit code: 0 all proofs are met, 1 not; argparse exits with 2 on wrong usage."""
     argument_parser = parser("headgate lab", _DESCRIPTION, "experiment", ABOUT)
     folder_help = f"folder for JSON, plots and the page of results, {_FOLDER} by default"
     argument_parser.add_argument("--out", metavar="DIR", type=Path, default=_FOLDER, help=folder_help)
