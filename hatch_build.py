@@ -11,10 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class CompileHook(BuildHookInterface):
+class CompileHook(BuildHookInterface[BuilderConfig]):
     """The hook that adds compiled modules beside their sources; Python prefers them. pyproject.toml lists them."""
 
     PLUGIN_NAME = "custom"

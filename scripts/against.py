@@ -198,8 +198,8 @@ def in_threads(rows: int) -> None:
     from headgate.bench import keyed_job
 
     with suppress(ImportError):  # commits have the module at one of two places
-        importlib.import_module("headgate.runtime.taskmanager")._METRICS_INTERVAL = 1e6
-        importlib.import_module("headgate.runtime.taskmanager.taskmanager")._METRICS_INTERVAL = 1e6
+        importlib.import_module("headgate.runtime.taskmanager")._METRICS_INTERVAL = 1000000.0
+        importlib.import_module("headgate.runtime.taskmanager.taskmanager")._METRICS_INTERVAL = 1000000.0
     deployment = hg.LocalDeployment(taskmanagers=2, processes=False)
     environment = hg.StreamEnvironment(parallelism=2, config=hg.Config(buffer_timeout=0), deployment=deployment)
     keyed_job.keyed_environment = lambda *_, **__: environment
@@ -216,7 +216,7 @@ def processor_seconds() -> float:
     """Return the processor seconds of this process and all of its descendants, including those that have ended."""
     here = psutil.Process()
     times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
-    return sum(used.user + used.system + used.children_user + used.children_system for used in times)
+    return float(sum(used.user + used.system + used.children_user + used.children_system for used in times))
 
 
 CASES: dict[str, Callable[[], dict[str, float]]] = {

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from unittest import mock
 
 import headgate as hg
@@ -243,12 +243,12 @@ def _is_called(name: str, thing: object) -> bool:
     return callable(thing) and name.removeprefix("hg.") not in GIVEN
 
 
-def _shown_parameters(thing: object) -> list[inspect.Parameter]:
+def _shown_parameters(thing: Any) -> list[inspect.Parameter]:
     parameters = inspect.signature(thing).parameters.values()
     return [each for each in parameters if each.name != "self" and each.annotation != "Never"]
 
 
-def _call(name: str, thing: object) -> str:
+def _call(name: str, thing: Any) -> str:
     """How it is called, one argument on each line where one line is too short."""
     signature = inspect.signature(thing)
     arguments = list(_arguments(_shown_parameters(thing)))
@@ -263,7 +263,7 @@ def _arguments(parameters: list[inspect.Parameter]) -> Iterator[str]:
         if each.kind is each.KEYWORD_ONLY and not starred:
             yield "*"
         starred |= each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
-        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         kind = "" if each.annotation is each.empty else f": {each.annotation}"
         default = "" if each.default is each.empty else f" = {each.default!r}"
         yield f"{stars}{each.name}{kind}{default}"
@@ -305,7 +305,7 @@ def _short(thing: object) -> Iterator[str]:
         if each.kind is each.KEYWORD_ONLY and not starred:
             yield "*"
         starred |= each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
-        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         yield f"{stars}{each.name}{'' if each.default is each.empty else '='}"
 
 

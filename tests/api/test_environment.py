@@ -158,9 +158,9 @@ def test_an_interrupt_cancels_the_job():
 
     def interrupt(_batch, _info):
         """Once, when it has waited for a while: in the first moments of a wait Python's own locks may break."""
-        waits.append(sys._current_frames()[main].f_code.co_name == "wait")
+        waits.append(sys._current_frames()[main].f_code.co_name == "wait")  # type: ignore[index]
         if all(waits[-2:]) and waits.count(True) == 2:
-            signal.pthread_kill(main, signal.SIGINT)
+            signal.pthread_kill(main, signal.SIGINT)  # type: ignore[arg-type]
 
     env.from_source(hg.sources.generate(endless, rate=10)).sink_to(hg.sinks.for_each_batch(interrupt))
     with pytest.raises(KeyboardInterrupt):

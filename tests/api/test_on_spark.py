@@ -107,7 +107,7 @@ def test_the_files_of_a_failed_job_are_removed_too(spark, tmp_path):
     env = hg.StreamEnvironment(spark, config=hg.Config(spill_dir=tmp_path))
     stream = env.from_source(hg.sources.dataframe(spark.range(10)))
     with pytest.raises(hg.UserFunctionError):
-        stream.map(lambda row: 1 // 0, schema=stream.schema).collect()
+        stream.map(lambda row: 1 // 0, schema=stream.schema).collect()  # type: ignore[arg-type, return-value]
     broken = env.from_source(hg.sources.dataframe(spark.range(10).selectExpr("assert_true(id < 5) as ok", "id")))
     with pytest.raises(hg.SourceError, match="the DataFrame could not be written to"):
         broken.select("id").collect()

@@ -34,7 +34,7 @@ class Sessions(hg.KeyedProcessFunction):
 
     @property
     def total(self):
-        return self.not_there + 1
+        return self.not_there + 1  # type: ignore[attr-defined]
 
 
 #: Things that only a job makes, empty.
@@ -121,9 +121,9 @@ def test_environment_modules_and_sources(plans):
     with pytest.raises(AttributeError, match=r"'headgate' has no attribute 'TumblingEventTimeWindows'; .*hg.tumble"):
         _ = hg.TumblingEventTimeWindows
     with pytest.raises(AttributeError, match=r"module 'headgate.sources' has no attribute 'json'; write json_lines"):
-        _ = hg.sources.json
+        _ = hg.sources.json  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"module 'headgate.sinks' has no attribute 'console'; write printer\(\)"):
-        _ = hg.sinks.console
+        _ = hg.sinks.console  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="^module 'headgate' has no attribute 'nonsense'$"):
         _ = hg.nonsense
 

@@ -102,7 +102,7 @@ def test_a_job_must_not_empty_a_folder_that_it_writes_to_elsewhere(folder: Path,
     link = folder.with_name("link")
     link.symlink_to(folder)
     env = hg.StreamEnvironment()
-    numbers(env).sink_to(hg.sinks.parquet(link / below, mode=mode)).name("first")
+    numbers(env).sink_to(hg.sinks.parquet(link / below, mode=mode)).name("first")  # type: ignore[arg-type]
     numbers(env).sink_to(hg.sinks.parquet(folder, mode="overwrite")).name("second")
     with pytest.raises(hg.PlanError, match="empties .*; give each a folder of its own") as caught:
         env.execute()

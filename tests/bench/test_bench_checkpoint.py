@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -57,7 +58,7 @@ def test_a_killed_process_is_back() -> None:
     ("rate", "gap", "seconds"), [(0.95, 0.05, 1.0), (0.85, 0.05, 1.0), (0.95, 0.2, 1.0), (1, 0, 9)]
 )
 def test_the_verdict(rate: float, gap: float, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    def keyed_sum(rows: int, **options: object) -> float:
+    def keyed_sum(rows: int, **options: Any) -> float:
         return 3.0 + rows * 1e-6 / (rate if options else 1)
 
     monkeypatch.setattr(checkpoint, "keyed_sum_seconds", keyed_sum)

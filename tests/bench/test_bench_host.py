@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.alone
 
 def idle_children() -> list[int]:
     """Cores of this process's children that run only when nothing else does."""
-    found = []
+    found: list[Any] = []
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         if os.sched_getscheduler(int(child)) == os.SCHED_IDLE:
             found += os.sched_getaffinity(int(child))

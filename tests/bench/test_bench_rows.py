@@ -21,14 +21,14 @@ from headgate.bench.keyed_rows import (
 
 MANY = 1_000_000
 MAKERS = [keyed_rows, partial(keyed_rows, keys=MANY), partial(string_keyed_rows, keys=MANY), pair_keyed_rows]
-WHOLE = [make(0, 2000) for make in MAKERS]
+WHOLE = [make(0, 2000) for make in MAKERS]  # type: ignore[operator]
 
 
 @given(st.lists(st.integers(0, 2000), max_size=8))
 def test_row_depends_on_its_number_alone(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), 2000]
     for make, whole in zip(MAKERS, WHOLE, strict=True):
-        parts = [make(start, end - start) for start, end in pairwise(edges)]
+        parts = [make(start, end - start) for start, end in pairwise(edges)]  # type: ignore[operator]
         assert pa.Table.from_batches(parts).combine_chunks().equals(pa.Table.from_batches([whole]))
 
 

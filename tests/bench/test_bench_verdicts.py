@@ -128,7 +128,7 @@ def test_half_of_the_rows_must_cross_a_socket(
     read: int, crossed: int, raised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = SimpleNamespace(rows_in=read, metrics={"remote_bytes": crossed})
-    monkeypatch.setattr(keyed_job.hg.StreamEnvironment, "execute", lambda env, name: result)
+    monkeypatch.setattr(keyed_job.hg.StreamEnvironment, "execute", lambda env, name: result)  # type: ignore[attr-defined]
     expected = pytest.raises(HeadgateError, match=f"read {read:,} rows of 1,000; {crossed:,} bytes crossed")
     with expected if raised else nullcontext():
         assert keyed_sum_seconds(1_000) >= 0

@@ -6,6 +6,7 @@ import gzip
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -107,9 +108,7 @@ def test_splits_go_to_subtasks_in_the_order_of_names_and_offsets(tmp_path: Path,
     assert second.to_pydict() == {"a": [2, 3, 2, 3], "b": ["x", "x", "y", "y"]}
 
 
-def test_a_reader_has_the_number_of_its_split_and_finishes(
-    tmp_path: Path, reader_context: Callable[..., object]
-) -> None:
+def test_a_reader_has_the_number_of_its_split_and_finishes(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     write(tmp_path / "a.csv", "a,b\n1,x\n2,y\n3,z\n")
     source = hg.sources.csv(tmp_path / "a.csv", schema=SCHEMA, split_size=4)
     source.prepare()
@@ -130,7 +129,7 @@ def test_compressed_files_are_one_split(tmp_path: Path, read_source: Read) -> No
     assert hg.sources.csv(path).schema == SCHEMA
 
 
-def test_large_blocks_come_as_batches_of_a_bounded_size(tmp_path: Path, reader_context: Callable[..., object]) -> None:
+def test_large_blocks_come_as_batches_of_a_bounded_size(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     path = write(tmp_path / "l.csv", "a\n" + "1\n" * 200_000)
     source = hg.sources.csv(path)
     source.prepare()
@@ -215,7 +214,7 @@ def test_missing_and_duplicate_columns_are_refused(tmp_path: Path, read_source: 
         hg.sources.csv(path)
 
 
-def test_files_that_vanish_or_shrink_are_named(tmp_path: Path, reader_context: Callable[..., object]) -> None:
+def test_files_that_vanish_or_shrink_are_named(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     path = write(tmp_path / "v.csv", "a,b\n1,x\n2,y\n")
     source = hg.sources.csv(path, schema=SCHEMA)
     source.prepare()
@@ -229,7 +228,7 @@ def test_files_that_vanish_or_shrink_are_named(tmp_path: Path, reader_context: C
         source.reader(reader_context()).read()
 
 
-def test_lines_appended_while_the_job_runs_are_not_read(tmp_path: Path, reader_context: Callable[..., object]) -> None:
+def test_lines_appended_while_the_job_runs_are_not_read(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     path = write(tmp_path / "g.csv", "a,b\n1,x\n")
     source = hg.sources.csv(path, schema=SCHEMA)
     source.prepare()

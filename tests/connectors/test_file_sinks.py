@@ -110,7 +110,7 @@ def test_a_job_without_rows_leaves_the_schema(tmp_path: Path, write_sink: Write)
     assert pq.read_table(tmp_path / name).schema == SCHEMA
 
 
-class _Removing(fs.LocalFileSystem):  # type: ignore[misc]
+class _Removing(fs.LocalFileSystem):
     """A filesystem where another job removes the empty folder before each of the first files is opened."""
 
     removals = 3
@@ -170,7 +170,7 @@ def test_overwrite_removes_the_files_of_a_job_that_still_runs(tmp_path: Path, wr
     says = "was removed, .* by hand or by another job that writes there with mode='overwrite'"
     for act in (lambda: other.commit(stale, 1), lambda: other._ledger.show(1)):
         with pytest.raises(hg.Superseded, match=says):
-            act()
+            act()  # type: ignore[no-untyped-call]
     sink.commit(write_sink(sink, [[batch(("b", 2))]], SCHEMA))
     sink.finish()
     assert pq.read_table(tmp_path)["v"].to_pylist() == [2]

@@ -41,7 +41,7 @@ class Clock:
             started_at=started_at,
             clock=self,
         )
-        return source.reader(context)
+        return source.reader(context)  # type: ignore[no-any-return]
 
 
 @given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 4))
@@ -104,7 +104,7 @@ def test_a_block_comes_when_its_last_row_is_due_and_never_before() -> None:
     assert reader.next_read() == 1000 + 3 / 4000
     clock.now = 1000.0006  # rows 0, 1, 2 are due
     assert reader.read() is None
-    clock.now = reader.next_read()
+    clock.now = reader.next_read()  # type: ignore[assignment]
     assert reader.read().column("i").to_pylist() == [0, 1, 2, 3]
     assert reader.read() is None
     assert reader.next_read() == 1000 + 7 / 4000

@@ -79,7 +79,7 @@ def test_long_lines_are_marked_and_all_others_are_whole(longest: int, text: byte
                 found.append((offset, None))
                 continue
             for line in block.splitlines(keepends=True):
-                found.append((offset, line))
+                found.append((offset, line))  # type: ignore[arg-type]
                 offset += len(line)
     whole = text if text.endswith(b"\n") or not text else text + b"\n"
     expected, at = [], 0

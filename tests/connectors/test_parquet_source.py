@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,9 +42,7 @@ def test_row_groups_are_packed_up_to_the_split_size(tmp_path: Path, read_source:
     assert [part.num_rows for part in read_source(hg.sources.parquet(path), 2)] == [40, 0]
 
 
-def test_chosen_columns_come_in_the_order_of_the_argument(
-    tmp_path: Path, reader_context: Callable[..., object]
-) -> None:
+def test_chosen_columns_come_in_the_order_of_the_argument(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     source = hg.sources.parquet(write(tmp_path / "1.parquet", 0, 7), columns=["b", "a"], batch_rows=3)
     source.prepare()
     reader = source.reader(reader_context())
@@ -99,6 +98,6 @@ def test_very_many_row_groups_are_packed_quickly() -> None:
         ({"batch_rows": 0}, "batch_rows=0 must be at least 1"),
     ],
 )
-def test_impossible_arguments_are_refused(tmp_path: Path, options: dict[str, object], message: str) -> None:
+def test_impossible_arguments_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(hg.ConfigError, match=message):
         hg.sources.parquet(write(tmp_path / "1.parquet", 0, 3), **options)

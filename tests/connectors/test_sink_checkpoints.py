@@ -328,7 +328,7 @@ def test_finished_files_that_were_moved_are_named_and_the_others_shown(tmp_path:
         path.unlink()
     for act in (lambda: sink.rollback(pending, 1), lambda: in_another_program(sink, tmp_path).rollback(pending, 1)):
         with pytest.raises(ResultsGone, match=rf"{moved[0]} \(and 1 others\): is gone, and with it rows of a check"):
-            act()
+            act()  # type: ignore[no-untyped-call]
         assert (rows(tmp_path), hidden(tmp_path)) == ([2], [])
 
 
@@ -434,7 +434,7 @@ def test_an_older_program_cannot_change_the_results_of_a_newer_one(tmp_path: Pat
     for late in (lambda: older.commit([uncommitted], 2), older.finish, lambda: older.rollback([committed], 1),
                  lambda: older.abort([committed], 1)):  # fmt: skip
         with pytest.raises(Superseded, match="another program took over"):
-            late()
+            late()  # type: ignore[no-untyped-call]
     assert (rows(tmp_path), len(hidden(tmp_path))) == ([1], 1)
     newer.commit(again, 2)
     newer.finish()

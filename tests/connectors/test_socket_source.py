@@ -12,6 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors import socket_source
+from headgate.connectors.collect_sink import CollectSink
 from tests.runtime.jobs import eventually
 
 pytestmark = pytest.mark.alone
@@ -43,7 +44,7 @@ def server() -> Iterator[TextServer]:
     server.close()
 
 
-def run(server: TextServer, processes: bool = False) -> tuple[hg.JobHandle, hg.sinks.CollectSink]:
+def run(server: TextServer, processes: bool = False) -> tuple[hg.JobHandle, CollectSink]:
     env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=processes))
     rows = hg.sinks.collect()
     env.from_source(hg.sources.socket_lines("127.0.0.1", server.port)).filter("value <> ''").sink_to(rows)

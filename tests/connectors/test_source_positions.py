@@ -260,7 +260,7 @@ def test_due_times_stay_the_same_after_a_restart() -> None:
     """A reader that resumes later has to catch up."""
     source = hg.sources.generate(numbers, rows=8, rate=1.0, time="due")
     before = started(source, started_at=100.0, clock=lambda: 102.5)
-    assert [before.read().num_rows for _ in range(3)] == [1, 1, 1]  # type: ignore[union-attr]
+    assert [before.read().num_rows for _ in range(3)] == [1, 1, 1]
     after = started(source, [before.position()], started_at=105.9, clock=lambda: 106.0)
     due = []
     while (batch := after.read()) is not None:

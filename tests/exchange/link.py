@@ -114,11 +114,11 @@ class WatchedChannel(RemoteInputChannel):
 
     @property
     def credits(self) -> BufferManager:
-        return self._buffers
+        return self._buffers  # type: ignore[return-value]
 
     @property
     def floating(self) -> int:
-        return len(self._buffers._floating)
+        return len(self._buffers._floating)  # type: ignore[attr-defined]
 
     def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
         segments = super().take_segments(count)
@@ -321,13 +321,13 @@ class Link:
             raise ExchangeError(f"no subpartition {request.subpartition}")
         subpartition = self.partition.subpartition(request.subpartition)
         subpartition.attach(notify, sends_empty=request.credit == 0)
-        return subpartition
+        return subpartition  # type: ignore[return-value]
 
     def produce(self, room: int) -> None:
         """Let the sender choose what goes next, of about `room` segments, once the last is wholly written."""
         if self.pieces:
             return
-        self.pieces, self.sending = self.sender.next_frames(room)
+        self.pieces, self.sending = self.sender.next_frames(room)  # type: ignore[assignment]
         told: dict[int, int] = {}
         for number, piece in enumerate(self.pieces):
             if isinstance(piece, bytes) and piece[8] == BUFFER_RESPONSE_ID:

@@ -133,7 +133,7 @@ class SharedLink:
     def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
         subpartition = self.partition.subpartition(request.subpartition)
         subpartition.attach(notify)
-        return subpartition
+        return subpartition  # type: ignore[return-value]
 
     # ---- the producer
 
@@ -221,7 +221,7 @@ class SharedLink:
         self.consumer_memory.validate()
         self.partition.validate()
         for channel in self.channels:
-            channel._buffers.validate()
+            channel._buffers.validate()  # type: ignore[attr-defined]
         assert len(self.to_consumer) <= self.capacity
 
     def settle(self) -> None:

@@ -452,7 +452,7 @@ def _write(machine: SubpartitionMachine, order: random.Random) -> None:
 
 
 def _event(machine: SubpartitionMachine, order: random.Random) -> None:
-    machine.event(order.choice(["cancel", Alignment.ALIGNED, Alignment.TIMEOUT, Alignment.TIMEOUT]))
+    machine.event(order.choice(["cancel", Alignment.ALIGNED, Alignment.TIMEOUT, Alignment.TIMEOUT]))  # type: ignore[arg-type]
 
 
 def _overtake(machine: SubpartitionMachine, order: random.Random) -> None:

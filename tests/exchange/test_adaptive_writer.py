@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ def made() -> Iterator[list[Rig]]:
         rig.close()
 
 
-def adaptive(made: list[Rig], *arguments: object, **options: object) -> Rig:
+def adaptive(made: list[Rig], *arguments: object, **options: Any) -> Rig:
     made.append(Rig(*arguments, buffer_timeout="adaptive", **options))  # type: ignore[arg-type]
     return made[-1]
 
@@ -92,7 +93,7 @@ def test_a_busy_task_flushes_seldom_and_one_that_would_wait_soon(made: list[Rig]
         rig.writer.emit(rows(emits, 1))
         emits += 1
     assert rig.now - flushed == pytest.approx(0.001 / BUSY_SHARE, rel=0.2)
-    assert len(seen[0]) == emits
+    assert len(seen[0]) == emits  # type: ignore[arg-type]
     rig.tick = 0.0
     rig.writer.emit(rows(0, 1))
     rig.writer.before_wait()

@@ -118,7 +118,7 @@ def test_data_that_come_during_a_look_are_not_missed() -> None:
         gate.put(0, b"late")
         return item, False
 
-    gate.channels[0].poll = poll_and_be_overtaken  # type: ignore[method-assign]
+    gate.channels[0].poll = poll_and_be_overtaken  # type: ignore[assignment, method-assign]
     gate.put(0, b"a")
     assert gate.poll() == (0, b"a")
     assert gate.poll() == (0, b"late")

@@ -116,7 +116,7 @@ def test_a_buffer_that_is_finished_when_the_next_is_added_tells_too(queue: Queue
 
 def test_who_adds_several_announces_them_once(queue: Queue) -> None:
     for _ in range(2):
-        builder = BufferBuilder(MemorySegment(0, memoryview(bytearray(SIZE))), lambda segment: None)
+        builder = BufferBuilder(MemorySegment(0, memoryview(bytearray(SIZE))), lambda *segments: None)
         queue.subpartition.add(builder.create_consumer())
         builder.append(memoryview(b"1"))
         builder.finish()

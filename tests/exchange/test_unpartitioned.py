@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,9 +29,9 @@ def made() -> Iterator[list[Rig]]:
         rig.close()
 
 
-def keyed(made: list[Rig], **options: object) -> Rig:
+def keyed(made: list[Rig], **options: Any) -> Rig:
     chosen = {"schema": SCHEMA, "message_size": 800, "segment": 512, "segments": 2000, **options}
-    made.append(Rig(KeyGroups(["n"], CHANNELS, 128), CHANNELS, **chosen))  # type: ignore[arg-type]
+    made.append(Rig(KeyGroups(["n"], CHANNELS, 128), CHANNELS, **chosen))
     return made[-1]
 
 

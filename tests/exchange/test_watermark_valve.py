@@ -152,9 +152,9 @@ def test_output_rises_only_and_lies_between_what_it_must_and_what_it_may(
 class LooksAtAll(WatermarkValve):
     """Trusts no count of those that hold it back."""
 
-    def watermark(self, channel: int, time: int) -> int | None:
+    def on_watermark(self, channel: int, time: int) -> int | None:
         self._holding = 0
-        return super().watermark(channel, time)
+        return super().on_watermark(channel, time)
 
 
 @settings(max_examples=300)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ def numbers(first: int, count: int) -> tuple[int, ...]:
 def make() -> Iterator[MakeRig]:
     rigs: list[Rig] = []
 
-    def make_rig(*arguments: object, **options: object) -> Rig:
+    def make_rig(*arguments: object, **options: Any) -> Rig:
         rigs.append(Rig(*arguments, **options))  # type: ignore[arg-type]
         return rigs[-1]
 
@@ -456,7 +456,7 @@ def test_the_writer_waits_hard_only_for_what_is_due_beyond_the_budget(make: Make
     rig.writer.emit(rows(first, 20))
     assert rig.hard_waits == 1
     assert not rig.budget.is_exceeded
-    skipped = [value for message in rig.skipped for value in message]  # type: ignore[attr-defined]
+    skipped = [value for message in rig.skipped for value in message]
     assert skipped == list(range(len(skipped)))
     assert len(skipped) >= first - 20
 
@@ -558,7 +558,7 @@ def test_markers_reach_every_channel_in_time(make: MakeRig) -> None:
         rig.writer.emit_marker(LatencyMarker(time, 1, 0))
     seen = rig.read_all()
     assert all(seen)
-    assert sorted(marker.time for channel in seen for marker in channel) == list(range(200))
+    assert sorted(marker.time for channel in seen for marker in channel) == list(range(200))  # type: ignore[attr-defined]
 
 
 # ---- readers that want smaller buffers

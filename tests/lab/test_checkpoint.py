@@ -30,7 +30,7 @@ def test_both_sources_have_to_be_held_back(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_sinks_that_keep_up_are_no_pressure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "HIGH", 2.0)
-    with pytest.raises(checkpoint.HeadgateError, match=r"A\.[12] is held back .* of its time, not 200%"):
+    with pytest.raises(checkpoint.HeadgateError, match=r"A\.[12] is held back .* of its time, not 200%"):  # type: ignore[attr-defined]
         checkpoint.under_pressure(processes, {}, DRAIN, 1, Case())
 
 

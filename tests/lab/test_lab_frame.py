@@ -32,7 +32,7 @@ def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, outcome in outcomes.items():
         run = SimpleNamespace(run=lambda options, outcome=outcome: outcome)
-        monkeypatch.setitem(sys.modules, f"experiment_{name}", run)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, f"experiment_{name}", run)
     monkeypatch.setattr(main, "EXPERIMENTS", {name: f"experiment_{name}" for name in outcomes})
 
 

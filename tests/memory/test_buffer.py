@@ -25,6 +25,9 @@ class Home:
         self.segment = MemorySegment(7, memoryview(bytearray(size)))
         self.returned: list[MemorySegment] = []
 
+    def take_back(self, *segments: MemorySegment) -> None:
+        self.returned.extend(segments)
+
     @property
     def has_it(self) -> bool:
         assert len(self.returned) <= 1, "returned more than once"
@@ -37,7 +40,7 @@ def home() -> Home:
 
 
 def test_the_last_reference_returns_the_segment(home: Home) -> None:
-    buffer = Buffer((home.segment,), 2, 5, home.returned.append)
+    buffer = Buffer((home.segment,), 2, 5, home.take_back)
     assert buffer.retain() is buffer
     buffer.recycle()
     assert not home.has_it
@@ -46,7 +49,7 @@ def test_the_last_reference_returns_the_segment(home: Home) -> None:
 
 
 def test_recycling_or_retaining_what_is_recycled_is_refused(home: Home) -> None:
-    buffer = Buffer((home.segment,), 2, 5, home.returned.append)
+    buffer = Buffer((home.segment,), 2, 5, home.take_back)
     buffer.recycle()
     with pytest.raises(ExchangeError, match=r"segment 7, bytes 2 to 7\) was recycled twice"):
         buffer.recycle()
@@ -56,7 +59,7 @@ def test_recycling_or_retaining_what_is_recycled_is_refused(home: Home) -> None:
 
 
 def test_the_view_is_a_read_only_window_without_copy(home: Home) -> None:
-    buffer = Buffer((home.segment,), 2, 5, home.returned.append)
+    buffer = Buffer((home.segment,), 2, 5, home.take_back)
     view = buffer.view
     assert view.readonly
     home.segment.view[0:10] = b"0123456789"
@@ -75,7 +78,7 @@ def test_bytes_of_no_pool_are_buffers_too() -> None:
 def test_of_many_threads_that_recycle_exactly_one_returns_the_segment(home: Home) -> None:
     threads, rounds = 4, 300
     start = threading.Barrier(threads)
-    buffers = [Buffer((home.segment,), 0, 1, home.returned.append) for _ in range(rounds)]
+    buffers = [Buffer((home.segment,), 0, 1, home.take_back) for _ in range(rounds)]
     for buffer in buffers:
         for _ in range(threads - 1):
             buffer.retain()
@@ -282,7 +285,7 @@ def build(consumer: BufferConsumer) -> bytes:
 
 
 def test_a_flush_sends_part_of_a_segment_that_is_filled_on(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     assert not consumer.has_unread
     assert builder.append(memoryview(b"abc")) == 3
@@ -299,7 +302,7 @@ def test_a_flush_sends_part_of_a_segment_that_is_filled_on(home: Home) -> None:
 
 
 def test_append_takes_what_fits(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     assert builder.append(memoryview(b"0123456789")) == 10
     assert not builder.is_full
@@ -310,7 +313,7 @@ def test_append_takes_what_fits(home: Home) -> None:
 
 
 def test_a_buffer_finished_empty_is_finished(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     builder.finish()
     assert consumer.is_finished
@@ -319,7 +322,7 @@ def test_a_buffer_finished_empty_is_finished(home: Home) -> None:
 
 
 def test_every_consumer_reads_from_the_first_byte(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     first = builder.create_consumer()
     builder.append(memoryview(b"abc"))
     assert build(first) == b"abc"
@@ -329,7 +332,7 @@ def test_every_consumer_reads_from_the_first_byte(home: Home) -> None:
 
 
 def test_what_is_over_is_refused(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     builder.finish()
     with pytest.raises(ExchangeError, match="finished"):
@@ -343,7 +346,7 @@ def test_what_is_over_is_refused(home: Home) -> None:
 
 @pytest.mark.parametrize("last", ["builder", "consumer", "slice 1", "slice 2"])
 def test_the_segment_returns_when_nobody_can_look_at_it_any_more(home: Home, last: str) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     builder.append(memoryview(b"abc"))
     slices = consumer.build(), consumer.build()
@@ -365,7 +368,7 @@ def test_the_segment_returns_when_nobody_can_look_at_it_any_more(home: Home, las
 
 
 def test_a_slice_recycled_twice_does_not_take_the_reference_of_another(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     one = consumer.build()
     one.recycle()
@@ -386,7 +389,7 @@ def test_any_interleaving_delivers_every_byte_once_and_returns_the_segment_once(
     steps: list[bytes | str], readers: int
 ) -> None:
     home = Home()
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumers = [builder.create_consumer() for _ in range(readers)]
     written, seen, slices = b"", [b""] * readers, []
     for step in steps:
@@ -422,7 +425,7 @@ def test_a_reader_on_another_thread_sees_every_byte_in_order() -> None:
     size = 20_000
     home = Home(size)
     expected = bytes(index & 0xFF for index in range(size))
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
 
     def read() -> bytes:

@@ -405,7 +405,7 @@ def forgets_ttl(operator: KeyedProcess) -> None:
 
 def sweeps_all(operator: KeyedProcess) -> None:
     for state in operator._states:
-        state.expire = lambda now, state=state: state._cells.clear() or state._times.clear()  # type: ignore[method-assign]
+        state.expire = lambda now, state=state: state._cells.clear() or state._times.clear()  # type: ignore[method-assign, misc]
 
 
 def compare_seeds(made: Make, count: int) -> None:
@@ -503,7 +503,7 @@ def test_event_timers_need_event_time() -> None:
 
 def test_a_timer_without_on_timer_says_so() -> None:
     for register in ("register_event_time_timer", "register_processing_time_timer"):
-        operator = opened(Keeps(lambda f, b, ctx, register=register: getattr(ctx, register)(1)))
+        operator = opened(Keeps(lambda f, b, ctx, register=register: getattr(ctx, register)(1)))  # type: ignore[misc]
         with pytest.raises(hg.UserFunctionError, match="a timer calls on_timer, which this function lacks"):
             operator.process(one())
 
@@ -545,7 +545,7 @@ def test_numbers_of_numpy_and_times_with_zones_are_taken() -> None:
         zone = datetime(1970, 1, 1, 1, tzinfo=UTC) - timedelta(hours=1) + timedelta(microseconds=7)
         ctx.register_event_time_timer(zone)
         ctx.delete_event_time_timer(datetime(1970, 1, 1, 0, 0, 0, 7))
-        ctx.register_event_time_timer(np.int64(9))
+        ctx.register_event_time_timer(np.int64(9))  # type: ignore[arg-type]
         return {"key": "a", "said": repr(f.value.value())}
 
     operator = opened(Rings(does))

@@ -365,7 +365,7 @@ def test_the_traceback_begins_at_the_users_frame(operator: Operator, first_frame
 
 
 def test_a_function_that_cannot_be_called_so() -> None:
-    message = raises(MapBatches(lambda: None, OUT))  # type: ignore[arg-type, misc]
+    message = raises(MapBatches(lambda: None, OUT))
     assert "takes 0 positional arguments but 1 was given" in message
     assert "Traceback" not in message
 
@@ -407,7 +407,7 @@ def test_a_predicate_that_takes_a_batch_for_a_row_is_told_of_rows(function: Any)
 
 def test_other_errors_of_a_predicate_are_its_own() -> None:
     batch = pa.record_batch({"n": [1, 2]})
-    for wrong in (lambda batch: 1 // 0, lambda batch: {}["n"], lambda batch: None + 1):
+    for wrong in (lambda batch: 1 // 0, lambda batch: {}["n"], lambda batch: None + 1):  # type: ignore[index, operator]
         with pytest.raises(UserFunctionError) as caught:
             Filter(filter_predicate(wrong, batch.schema), batch.schema).process(batch)
         assert "rows=True" not in caught.value.message
@@ -419,7 +419,7 @@ def test_a_predicate_of_rows() -> None:
 
     def odd(row: dict[str, Any]) -> bool | None:
         seen.append(row)
-        return None if row["n"] is None else np.bool_(row["n"] % 2)
+        return None if row["n"] is None else np.bool_(row["n"] % 2)  # type: ignore[return-value]
 
     operator = FilterRows(filter_predicate(odd, batch.schema, True), batch.schema)
     output = operator.output = Collected()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,10 +16,15 @@ from tests.runtime.jobs import NUMBERS, counted, endless, error_of, eventually, 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(180)]
 MODES = ["tcp", "unbounded"]
 #: So few and small that everything waits for buffers all the time.
-SCARCE = {"segment_size": 512, "message_size": 2048, "buffers_per_channel": 1, "floating_buffers_per_gate": 1}
+SCARCE: dict[str, Any] = {
+    "segment_size": 512,
+    "message_size": 2048,
+    "buffers_per_channel": 1,
+    "floating_buffers_per_gate": 1,
+}
 
 
-def environment(mode: str, processes: bool = False, parallelism: int = 3, **options: object) -> hg.StreamEnvironment:
+def environment(mode: str, processes: bool = False, parallelism: int = 3, **options: Any) -> hg.StreamEnvironment:
     deployment = hg.LocalDeployment(taskmanagers=2, processes=processes)
     config = hg.Config(flow_control=mode, paranoid=True, **options)
     return hg.StreamEnvironment(parallelism=parallelism, config=config, deployment=deployment)
@@ -42,7 +48,7 @@ WANTED = """
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("options", [{}, SCARCE], ids=["default buffers", "few small buffers"])
-def test_threads_give_the_same_answer(mode: str, options: dict[str, int]) -> None:
+def test_threads_give_the_same_answer(mode: str, options: dict[str, Any]) -> None:
     assert_same(windows(environment(mode, **options)), expected(WANTED))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from headgate.plan.node_keys import changed_sinks, check_fits, describe, describ
 from headgate.state.checkpoint_metadata import CheckpointMetadata, VertexState
 
 
-def job(*, uid: str = "per-n", **aggregates: object) -> JobGraph:
+def job(*, uid: str = "per-n", **aggregates: Any) -> JobGraph:
     env = hg.StreamEnvironment(parallelism=2)
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).name("numbers")
     counted = rows.key_by("n").aggregate(**(aggregates or {"rows": hg.count()})).uid(uid)
@@ -40,7 +41,7 @@ def dealt(by: str, parallelism: int) -> JobGraph:
 
 
 def at_random(batch: pa.RecordBatch, subtasks: int) -> np.ndarray:
-    return np.random.default_rng().integers(0, subtasks, batch.num_rows)
+    return np.random.default_rng().integers(0, subtasks, batch.num_rows)  # type: ignore[no-any-return]
 
 
 def groups(of: JobGraph) -> dict[int, int]:
@@ -86,7 +87,7 @@ def prices(
     rows.uid("source").select("other").sink_to(hg.sinks.null()).uid("beside")
     keyed = rows.key_by("n").window(hg.tumble("1 s")) if window else rows.key_by("n")
     specs = {"rows": hg.count(), "total": hg.sum("price"), "average": hg.mean("price"), "most": hg.max("other")}
-    sums = keyed.aggregate(**specs).uid("sums")
+    sums = keyed.aggregate(**specs).uid("sums")  # type: ignore[arg-type]
     if kept:
         sums = sums.key_by("n").aggregate(greatest=hg.max("total")).uid("greatest")
         sums = sums.with_columns(total="greatest")

@@ -6,7 +6,7 @@ from headgate.protocol.backoff import Backoff
 
 
 def waits(backoff: Backoff) -> list[float]:
-    return list(iter(backoff.next, None))  # type: ignore[arg-type]
+    return list(iter(backoff.next, None))
 
 
 def test_the_wait_doubles_up_to_the_longest_and_then_it_is_over() -> None:

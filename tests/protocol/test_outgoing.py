@@ -13,7 +13,7 @@ from headgate.protocol.outgoing import HIGH_MARK, LOW_MARK, Outgoing
 
 def frame(data: bytes, recycled: list[int], number: int = 0) -> tuple[list[bytes | memoryview], list[Buffer]]:
     """A header of one byte and a buffer that tells `recycled` its number."""
-    buffer = Buffer((MemorySegment(number, memoryview(data)),), 0, len(data), lambda segment: recycled.append(number))
+    buffer = Buffer((MemorySegment(number, memoryview(data)),), 0, len(data), lambda *segments: recycled.append(number))
     return [b"|", buffer.view], [buffer]
 
 

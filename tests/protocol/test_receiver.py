@@ -169,7 +169,7 @@ def test_buffers_and_events_reach_their_channels(consumer: Consumer, cut: int) -
 @pytest.mark.parametrize("cut", [1, 5, SIZE, 100, 1 << 20])
 @pytest.mark.parametrize("pattern", [[0], [0, 1], [0, 0, 1], [0, 1, 1, 0, 1]])
 def test_long_streams_of_runs_in_any_turns(consumer: Consumer, cut: int, pattern: list[int]) -> None:
-    stream, wanted, sequence = b"", [[], []], [0, 0]  # type: ignore[var-annotated]
+    stream, wanted, sequence = b"", [[], []], [0, 0]
     for turn in range(40):
         receiver, count = pattern[turn % len(pattern)], 1 + turn % 4
         content = bytes(turn + i for i in range(count * SIZE if turn % 11 else 3))

@@ -182,7 +182,7 @@ class Producer:
         """Control frames that go next, when no buffer does."""
         pieces, buffers = self.sender.next_frames(100)
         assert not buffers
-        return [bytes(piece) for piece in pieces]
+        return [bytes(piece) for piece in pieces]  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -451,7 +451,7 @@ def test_the_backlog_and_the_sequence_travel_with_each_buffer(producer: Producer
     producer.request(0, 10)
     producer.put(0, b"a", EVENT, b"b")
     pieces, buffers = producer.sender.next_frames(100)
-    headers = [BUFFER_RESPONSE.unpack(bytes(piece)) for piece in pieces[::2]]
+    headers = [BUFFER_RESPONSE.unpack(bytes(piece)) for piece in pieces[::2]]  # type: ignore[arg-type]
     assert [(sequence, backlog) for _, _, _, _, sequence, backlog, _, _ in headers] == [(0, 1), (1, 1), (2, 0)]
     for buffer in buffers:
         buffer.recycle()

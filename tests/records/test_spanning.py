@@ -70,7 +70,7 @@ def assert_is_between_elements(deserializer: SpanningDeserializer) -> None:
 def test_rows_have_one_tag_with_a_time_or_without(columns: dict[str, pa.DataType]) -> None:
     schema = pa.schema(columns)
     header, _ = serialize(pa.RecordBatch.from_pylist([{"n": 1}], schema), BatchCodec(schema))
-    assert header[4] == Tag.RECORDS == 1
+    assert header[4] == Tag.RECORDS == 1  # type: ignore[comparison-overlap]
 
 
 @settings(deadline=None)

@@ -197,7 +197,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.store(well)
         if self.latest is not None:
             self.commit_latest(self.latest)
-        self.stale = [step for task in getattr(self, "tasks", {}).values() for step in self.words_of(task)]
+        self.stale = [step for task in getattr(self, "tasks", {}).values() for step in self.words_of(task)]  # type: ignore[misc]
         self.attempt += 1
         self.over = False
         self.build()
@@ -297,7 +297,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         said = [self.word(task, at) for at in range(len(task.told))]
         return [*said, self.last_word(task)] if task.over and not task.has_said_so else said
 
-    @precondition(lambda self: getattr(self, "stale", None))
+    @precondition(lambda self: getattr(self, "stale", None))  # type: ignore[arg-type, return-value]
     @rule()
     def hear_the_old_attempt(self) -> None:
         for word in self.stale:

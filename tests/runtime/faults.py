@@ -108,7 +108,7 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
             return
         from headgate.runtime.taskmanager import state_upload
 
-        write = state_upload.write_part
+        write = state_upload.write_part  # type: ignore[attr-defined]
 
         def write_part(folder: str, attempt: int, task: str, payload: Any, kind: Any = "state") -> Any:
             def halves() -> Any:
@@ -121,7 +121,7 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
 
             return write(folder, attempt, task, halves() if kind == of else payload, kind)
 
-        state_upload.write_part = write_part
+        state_upload.write_part = write_part  # type: ignore[attr-defined]
 
     return tear
 

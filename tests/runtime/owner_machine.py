@@ -272,7 +272,7 @@ class OwnerMachine:
                 driver.lose()
 
 
-class _Stepping(fs.LocalFileSystem):  # type: ignore[misc]
+class _Stepping(fs.LocalFileSystem):
     """The local filesystem; each operation that a program asks for waits until it may go on."""
 
     def __init__(self, machine: OwnerMachine) -> None:

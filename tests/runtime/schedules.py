@@ -53,7 +53,7 @@ class Schedule:
         options["segment_size"] = self.chance.choice([512, 32 << 10])
         options["network_memory"] = 4000 * options["segment_size"]
         self._programs = programs
-        self._shape = {
+        self._shape: dict[str, Any] = {
             "seed": seed,
             "rows": ROWS,
             "folder": str(folder),

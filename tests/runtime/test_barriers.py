@@ -133,7 +133,7 @@ def test_a_barrier_that_overtakes_counts_what_waits_before_it(
         checkpoint = job._master.inject_barrier(Alignment.UNALIGNED)
     else:
         checkpoint = job._master.inject_barrier(Alignment.TIMEOUT, timeout)
-    eventually(lambda: parts(job, checkpoint).get("generate[0]", {}).get("overtaken_out_bytes"), PATIENCE)
+    eventually(lambda: parts(job, checkpoint).get("generate[0]", {}).get("overtaken_out_bytes"), PATIENCE)  # type: ignore[call-overload]
     assert part_of(job, checkpoint, "generate[0]")["unaligned"]
     door.open()
     stalled = part_of(job, checkpoint, "worker -> null[3]")

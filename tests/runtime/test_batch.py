@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -19,7 +20,7 @@ from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of,
 pytestmark = pytest.mark.alone
 
 
-def batch_environment(folder: Path, processes: bool = False, **options: object) -> hg.StreamEnvironment:
+def batch_environment(folder: Path, processes: bool = False, **options: Any) -> hg.StreamEnvironment:
     return environment(processes, execution_mode="batch", spill_dir=str(folder), **options)
 
 

@@ -33,7 +33,7 @@ def test_a_watched_folder_under_another_name(tmp_path: Path, path: str) -> None:
     (tmp_path / "in" / "a.csv").write_text("n\n1\n2\n")
     (tmp_path / "link").symlink_to(tmp_path / "in")
 
-    def watch(watched: str) -> hg.Job:
+    def watch(watched: str) -> hg.JobHandle:
         env = environment(tmp_path, hg.LocalDeployment(1, processes=False))
         schema = pa.schema({"n": pa.int64()})
         source = hg.sources.files(watched, format="csv", schema=schema, watch=True, interval="10 ms")

@@ -67,7 +67,7 @@ def test_the_strategy_decides_how_often(tmp_path: Path, strategy: Any) -> None:
         raise ValueError("always")
 
     env = environment(tmp_path, hg.LocalDeployment(1, processes=False), restart=strategy)
-    job = build(env, tmp_path, fails).execute_async()  # type: ignore[arg-type]
+    job = build(env, tmp_path, fails).execute_async()
     with pytest.raises(hg.UserFunctionError, match="always"):
         job.wait(60)
     assert job._master.restarts == 2
@@ -337,7 +337,7 @@ def test_operators_may_be_chained_otherwise(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerable: int, restarts: int
 ) -> None:
-    write, full = state_upload.write_part, [True]
+    write, full = state_upload.write_part, [True]  # type: ignore[attr-defined]
 
     def write_part(folder: str, *arguments: Any) -> Any:
         if int(folder.rpartition("chk-")[2]) >= 3 and full:

@@ -76,7 +76,7 @@ def test_a_link_to_the_driver_that_is_cut_is_named(processes: bool) -> None:
     keyed(endless(env, rate=1000)).sink_to(hg.sinks.null())
     job = env.execute_async()
     wait_until_running(job)
-    [driver] = ports() - before - {member.address[1] for member in job._master._attempt.members}
+    [driver] = ports() - before - {member.address[1] for member in job._master._attempt.members}  # type: ignore[index]
     cut(driver)
     error = error_of(job)
     assert type(error) is hg.TaskManagerLost

@@ -175,7 +175,7 @@ def test_the_driver_shows_what_its_terminal_can(monkeypatch: pytest.MonkeyPatch,
     terminal = io.TextIOWrapper(io.BytesIO(), encoding)
     monkeypatch.setattr(sys, "stdout", terminal)
     show(Printed(stream="stdout", task="map[0]", lines=["caf\u00e9 \ud800"]))
-    shown = terminal.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    shown = terminal.buffer.getvalue().decode(encoding)
     assert shown == ("map[0] | caf\\xe9 \\ud800\n" if encoding == "ascii" else "map[0] | caf\u00e9 \\ud800\n")
 
 

@@ -120,7 +120,7 @@ def test_what_is_in_flight_to_a_slow_sink_falls_to_the_target_and_its_rate_stays
     def rate() -> float:
         before, began = job.metrics()["rows_out"], time.monotonic()
         time.sleep(1.0)
-        return 8 * (job.metrics()["rows_out"] - before) / (time.monotonic() - began)
+        return 8 * (job.metrics()["rows_out"] - before) / (time.monotonic() - began)  # type: ignore[no-any-return]
 
     def sizes() -> list[int]:
         tasks = job.metrics()["tasks"].items()

@@ -52,7 +52,7 @@ class KillsAtLaunch(hg.LocalDeployment):
         if self.attempts > 0:
             self.attempts -= 1
             gang._forks[0].kill()
-        return gang
+        return gang  # type: ignore[no-any-return]
 
 
 def test_killed_while_it_opens_its_operators(tmp_path: Path) -> None:

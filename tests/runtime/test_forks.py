@@ -135,7 +135,13 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, program: st
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PLANTED_TOLD": str(told)}
     cwd = there if program == "a shell" else working
     done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=60, env=environ, check=False, cwd=cwd
+        [sys.executable, *command],  # type: ignore[misc]
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environ,
+        check=False,
+        cwd=cwd,
     )
     assert not told.exists(), told.read_text()
     assert (done.stdout, done.returncode) == ("[2]\n", 0), done.stderr
@@ -234,6 +240,6 @@ def test_what_functions_leave_running_ends_with_their_process(tmp_path: Path) ->
 
 def _has_ended(process: int) -> bool:
     try:
-        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE  # type: ignore[no-any-return]
     except psutil.NoSuchProcess:
         return True

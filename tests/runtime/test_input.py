@@ -345,7 +345,7 @@ def test_rows_keep_their_order_and_no_watermark_overtakes_them(
                 stream.append(rows(*(1000 * number + count + at for at in range(element.num_rows))))
                 count += element.num_rows
             else:
-                stream.append(WatermarkElement(count) if element == "watermark" else element)  # type: ignore[arg-type]
+                stream.append(WatermarkElement(count) if element == "watermark" else element)
         streams.append([*stream, *END])
     never_idle = all(not isinstance(element, WatermarkStatus) for script in channels for element in script)
     seen: list[list[int]] = [[] for _ in channels]

@@ -84,7 +84,7 @@ def test_mail_may_send_mail() -> None:
 
 def test_what_mail_raises_reaches_the_task_and_leaves_the_rest() -> None:
     mailbox, ran = Mailbox(), list[int]()
-    mailbox.put(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    mailbox.put(lambda: 1 // 0)  # type: ignore[arg-type]
     mailbox.put(lambda: ran.append(1))
     with pytest.raises(ZeroDivisionError):
         mailbox.run()

@@ -8,6 +8,7 @@ import ssl
 import struct
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +69,7 @@ def play(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     middles: list[Middle] = []
     grounds: list[Loopback | Namespaces] = []
 
-    def begin(meddle: Meddle, **options: object) -> Scene:
+    def begin(meddle: Meddle, **options: Any) -> Scene:
         middles.append(Middle(meddle))
         at_namespaces = request.param == "namespaces"
         grounds.append(Namespaces(middles[-1]) if at_namespaces else Loopback(middles[-1], monkeypatch))

@@ -230,7 +230,7 @@ def test_a_folder_that_is_removed_while_its_checkpoint_is_taken(
     eventually(lambda: job.restarts and complete(tmp_path), 60)
     open_gate(tmp_path)
     assert job.wait(120).restarts == 1
-    [failure] = [each.failure for each in job.checkpoints() if each.failure] or [None]
+    [failure] = [each.failure for each in job.checkpoints() if each.failure] or [None]  # type: ignore[list-item]
     assert failure is None or "was removed before its checkpoint was complete" in failure
     assert removed[0] not in map(str, complete(tmp_path))
     assert committed(tmp_path) == expected()
@@ -240,7 +240,7 @@ def test_what_is_left_of_a_checkpoint_that_was_given_up_is_gone_before_the_next_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it takes the room that the next one needs."""
-    write, seen = state_upload.write_part, list[list[str]]()
+    write, seen = state_upload.write_part, list[list[str]]()  # type: ignore[attr-defined]
 
     def full(folder: str, attempt: int, *arguments: Any) -> Any:
         if attempt == 0:
@@ -271,7 +271,7 @@ def test_what_a_killed_driver_left_is_gone_before_its_successor_writes(
     with driver(tmp_path, checkpoints, IN_AN_UPLOAD) as killed:
         killed.kill()
         killed.communicate()
-    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part
+    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part  # type: ignore[attr-defined]
     assert left
 
     def looks(*arguments: Any) -> Any:

@@ -88,7 +88,7 @@ def test_after_a_failure_the_job_goes_on_from_its_savepoint(tmp_path: Path) -> N
     wait_until_running(job, ROWS // 3)
     job.savepoint(tmp_path / "kept", PATIENCE)
     assert committed(tmp_path)
-    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)
+    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
     open_gate(tmp_path)
     assert job.wait(PATIENCE).restarts == 1
     assert committed(tmp_path) == expected()
@@ -116,7 +116,7 @@ def test_a_taskmanager_is_killed_during_a_savepoint(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_is_no_failure_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = state_upload.write_part
+    write = state_upload.write_part  # type: ignore[attr-defined]
 
     def write_part(folder: str, *arguments: Any) -> Any:
         if "kept" in folder:

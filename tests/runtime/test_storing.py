@@ -154,7 +154,7 @@ def test_a_process_is_lost_during_a_commit_that_takes_long(tmp_path: Path, door:
     env = environment(tmp_path, hg.LocalDeployment(2, processes=True))
     job = build_gated(env, tmp_path, sink=held_up(tmp_path, door)).execute_async()
     assert door.reached.wait(PATIENCE)
-    kill(job._master._attempt.members[1].pid)
+    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
     eventually(lambda: job.status() == "RESTARTING", PATIENCE)
     door.opened.set()
     open_gate(tmp_path)
@@ -184,7 +184,7 @@ def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fa
     slow_clean_up.closed.set()
     with within(END):
         if fails:
-            kill(job._master._attempt.members[0].pid)
+            kill(job._master._attempt.members[0].pid)  # type: ignore[arg-type]
         else:
             job.cancel()
         with pytest.raises(hg.HeadgateError) as caught:
@@ -200,7 +200,7 @@ def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fa
 
 def cannot_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a task that resumes from a checkpoint."""
-    read, calls = restore.read_state, iter(range(1000))
+    read, calls = restore.read_state, iter(range(1000))  # type: ignore[attr-defined]
 
     def fails(file: Any) -> Any:
         if next(calls) == 0:
@@ -215,7 +215,7 @@ def test_storage_stands_while_a_restart_looks_for_a_checkpoint(
     tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
     """That is seen to meanwhile: a cancel ends the job, and else it starts again when the storage answers."""
-    newest = resumption.newest
+    newest = resumption.newest  # type: ignore[attr-defined]
 
     def stands(*arguments: Any) -> Any:
         door.pass_through()

@@ -179,7 +179,7 @@ class Mute(hg.LocalDeployment):
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         self.gang = super().launch(spec, count, lambda index, reason: None)
-        return _SlowGang(self.gang)
+        return _SlowGang(self.gang)  # type: ignore[return-value]
 
 
 class _SlowGang:

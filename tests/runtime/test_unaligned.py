@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -31,7 +32,7 @@ def holds_rows_in_flight(folder: Path) -> bool:
     return metadata is not None and metadata.in_flight_bytes > ROWS
 
 
-def pressed(folder: Path, parallelism: int = 2, *pulls: Pull, **options: object) -> hg.StreamEnvironment:
+def pressed(folder: Path, parallelism: int = 2, *pulls: Pull, **options: Any) -> hg.StreamEnvironment:
     env = environment(folder, hg.LocalDeployment(2, processes=True), parallelism, unaligned=True, **SMALL, **options)
     return under_pressure(env, folder, parallelism, *pulls)
 
@@ -87,7 +88,7 @@ def test_the_parallelism_changes(tmp_path: Path, first: int, then: int) -> None:
 
 def fast_and_slow(folder: Path, sources: int) -> hg.StreamEnvironment:
     """Each source task has two outputs: the barrier leaves the first at once, and waits behind rows in the second."""
-    options = {"unaligned": True, "aligned_timeout": "10 ms", "restart": hg.restart.none(), **SMALL}
+    options: dict[str, Any] = {"unaligned": True, "aligned_timeout": "10 ms", "restart": hg.restart.none(), **SMALL}
     env = environment(folder, hg.LocalDeployment(2, processes=False), **options)
     half = gated(folder, before=ROWS // 2 // 2)
     streams = [env.from_source(half) for _ in range(sources)]
@@ -165,7 +166,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
         ({"unaligned": 1}, "option unaligned: 1 must be True or False"),
     ],
 )
-def test_options_that_do_not_fit(options: dict[str, object], why: str) -> None:
+def test_options_that_do_not_fit(options: dict[str, Any], why: str) -> None:
     with pytest.raises(hg.ConfigError, match=re.escape(why)):
         hg.Config(checkpoint_dir="here", **options)
     with pytest.raises(hg.ConfigError, match="has no effect without checkpoint_dir"):

@@ -181,7 +181,7 @@ def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
 def test_a_killed_executor_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
-    executor = workers[0].parent().parent()  # type: ignore[union-attr]  # a worker's parent is PySpark's daemon
+    executor = workers[0].parent().parent()  # a worker's parent is PySpark's daemon
     assert executor is not None
     why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Spark executor was lost"
     with within(END):

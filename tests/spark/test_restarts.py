@@ -20,7 +20,7 @@ def test_a_worker_and_an_executor_are_killed(spark: SparkSession, tmp_path: Path
     env = environment(tmp_path, spark, slots_timeout="90 s", registration_timeout="90 s")
     job = build_gated(env, tmp_path).execute_async()
     eventually(lambda: 0 in attempts(tmp_path), 90)
-    kill(job._master._attempt.members[0].pid)
+    kill(job._master._attempt.members[0].pid)  # type: ignore[arg-type]
     eventually(lambda: 1 in attempts(tmp_path), 90)
     executor = psutil.Process(job._master._attempt.members[0].pid).parent().parent()  # its parent is PySpark's daemon
     executor.kill()  # its workers live a moment longer, and could finish the job meanwhile

@@ -137,7 +137,7 @@ def test_jobs_submitted_at_once_run_one_after_the_other(spark: SparkSession) -> 
         env = hg.StreamEnvironment(spark, parallelism=2, config=Config(slots_timeout="90 s"))
         stream = env.from_source(hg.sources.iterable([pa.record_batch({"n": [n]}) for n in range(4)]))
         together.wait(90)
-        return stream.key_by("n").aggregate(final=True, rows=hg.count()).collect().num_rows
+        return stream.key_by("n").aggregate(final=True, rows=hg.count()).collect().num_rows  # type: ignore[no-any-return]
 
     together = threading.Barrier(3)
     answers = [started(rows) for _ in range(3)]

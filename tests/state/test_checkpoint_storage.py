@@ -524,7 +524,7 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(
 ) -> None:
     before = make_checkpoint(storage, 1)
     needed = sum(each.stat().st_size for each in Path(storage.folder_of(1)).iterdir())
-    locate = checkpoint_files.locate
+    locate = checkpoint_files.locate  # type: ignore[attr-defined]
     for room in (0, 3, 6, 7, 100, needed - 1, needed):
         disk = fs.PyFileSystem(FullDisk(room))
         for module in (checkpoint_files, filesystems):

@@ -28,7 +28,7 @@ def test_keys(kind: str, seed: int) -> None:
     table = KeyTable([data_type])
     kept: list[tuple[KeyTable, int, list[object]]] = []
     for _ in range(30):
-        keys = pa.array([value(chance) for _ in range(chance.choice([1, 100, 2000]))], data_type)
+        keys = pa.array([value(chance) for _ in range(chance.choice([1, 100, 2000]))], data_type)  # type: ignore[no-untyped-call]
         table.find_or_add([keys], len(keys))
         if chance.random() < 0.3:
             table.compact(np.flatnonzero(np.random.default_rng(seed).random(len(table)) < chance.random()))

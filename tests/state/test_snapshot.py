@@ -38,7 +38,7 @@ def test_what_was_encoded_is_decoded() -> None:
 
 def test_captured_tables_are_made_once_when_they_are_asked_for() -> None:
     made = []
-    captured = LazyTables({"entries": lambda: made.append(1) or TABLE, "none": lambda: TABLE.slice(0, 0)})  # type: ignore[func-returns-value]
+    captured = LazyTables({"entries": lambda: made.append(1) or TABLE, "none": lambda: TABLE.slice(0, 0)})
     snapshot = Snapshot(captured)
     assert (list(captured), made) == (["entries", "none"], [])
     assert decode(encode({"x": snapshot}))["x"] == Snapshot({"entries": TABLE, "none": TABLE.slice(0, 0)})

@@ -47,7 +47,7 @@ def test_a_file_or_a_folder_without_the_right_to_write(
         asked.append(path)
         return mode != os.W_OK
 
-    monkeypatch.setattr(json_option.os, "access", no_right)  # root, as tests may run, has all rights
+    monkeypatch.setattr(json_option.os, "access", no_right)  # type: ignore[attr-defined]  # root, as tests may run, has all rights
     (tmp_path / "old.json").write_text("{}")
     for name in ("old.json", "new.json"):
         with pytest.raises(SystemExit):

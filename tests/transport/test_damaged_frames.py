@@ -134,7 +134,7 @@ def requests(chance: random.Random) -> bytes:
         CancelPartitionRequest(receiver),
         CloseRequest(),
     ]
-    return b"".join(map(encode, [request, *chance.sample(others, 3), request, *chance.sample(others, 3)]))
+    return b"".join(map(encode, [request, *chance.sample(others, 3), request, *chance.sample(others, 3)]))  # type: ignore[arg-type]
 
 
 def responses(chance: random.Random) -> bytes:

@@ -24,6 +24,7 @@ from headgate.protocol.handshake import (
 from headgate.transport import sockets
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
+from headgate.transport.tls import LinkSocket
 from tests.transport.conftest import PATIENCE, on
 
 OURS = Credentials(b"j" * 16, 1, b"secret")
@@ -34,7 +35,7 @@ class Door:
 
     def __init__(self, network: NetworkThread, credentials: Credentials = OURS) -> None:
         self.network = network
-        self.came: queue.SimpleQueue[tuple[socket.socket, int]] = queue.SimpleQueue()
+        self.came: queue.SimpleQueue[tuple[LinkSocket, int]] = queue.SimpleQueue()
         self.server = Server(
             network, listen("127.0.0.1", None), credentials, DATA_LINK, lambda sock, peer: self.came.put((sock, peer))
         )
@@ -55,9 +56,9 @@ def door(network: NetworkThread):  # type: ignore[no-untyped-def]
 
 def dial(
     network: NetworkThread, address: tuple[str, int], credentials: Credentials = OURS, kind: int = DATA_LINK
-) -> socket.socket | str:
+) -> LinkSocket | str:
     """The socket of a link, or why there is none."""
-    outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+    outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
     network.post(
         Dial(
             network, address, credentials=credentials, kind=kind, peer=7, established=outcome.put, failed=outcome.put
@@ -135,7 +136,7 @@ def test_a_connection_that_is_refused_is_tried_again(network: NetworkThread, mon
         call_later(delay, work)
 
     monkeypatch.setattr(network, "call_later", note)
-    outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+    outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
     network.post(
         Dial(
             network,
@@ -149,7 +150,7 @@ def test_a_connection_that_is_refused_is_tried_again(network: NetworkThread, mon
     )
     waits = [refused.get(timeout=PATIENCE) for _ in range(2)]
     assert waits == [0.05, 0.1]
-    came: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+    came: queue.SimpleQueue[LinkSocket] = queue.SimpleQueue()
     server = Server(network, listen("127.0.0.1", (port, port)), OURS, DATA_LINK, lambda sock, peer: came.put(sock))
     server.start()
     for sock in (outcome.get(timeout=PATIENCE), came.get(timeout=PATIENCE)):
@@ -173,7 +174,7 @@ def test_a_connection_that_times_out_is_tried_again(network: NetworkThread, monk
         filling = [socket.create_connection(address, PATIENCE)]
         while (one_more := connection_in_time(address)) is not None:
             filling.append(one_more)
-        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+        outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
         dial = Dial(
             network, address, credentials=OURS, kind=DATA_LINK, peer=7, established=outcome.put, failed=outcome.put
         )
@@ -276,7 +277,7 @@ def test_what_follows_the_proof_is_left_for_the_link(door: Door) -> None:
 def test_a_peer_that_goes_away_during_the_handshake_is_told(network: NetworkThread) -> None:
     with listen("127.0.0.1", None) as silent:
         silent.setblocking(True)
-        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+        outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
         address = silent.getsockname()
         network.post(
             Dial(
@@ -294,7 +295,7 @@ def test_what_an_impostor_says_in_refusal_is_shown_without_its_control_character
     """Nobody has proved anything yet."""
     with listen("127.0.0.1", None) as impostor:
         impostor.setblocking(True)
-        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+        outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
         address = impostor.getsockname()
         network.post(
             Dial(

@@ -124,7 +124,7 @@ def test_regions_of_files_leave_with_what_is_in_memory(wire: Wire, tmp_path: Pat
         while len(came) < len(wanted):
             if sent < len(wanted):
                 try:
-                    sent += wire.client.sendmsg(_after(pieces, sent))
+                    sent += wire.client.sendmsg(_after(pieces, sent))  # type: ignore[arg-type]
                 except BlockingIOError:
                     pass
             try:
@@ -149,7 +149,7 @@ def update_keys(end: TlsSocket, asks_back: bool) -> None:
     """Python has no word for it: have OpenSSL send new keys with the next bytes, and ask the peer for its own."""
     library = ctypes.CDLL(_ssl.__file__)
     library.SSL_key_update.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    connection = ctypes.c_void_p.from_address(id(end._tls._sslobj) + object.__basicsize__ + 8)  # behind its socket
+    connection = ctypes.c_void_p.from_address(id(end._tls._sslobj) + object.__basicsize__ + 8)  # type: ignore[attr-defined]  # behind its socket
     assert library.SSL_key_update(connection, int(asks_back)) == 1
 
 

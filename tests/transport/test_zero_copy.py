@@ -63,7 +63,7 @@ def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBuffe
     write_bytes(partition, 0, bytes(3 * SEGMENT))
     write_bytes(partition, 0, bytes(10))
     partition.flush(0)
-    run, _ = partition.subpartition(0)._queue  # type: ignore[union-attr]
+    run, _ = partition.subpartition(0)._queue
     assert isinstance(run, Buffer)
     assert len(run.segments) == 3
     places = [address_of(segment.view) for segment in run.segments]
