@@ -197,9 +197,9 @@ def in_threads(rows: int) -> None:
     import headgate as hg
     from headgate.bench import keyed_job
 
-    with suppress(ImportError):  # commits have the module at one of two places
-        importlib.import_module("headgate.runtime.taskmanager")._METRICS_INTERVAL = 1000000.0
-        importlib.import_module("headgate.runtime.taskmanager.taskmanager")._METRICS_INTERVAL = 1000000.0
+    for module in ("headgate.runtime.taskmanager", "headgate.runtime.taskmanager.taskmanager"):
+        with suppress(ImportError):  # commits have it at one of two places
+            vars(importlib.import_module(module))["_METRICS_INTERVAL"] = 1e6
     deployment = hg.LocalDeployment(taskmanagers=2, processes=False)
     environment = hg.StreamEnvironment(parallelism=2, config=hg.Config(buffer_timeout=0), deployment=deployment)
     keyed_job.keyed_environment = lambda *_, **__: environment
