@@ -26,7 +26,6 @@ from headgate.runtime.launch import forks
 from headgate.runtime.master import job
 from headgate.runtime.master.jobmaster import JobMaster
 from headgate.runtime.taskmanager import taskmanager
-from tests.ending import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.s3_service import S3Service
