@@ -1,4 +1,4 @@
-"""The cases over the runtime, small: that they measure what they say, not how fast it is."""
+"""The cases on the real runtime, with small sizes: they measure what they claim. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.bench.keys_job import KINDS, KeyedRun, KeyKind, run_keyed
 from headgate.operators.operator import Operator, OperatorContext
 
 
-def test_rate_takes_start_up_out() -> None:
+def test_the_rate_excludes_start_up() -> None:
     assert Sizes(1000, 5000).rate(lambda rows: 7.0 + rows / 200) == pytest.approx(200)
 
 
@@ -69,7 +69,7 @@ def test_every_row_has_a_latency(tmp_path: Path) -> None:
 
 
 class Nothing:
-    """Where rows end."""
+    """The end of the chain, which drops rows."""
 
     def emit(self, batch: pa.RecordBatch) -> None: ...
 
@@ -90,7 +90,7 @@ def test_latency_runs_from_the_due_column(tmp_path: Path, monkeypatch: pytest.Mo
     assert np.flatnonzero(counts).tolist() == [1100 // 8, 1500 // 8, 2500 // 8]
 
 
-def test_slow_sink_watches_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_sink_samples_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_sink, "SAMPLE_EVERY", 0.05)
     memory = slow_sink._observe(slow_sink.LOADS[2], 2.0, rate=None)
     assert memory.remote_bytes > slow_sink.BIG_ROW

@@ -1,4 +1,4 @@
-"""The case `checkpoint`, small: that it measures what it says, not how fast it is."""
+"""The case `checkpoint` with small sizes: it measures what it claims. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.connectors.conftest import writer_context
 SCHEMA = pa.schema({"v": pa.int64()})
 
 
-def test_arrivals_are_noted_for_each_attempt_and_subtask(tmp_path: Path) -> None:
+def test_arrivals_are_recorded_for_each_attempt_and_subtask(tmp_path: Path) -> None:
     for attempt, subtask, values in [(0, 0, [1, 5]), (0, 1, [2]), (1, 0, [7])]:
         sink = Arrivals(tmp_path, "v")
         writer = sink.writer(writer_context(SCHEMA, subtask=subtask, attempt=attempt))
@@ -32,7 +32,7 @@ def test_arrivals_are_noted_for_each_attempt_and_subtask(tmp_path: Path) -> None
     assert first[0] <= second[0]
 
 
-def test_the_longest_gap_counts_what_reaches_into_the_span() -> None:
+def test_the_longest_gap_counts_gaps_that_overlap_the_span() -> None:
     times = [0.0, 1.0, 1.5, 4.0, 4.5]
     assert longest_gap(times, 1.2, 1.4) == 0.5
     assert longest_gap(times, 1.2, 2.0) == 2.5
@@ -48,7 +48,7 @@ def test_gaps_are_those_of_checkpoints_with_all_keys(kind: object) -> None:
     assert found.sizes[0] > 1_000 * 8
 
 
-def test_a_killed_process_is_back() -> None:
+def test_the_job_recovers_from_a_killed_process() -> None:
     with recovery._on_processes() as environment:
         (seconds,) = recovery.recoveries(environment, recovery.taskmanager_of, 1)
     assert 0 < seconds < 60

@@ -1,4 +1,4 @@
-"""The frame of `headgate bench`, without measuring anything that matters."""
+"""The command `headgate bench`, with cases that measure nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ECHO = "import sys, json\nfor line in sys.stdin: print(json.dumps({'got': json.l
 
 @pytest.fixture
 def cases(monkeypatch: pytest.MonkeyPatch) -> dict[str, CaseResult]:
-    """Cases that measure nothing, by the name under which `main` finds them."""
+    """Cases that measure nothing, by their names on the command line."""
     outcomes = {
         "good": CaseResult(case="good", target="at least 1", met=True, figures=(RATE,)),
         "slow": CaseResult(case="slow", target="at least 5", met=False, figures=(RATE,)),
@@ -74,7 +74,7 @@ def test_json_holds_figures_spread_and_reasons(tmp_path: Path, capsys: pytest.Ca
         (ZeroDivisionError("of [bench] none"), "ZeroDivisionError: of [bench] none", True),
     ],
 )
-def test_a_case_that_fails_leaves_the_others_what_they_measured(
+def test_a_case_that_fails_does_not_lose_the_results_of_others(
     *,
     error: Exception,
     reason: str,
@@ -157,7 +157,7 @@ def test_raw_baseline_carries_bytes() -> None:
     assert raw_baseline.payload_rate(64 << 20) > 10e6
 
 
-def test_idle_timer_is_never_early() -> None:
+def test_the_idle_timer_is_never_early() -> None:
     histogram = idle_timer.lateness(0.05)
     assert histogram.get_total_count() == 50
     assert histogram.get_min_value() >= 0
@@ -173,8 +173,8 @@ def may_have_real_time_priority() -> bool:
     return True
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="real-time priority as Linux has it")
-def test_a_timer_beside_a_load_is_on_every_core_before_all_else() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the real-time priority of Linux")
+def test_a_timer_beside_a_load_has_real_time_priority_on_every_core() -> None:
     allowed = may_have_real_time_priority()
     with idle_timer.lateness_beside() as histogram:
         timers = [child for child in psutil.Process().children() if "headgate.bench.idle_timer" in child.cmdline()]

@@ -47,7 +47,7 @@ def test_no_rows_still_have_a_schema() -> None:
     assert all(make(0, 0).schema == schema for make, schema in makers.items())
 
 
-def test_there_are_as_many_keys_as_asked_for_alike_in_number() -> None:
+def test_all_requested_keys_occur_equally_often() -> None:
     counts = np.bincount(keyed_rows(0, 4 * MANY, MANY)["key"].to_numpy(), minlength=MANY)
     assert len(counts) == MANY
     assert counts.min() == 0

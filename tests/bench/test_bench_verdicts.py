@@ -1,4 +1,4 @@
-"""When a case of the bench is met and when not: its own arithmetic on figures that are given."""
+"""The verdicts of the cases, on given figures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def median(result: CaseResult, name: str) -> float:
         (0.9, 0.9, 0.49, 0.49, False),
     ],
 )
-def test_exchange(
+def test_exchange_counts_the_better_size_of_buffers(
     *, small: float, large: float, hundred: float, middle: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The better size of buffers counts, over one channel and over a hundred."""
@@ -47,7 +47,7 @@ def test_exchange(
         of_32_kib = (small, hundred) if "max_buffers_per_channel" in config else (0.01, 0.01)
         part = of_size.get(config.get("segment_size"), of_32_kib)[channels > 1]
         assert part is not None
-        return part * (2e9 if shape.get("tls") else 1e9)  # however fast it is, it is no way to meet the target
+        return part * (2e9 if shape.get("tls") else 1e9)  # TLS must not count, however fast it is
 
     monkeypatch.setattr(exchange, "end", lambda name, rank: nullcontext())
     monkeypatch.setattr(exchange, "payload_rate", lambda volume: 1e9)
@@ -60,7 +60,7 @@ def test_exchange(
 
 
 def rates(monkeypatch: pytest.MonkeyPatch, ours: float, flink: Callable[..., Any]) -> None:
-    """Rows/s of ours and what stands for Flink; sources cost half of a row's time."""
+    """Replace Headgate and Flink by given rows/s; sources cost half of a row's time."""
     monkeypatch.setattr(keyed_sum, "keyed_sum_seconds", lambda rows: 3.0 + rows / ours)
     monkeypatch.setattr(keyed_sum, "source_seconds", lambda rows: 3.0 + rows / ours / 2)
     monkeypatch.setattr(keyed_sum, "Flink", flink)
@@ -69,7 +69,7 @@ def rates(monkeypatch: pytest.MonkeyPatch, ours: float, flink: Callable[..., Any
 
 @contextmanager
 def flink_of(rate: float, runs: int | None = None) -> Iterator[Any]:
-    """A Flink of so many rows/s, which ends after some runs."""
+    """A substitute for Flink with a given rate, which fails after some runs."""
     left = iter(range(10_000 if runs is None else runs))
 
     def seconds(query: str, rows: int) -> float:
@@ -81,7 +81,7 @@ def flink_of(rate: float, runs: int | None = None) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("ours", "met"), [(8.01e6, True), (7.99e6, False)])
-def test_keyed_sum(ours: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyed_sum_must_be_eight_times_flink(ours: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rates(monkeypatch, ours, lambda *arguments: flink_of(1e6))
     result = keyed_sum.run(TOLD)
     assert result.met is met
@@ -93,7 +93,7 @@ def test_keyed_sum(ours: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("runs", [0, 10], ids=["from the start", "in the second round"])
-def test_keyed_sum_without_flink_is_ours_alone_and_not_met(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyed_sum_without_flink_measures_headgate_and_is_not_met(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rates(monkeypatch, 9e6, lambda *arguments: flink_of(1e6, runs))
     result = keyed_sum.run(TOLD)
     assert result.met is False
@@ -135,7 +135,7 @@ def test_half_of_the_rows_must_cross_a_socket(
 
 
 def lateness_of(milliseconds: float) -> Any:
-    """A histogram that has one value only, all percentiles of which are that one."""
+    """Return a histogram with a single value, which is each of its percentiles."""
     histogram = new_histogram()
     histogram.record_value(round(milliseconds * MS))
     return histogram
@@ -147,12 +147,12 @@ def lateness_of(milliseconds: float) -> Any:
         (9.9, 9.9, 0.1, 0.1, True),
         (10.1, 9.9, 0.1, 0.1, False),
         (9.9, 10.1, 0.1, 0.1, False),
-        (9.9, 29.0, 10.0, 0.1, True),  # what the timer gave before
-        (9.9, 29.0, 0.1, 10.0, True),  # and what it gave beside
+        (9.9, 29.0, 10.0, 0.1, True),  # the timer before the load
+        (9.9, 29.0, 0.1, 10.0, True),  # the timer beside the load
         (9.9, 31.0, 10.0, 10.0, False),
     ],
 )
-def test_latency(
+def test_latency_must_be_below_the_target_or_the_noise(
     *, tenth: float, half: float, before: float, beside: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each load's 99th percentile is below 10 ms, or below three times the timer's. Sleeping cores do not count."""
@@ -193,8 +193,10 @@ BOUND = 100 * MB + hg.Config().network_memory + PENDING_BUDGET + slow_sink.ALLOW
     ],
 )
 @pytest.mark.parametrize("load", slow_sink.LOADS, ids=lambda load: load.name)
-def test_slow_sink(load: slow_sink.Load, worker: int, driver: int, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The most that any load has is held against its start: the largest worker then, and the driver as it was last."""
+def test_slow_sink_must_stay_within_its_memory(
+    load: slow_sink.Load, worker: int, driver: int, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each load is compared with its start: its peaks with the largest worker and the last size of the driver then."""
 
     def observe(observed: slow_sink.Load, _seconds: float, rate: float | None) -> slow_sink._Memory:
         start = slow_sink._Memory([90 * MB, 100 * MB, 95 * MB], [200 * MB, 80 * MB])
@@ -207,7 +209,7 @@ def test_slow_sink(load: slow_sink.Load, worker: int, driver: int, met: bool, mo
     assert slow_sink.run(TOLD).met is met
 
 
-def test_slow_sink_that_sends_nothing_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_sink_refuses_a_run_in_which_no_bytes_crossed_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_sink, "_observe", lambda *arguments, **named: slow_sink._Memory([1], [1]))
-    with pytest.raises(HeadgateError, match="one slow subtask: nothing crossed a socket"):
+    with pytest.raises(HeadgateError, match="one slow subtask: no bytes crossed a socket"):
         slow_sink.run(TOLD)

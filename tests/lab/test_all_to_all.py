@@ -1,4 +1,4 @@
-"""`isolation`'s all-to-all exchange, small: that every writer stands, and that one which goes on is found."""
+"""The all-to-all exchange of `isolation`, small: every writer stops, and one that does not misses the proof."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_last_writer_counts() -> None:
     assert len(standing.arrived.x) == 30
 
 
-def test_a_writer_that_goes_on_misses_the_proof() -> None:
+def test_a_writer_that_does_not_stop_misses_the_proof() -> None:
     stood = all_to_all.standing("credit", B3_SEEN, B4_SEEN, 3.0)
     goes_on = replace_gap(B3_SEEN, A2, Gap(2.3, 3.9, 0))
     missed = all_to_all.standing("credit", goes_on, B4_SEEN, 3.0)

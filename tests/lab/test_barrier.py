@@ -1,4 +1,4 @@
-"""`barrier`, small: that barriers come through, and behind what; and the verdict is as written."""
+"""`barrier`, small: the order of barriers and rows, and the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`buffer-timeout`, small: the exchange of many channels runs with every timeout, and the verdict is as written."""
+"""`buffer-timeout`, small: the exchange of many channels runs with every timeout; and the verdict."""
 
 from __future__ import annotations
 

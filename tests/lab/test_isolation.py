@@ -1,5 +1,7 @@
-"""`isolation`, small: that it measures what it says, and that B.3 flows under credit and stands over plain TCP, on
-processes and on Spark; not how steady this machine is."""
+"""`isolation`, small: B.3 flows with credit and stops over plain TCP, in local processes and on Spark.
+
+The tests do not depend on how steady the machine is.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.alone
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b4_stalls_and_b3_is_watched(mode: str) -> None:
+def test_b3_flows_with_credit_and_stops_over_tcp_while_b4_stalls(mode: str) -> None:
     _stall_b4(processes, mode)
 
 
@@ -25,7 +27,7 @@ def test_a_stall_may_burn_python() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_it_runs_on_spark_too(shared_spark: SharedSpark) -> None:
+def test_isolation_runs_on_spark(shared_spark: SharedSpark) -> None:
     shared_spark.stop()
     with spark() as place:
         _stall_b4(place, "credit")
@@ -42,13 +44,15 @@ def _stall_b4(place: Place, mode: str, *, burns: bool = False) -> None:
     assert stalled[0] >= 0.3
     assert stalled[1] - stalled[0] >= 1.5
     assert seen[B4].latency(99.9, 0, seconds) >= 500  # rows that were due early in the stall waited for its end
-    if not burns:  # what that takes from B.3 is not promised
+    if not burns:  # nothing is promised about B.3 during such a stall
         assert_isolated(mode, seen, rate, seconds)
 
 
 def assert_isolated(mode: str, seen: dict[int, Seen], rate: float, seconds: float) -> None:
-    """By the end of the stall B.3 has what was due by the middle of it, and over plain TCP it has not: there it stands
-    once B.4's input is full, which takes 3,072 rows, 0.15 s of these."""
+    """Check that with credit, at the end of the stall, B.3 has the rows that were due by its middle.
+
+    Over plain TCP it has fewer: it stops once B.4's input is full, which takes 3,072 rows, 0.15 s of these.
+    """
     assert seen[B4].stalled is not None
     begin, end = (seen[B4].start - seen[B3].start + moment for moment in seen[B4].stalled)  # on B.3's clock
     arrived, due = seen[B3].arrived[: int(end / WINDOW)].sum(), rate * (begin + end) / 2

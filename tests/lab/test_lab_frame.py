@@ -1,4 +1,4 @@
-"""The frame of `headgate lab`, without measuring anything that matters."""
+"""The command `headgate lab`, with experiments that measure nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CURVES = Plot(
 
 @pytest.fixture(autouse=True)
 def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Experiments that measure nothing, by the name under which `main` finds them."""
+    """Experiments that measure nothing, by their names on the command line."""
     outcomes = {
         "shown": Experiment(case="shown", target="at least 1", met=True, figures=(RATE,), plots=(CURVES,)),
         "missed": Experiment(case="missed", target="at least <5>", met=False, figures=(RATE,)),
@@ -70,7 +70,7 @@ def test_plots_are_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
     assert 'src="shown.svg"' in (tmp_path / "index.html").read_text()
 
 
-def test_without_matplotlib_it_says_so_and_goes_on(
+def test_without_matplotlib_the_command_says_so_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -85,7 +85,7 @@ def test_json_on_standard_output_is_alone_there(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["experiments"][0]["experiment"] == "shown"
 
 
-def test_an_experiment_that_fails_leaves_the_others_what_they_showed(
+def test_an_experiment_that_fails_does_not_lose_the_results_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_options: object) -> None:
@@ -101,7 +101,7 @@ def test_an_experiment_that_fails_leaves_the_others_what_they_showed(
     assert "nothing crossed a socket" in (tmp_path / "index.html").read_text()
 
 
-def test_a_folder_that_cannot_be_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_made_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     for folder in ("file", "file/results"):
         with pytest.raises(SystemExit) as ended:

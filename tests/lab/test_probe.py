@@ -1,4 +1,4 @@
-"""The lab's source and sink: rows are due when they ought to be, and every one is counted."""
+"""The lab's source and sink: rows have the right due times, and the sink counts every row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.alone
 
 
 class Clock:
-    """A wall clock that stands until it is moved."""
+    """A wall clock that moves only when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -76,7 +76,7 @@ def test_subtasks_without_a_flow_make_nothing() -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The probe's clock, and nobody else's: threads of other tests may still sleep. A stall moves it."""
+    """The clock of the probe alone, since threads of other tests may still sleep. A stall moves it."""
     clock = Clock()
     stalls = SimpleNamespace(time=clock, sleep=lambda seconds: setattr(clock, "now", clock.now + seconds))
     monkeypatch.setattr("headgate.lab.probe.time", stalls)

@@ -35,8 +35,8 @@ class Clerk(hg.KeyedProcessFunction):
             yield hg.SideOutput("noted", {"k": row["k"], "n": row["n"]})
 
     def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:
-        told = time, ctx.time_domain, ctx.watermark, ctx.processing_time, self.total.value(), self.brief.get()
-        yield {"k": ctx.key[0], "said": f"{told}"}
+        context = time, ctx.time_domain, ctx.watermark, ctx.processing_time, self.total.value(), self.brief.get()
+        yield {"k": ctx.key[0], "said": f"{context}"}
 
 
 def clerk(rows: hg.DataStream) -> hg.DataStream:
@@ -50,10 +50,10 @@ def in_a_job(env: hg.StreamEnvironment) -> dict[str, hg.DataStream]:
 
 def by_key(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Rows by key, in their order."""
-    found: dict[str, list[Any]] = defaultdict(list)
+    rows_by_key: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
-        found[row["k"]].append(row)
-    return found
+        rows_by_key[row["k"]].append(row)
+    return rows_by_key
 
 
 @pytest.mark.parametrize("seed", range(6))

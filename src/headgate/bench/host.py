@@ -30,7 +30,7 @@ _STEAL = 8  # the column of /proc/stat
 
 @contextmanager
 def cores_awake() -> Iterator[bool]:
-    """Keep all cores of this process awake during the block; yield False where that is not possible (not on Linux)."""
+    """Keep all cores of this process awake during the block; yield False on systems other than Linux."""
     if not hasattr(os, "SCHED_IDLE"):
         yield False
         return
