@@ -115,7 +115,7 @@ def test_any_value_anywhere_in_a_position_is_read_or_refused(folder: Path, kind:
         except hg.HeadgateError:
             pass
     assert len(refusals) > 20
-    assert all(FILE in message or "go on with a parallelism" in message for message in refusals)
+    assert all(FILE in message or "resume with a parallelism" in message for message in refusals)
 
 
 @pytest.mark.parametrize("value", NASTY)

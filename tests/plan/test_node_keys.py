@@ -168,7 +168,7 @@ def test_other_key_groups_are_refused() -> None:
         ("broadcast", "each of 2 subtasks is to get each row once"),
         (
             "partition_by",
-            "partition_by has distributed rows to 2 subtasks, and a function may distribute them otherwise a second",
+            "partition_by has distributed rows to 2 subtasks, and its function may give another answer",
         ),
     ],
 )

@@ -185,7 +185,7 @@ def test_a_job_that_goes_on_if_there_is_something(tmp_path: Path) -> None:
     assert run("latest-if-any") == 1
     assert run("latest-if-any") == 1
     assert ds.dataset(tmp_path / "out").count_rows() == 1, "the second time there was nothing left to do"
-    with pytest.raises(hg.SinkError, match=r'not empty.* \(job \'job\' has checkpoints in .*: resume="latest" goes on'):
+    with pytest.raises(hg.SinkError, match=r'not empty.* \(job \'job\' has checkpoints in .*: resume="latest" resumes'):
         run(None)
 
 

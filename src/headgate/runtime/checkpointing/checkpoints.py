@@ -388,8 +388,8 @@ class Checkpoints:
         self.resumption.go_to((self._stored.own_folder(complete.checkpoint) or self._last, metadata))
         actions = self._coordinator.handle(Stored(complete.checkpoint), time.monotonic())
         if not actions:
-            log.warning("job %r: checkpoint %d is complete after all, too late to count; that is what the job goes on "
-                        "from until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
+            log.warning("job %r: checkpoint %d is complete after all, too late to count; the job resumes from it "
+                        "until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
         self._do(actions)
 
     def _commit(self, complete: StoreMetadata) -> None:
