@@ -25,7 +25,7 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.runtime.launch import forks
 from headgate.runtime.master import job
 from headgate.runtime.master.jobmaster import JobMaster
-from headgate.runtime.taskmanager import taskmanager
+from headgate.runtime.task import exchange_parts
 
 if TYPE_CHECKING:
     from tests.s3_service import S3Service
@@ -136,7 +136,7 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     life of the process may stay too: the helper process of multiprocessing, PySpark's JVM and the sockets to it. The
     process that forks TaskManagers stays for a while.
     """
-    monkeypatch.setattr(taskmanager, "NetworkBufferPool", WatchedPool)
+    monkeypatch.setattr(exchange_parts, "NetworkBufferPool", WatchedPool)
     monkeypatch.setattr(job, "JobMaster", PatientJobMaster)
     WatchedPool.alive.clear()
     threads, children, sockets = _threads(), _children(), _sockets()

@@ -101,8 +101,8 @@ def test_rows_are_counted_by_when_they_came_and_late_by_when_they_were_due(clock
     assert seen.arrived[:3].tolist() == [2, 0, 2]
     assert seen.rate(0, 0.3) == pytest.approx(4 / 0.3)
     assert seen.late.sum() == 4
-    assert seen.latency(100, 0, 0.1) == near(50, rel=0.03)  # type: ignore[call-arg]
-    assert seen.latency(1, 0.2, 0.3) == near(10, rel=0.03)  # type: ignore[call-arg]
+    assert seen.latency(100, 0, 0.1) == pytest.approx(50, rel=0.03)
+    assert seen.latency(1, 0.2, 0.3) == pytest.approx(10, rel=0.03)
     assert np.isnan(seen.latency(50, 5, 6))
 
 
