@@ -17,6 +17,7 @@ PAGES = {
 WITH_CODE = sorted(name for name, page in PAGES.items() if page.program or page.commands)
 
 
+@pytest.mark.timeout(600)  # some start Spark
 @pytest.mark.parametrize("name", sorted({*WITH_CODE} - GENERATED))
 def test_the_code_of_a_page_runs(name: str, tmp_path: Path) -> None:
     run(PAGES[name], tmp_path)
