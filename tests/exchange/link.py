@@ -27,6 +27,7 @@ from headgate.protocol.messages import (
     BUFFER_RESPONSE_ID,
     EVENT_BUFFER,
     MAX_RUN,
+    TURN,
     AddCredit,
     BufferResponse,
     OfChannel,
@@ -328,6 +329,8 @@ class Link:
         if self.pieces:
             return
         self.pieces, self.sending = self.sender.next_frames(room)  # type: ignore[assignment]
+        sent = sum(len(buffer.segments) for buffer in self.sending)
+        assert sent < room + TURN or len(self.sender._readers) == 1, f"{sent} segments in a turn of about {room}"
         told: dict[int, int] = {}
         for number, piece in enumerate(self.pieces):
             if isinstance(piece, bytes) and piece[8] == BUFFER_RESPONSE_ID:
