@@ -122,7 +122,7 @@ class Driver:
             plan=plan,
             config=config,
             ends=ends,
-            tell=_ignore,
+            send=_ignore,
             stopped=_ignore,
             finished=_ignore,
             done=_ignore,
@@ -133,9 +133,9 @@ class Driver:
         ends.prepare(checkpoints.latest)
         checkpoints.take_over(Program.this(run))
         self.resumed = CheckpointName.of(checkpoints.resumption.place.rpartition("/")[2])
-        self._go_on(plan, checkpoints, ends, out)
+        self._resume_and_end(plan, checkpoints, ends, out)
 
-    def _go_on(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: DriverConnectors, out: Any) -> None:
+    def _resume_and_end(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: DriverConnectors, out: Any) -> None:
         [vertex] = plan.job.vertices
         key = node_key(vertex.nodes[-1])
         storage: Any = checkpoints._storage
@@ -159,7 +159,7 @@ class Driver:
                 continue
             metadata = checkpoints._metadata(complete, "checkpoint")
             checkpoints._stored.store(metadata, None)
-            checkpoints.resumption.go_to((storage.folder_of(metadata.id), metadata))
+            checkpoints.resumption.use((storage.folder_of(metadata.id), metadata))
             checkpoints._stored.commit(complete.pending, metadata.id)
             pending = []
             storage.retain(self._machine.keep)

@@ -225,7 +225,7 @@ def test_a_task_that_ends_before_the_barrier_reaches_it_is_finished() -> None:
     assert complete == StoreMetadata(6, 0.0, {READ: gone, WORK: gone, WRITE: FILE}, {})
 
 
-def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_heard_first() -> None:
+def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_reported_first() -> None:
     driver = Driver()
     driver.at(10.0)
     assert driver.end(READ, 5) == [], "its barrier goes on"

@@ -22,7 +22,7 @@ BUGS = [
                always(call("isinstance"))),
     PlantedBug("what is pending at a task's end is never committed", Coordinator._covered, never(call("isinstance"))),
     PlantedBug("what is committed stays pending", Coordinator._settle, dropped(deletion())),
-    PlantedBug("a task that has ended is finished in what it took part in", Coordinator._is_heard,
+    PlantedBug("a task that has ended is finished in what it took part in", Coordinator._is_reported,
                always(returned().operand(2))),
     PlantedBug("no barrier comes to a task whose producers have ended", Coordinator._trigger_below,
                never(condition(2, of=2))),

@@ -67,7 +67,7 @@ def warnings(report: Report, caplog: pytest.LogCaptureFixture, job: JobGraph, se
     caplog.clear()
     standing = StalledWatermarks(job, report.clock)
     for _ in range(seconds):
-        standing.look(report.operators)
+        standing.update(report.operators)
         report.now += 1
         report.rows += flow
     return [record.getMessage() for record in caplog.records]
@@ -105,7 +105,7 @@ def test_it_is_said_again_once_it_has_moved(report: Report, caplog: pytest.LogCa
         report.watermark = watermark
         report.sources = [watermark, MAX_TIME]
         for _ in range(15):
-            standing.look(report.operators)
+            standing.update(report.operators)
             report.now += 1
             report.rows += 1
     first, second = [record.getMessage() for record in caplog.records]

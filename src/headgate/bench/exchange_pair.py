@@ -17,7 +17,7 @@ from headgate.exchange.selectors import Rebalance
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.operators.rows import MapRows
-from headgate.runtime.task.chain import ToOperator, joined
+from headgate.runtime.task.chain import ToOperator, fan_out
 from headgate.runtime.task.task import END, MORE
 
 SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("time", pa.timestamp("us", tz="UTC"))])
@@ -80,11 +80,11 @@ def _same_row(row: dict[str, Any]) -> dict[str, Any]:
 
 def _chain(count: _RowCounter, row_function: bool) -> list[ToOperator]:
     """Return the consumer's operators, the last first: the counter, and with `row_function` a map before it."""
-    count.output = joined([])
+    count.output = fan_out([])
     chain = [ToOperator(count, OperatorContext("bench", "count", 0, 1))]
     if row_function:
         rows = MapRows(_same_row, SCHEMA)
-        rows.output = joined(list(chain))
+        rows.output = fan_out(list(chain))
         chain.append(ToOperator(rows, OperatorContext("bench", "map", 0, 1)))
     return chain
 

@@ -17,7 +17,7 @@ from headgate.exchange.selectors import Shuffle
 from headgate.exchange.writer import RecordWriter
 from headgate.lab.latencies import BUCKETS, Counts, buckets
 from headgate.operators.operator import Operator, OperatorContext
-from headgate.runtime.task.chain import ToOperator, joined
+from headgate.runtime.task.chain import ToOperator, fan_out
 from headgate.runtime.task.task import END, MORE
 
 #: `due` is when the row should leave, in microseconds since the epoch; at full speed, when it was made.
@@ -104,7 +104,7 @@ class _Latencies(Operator):
 def receive(end: End, request: dict[str, Any]) -> dict[str, Any]:
     """Receive to the end over writers x gates channels; return what `_Latencies` counted."""
     counter = _Latencies(request["warm_up"])
-    counter.output = joined([])
+    counter.output = fan_out([])
     gates = [[(0, writer, gate) for writer in range(request["writers"])] for gate in range(request["gates"])]
     buffers_in = end.receive(SCHEMA, gates, [ToOperator(counter, OperatorContext("lab", "count", 0, 1))])
     cells = np.flatnonzero(counter.counts)

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: The callback on the job's thread; it gets the error that the call raised, or None.
-Then = Callable[[Exception | None], None]
+#: The callback, which runs on the job's thread. It gets the error that the call raised, or None.
+Callback = Callable[[Exception | None], None]
 
 
 def raise_error(error: Exception | None) -> None:
@@ -30,15 +30,16 @@ class BackgroundCall:
     """A call, its callback, and the error that it raised."""
 
     work: Callable[[], object]
-    then: Then
+    callback: Callback
     error: Exception | None = None
 
 
 class BackgroundWorker:
-    """The background thread of one job, which is started with the first call. Only the job's thread uses this object.
+    """The background thread of one job; the first call starts it. Only the job's thread uses this object.
 
-    `name` is the thread's name. It calls `done` whenever `look` has callbacks to run. `_changed` protects the queue,
-    the running call and `_closed`."""
+    `name` is the thread's name. The thread calls `done` whenever `run_callbacks` has callbacks to run. `_changed`
+    protects the queue, the running call and `_closed`; no other lock is taken with it.
+    """
 
     def __init__(self, name: str, done: Callable[[], None]) -> None:
         self._name = name
@@ -46,16 +47,16 @@ class BackgroundWorker:
         self._changed = threading.Condition()
         self._waiting: deque[BackgroundCall] = deque()
         self._running: BackgroundCall | None = None
-        self._over: deque[BackgroundCall] = deque()
+        self._done_calls: deque[BackgroundCall] = deque()
         self._runner: threading.Thread | None = None
         self._closed = False
 
-    def begin(self, work: Callable[[], object], then: Then) -> BackgroundCall:
-        """Queue a call, and return at once. While the program ends, Python 3.12 starts no thread: the call runs here
-        then."""
-        errand = BackgroundCall(work, then)
+    def submit(self, work: Callable[[], object], callback: Callback) -> BackgroundCall:
+        """Queue a call, and return at once. While the program ends, Python 3.12 starts no thread: then this method runs
+        the call itself."""
+        call = BackgroundCall(work, callback)
         with self._changed:
-            self._waiting.append(errand)
+            self._waiting.append(call)
             self._changed.notify_all()
         if self._runner is None:
             runner = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -63,26 +64,27 @@ class BackgroundWorker:
                 runner.start()
                 self._runner = runner
             except RuntimeError:
-                self._waiting.remove(errand)
-                self._do(errand)
-        return errand
+                self._waiting.remove(call)
+                self._execute(call)
+        return call
 
-    def drop(self, errand: BackgroundCall) -> bool:
-        """Take back a call that has not started, and return whether that was so. Its callback never runs."""
+    def cancel(self, call: BackgroundCall) -> bool:
+        """Remove a call that has not started. Returns whether it was removed; then its callback never runs."""
         with self._changed:
-            if errand in self._waiting:
-                self._waiting.remove(errand)
+            if call in self._waiting:
+                self._waiting.remove(call)
                 return True
             return False
 
-    def look(self) -> None:
-        """Run the callbacks of calls that are done. Raises what a callback raises; call it again for the rest."""
-        while self._over:
-            errand = self._over.popleft()
-            errand.then(errand.error)
+    def run_callbacks(self) -> None:
+        """Run the callbacks of calls that are done. Raises what a callback raises; call it again for the remaining
+        ones."""
+        while self._done_calls:
+            call = self._done_calls.popleft()
+            call.callback(call.error)
 
-    def settle(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until all calls are done, and return whether they are. `look` runs their
+    def wait_until_idle(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until all calls are done. Returns whether they are. `run_callbacks` runs their
         callbacks."""
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout)
@@ -101,15 +103,15 @@ class BackgroundWorker:
         return self._running is None and not self._waiting
 
     def _run(self) -> None:
-        while (errand := self._next()) is not None:
-            self._do(errand)
+        while (call := self._next()) is not None:
+            self._execute(call)
 
-    def _do(self, errand: BackgroundCall) -> None:
+    def _execute(self, call: BackgroundCall) -> None:
         try:
-            errand.work()
+            call.work()
         except Exception as error:
-            errand.error = error
-        self._over.append(errand)
+            call.error = error
+        self._done_calls.append(call)
         with self._changed:
             self._running = None
             self._changed.notify_all()

@@ -139,7 +139,7 @@ class CheckpointCoordinator:
         #: Of the attempt: how many producers have not ended, the last checkpoint each task told of, the last that each
         #: of those that have ended took part in, and where its readers ended.
         self._live: dict[TaskId, int] = {}
-        self._told: dict[TaskId, int] = {}
+        self._last_reported: dict[TaskId, int] = {}
         self._ended: dict[TaskId, tuple[int, Finished]] = {}
         #: What is not committed yet, by checkpoint (or `_AT_END`) and task.
         self._pending: dict[tuple[float, TaskId], Mapping[str, Any]] = {}
@@ -148,8 +148,8 @@ class CheckpointCoordinator:
         """What is to be done, in order. Raises RuntimeError, with the last events, for one that cannot come now."""
         steps = _RULES[type(event)].get(self.phase)
         if steps is None:
-            raise RuntimeError(f"{_told(event)} cannot come: {self.phase.value}; before it came:\n{self.trace}")
-        self._trace.append(f"{now:.3f} {self.phase.name}: {_told(event)}")
+            raise RuntimeError(f"{_describe(event)} cannot come: {self.phase.value}; before it came:\n{self.trace}")
+        self._trace.append(f"{now:.3f} {self.phase.name}: {_describe(event)}")
         self._now = now
         if self._counts(event):
             for step in steps:
@@ -190,7 +190,7 @@ class CheckpointCoordinator:
             case Stored() | NotStored() | Committed():
                 return event.checkpoint == self._last
             case Acknowledged() | Declined():
-                return self._is_of_attempt(event) and self._is_news(event)
+                return self._is_of_attempt(event) and self._is_first_report(event)
             case TaskEnded():
                 return self._is_of_attempt(event) and event.task not in self._ended
             case _:
@@ -199,9 +199,9 @@ class CheckpointCoordinator:
     def _is_of_attempt(self, event: FromTask) -> bool:
         return event.attempt == self._attempt and event.task in self._producers
 
-    def _is_news(self, event: Acknowledged | Declined) -> bool:
+    def _is_first_report(self, event: Acknowledged | Declined) -> bool:
         most = self._ended[event.task][0] if event.task in self._ended else self._last
-        return self._told[event.task] < event.checkpoint <= most
+        return self._last_reported[event.task] < event.checkpoint <= most
 
     # --- steps: the job
 
@@ -212,7 +212,7 @@ class CheckpointCoordinator:
         self._next_trigger = self._now + self._options.interval
         self._failures = 0
         self._live = dict(self._producers)
-        self._told = dict.fromkeys(self._producers, 0)
+        self._last_reported = dict.fromkeys(self._producers, 0)
         self._ended = {}
         self._pending = {}
 
@@ -234,7 +234,7 @@ class CheckpointCoordinator:
     # --- steps: tasks
 
     def _note(self, event: Acknowledged | Declined) -> None:
-        self._told[event.task] = event.checkpoint
+        self._last_reported[event.task] = event.checkpoint
         if event.pending:
             self._pending[event.checkpoint, event.task] = event.pending
 
@@ -272,7 +272,7 @@ class CheckpointCoordinator:
 
     def _begin_wanted(self, event: Event | None = None) -> None:
         """The next that was asked for; when all tasks have ended, the last one."""
-        have_ended = all(map(self._is_heard, self._producers))
+        have_ended = all(map(self._is_reported, self._producers))
         request = next((each for each in self._requests if have_ended or not each.at_end), None)
         if request is not None:
             self._requests.remove(request)
@@ -284,7 +284,7 @@ class CheckpointCoordinator:
         if self.phase is not Phase.COLLECTING:  # a part was declined
             return
         for task, (_, finished) in self._ended.items():
-            if task not in self._parts and self._is_heard(task):
+            if task not in self._parts and self._is_reported(task):
                 self._parts[task] = finished
         if len(self._parts) < len(self._producers):
             return
@@ -375,9 +375,9 @@ class CheckpointCoordinator:
         named = ", ".join(map(self.name, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
         return f"{len(missing)} of {len(self._producers)} tasks have not acknowledged: {named}"
 
-    def _is_heard(self, task: TaskId) -> bool:
+    def _is_reported(self, task: TaskId) -> bool:
         """It has ended, and reported all checkpoints that it took part in."""
-        return task in self._ended and self._told[task] >= self._ended[task][0]
+        return task in self._ended and self._last_reported[task] >= self._ended[task][0]
 
     def _covered(self) -> list[tuple[float, TaskId]]:
         """What is pending and came before the cut of the checkpoint under way, in order."""
@@ -398,7 +398,9 @@ class CheckpointCoordinator:
         assert self.phase is not Phase.OVER or not self._covered(), "over, and something was not committed"
         assert self._failures <= self._options.tolerable_failures or self.phase is Phase.STOPPED, "too many failures"
         assert all(count >= 0 for count in self._live.values()), "a producer ended twice"
-        assert all(told <= self._last for told in self._told.values()), "told of a checkpoint that is to come"
+        assert all(reported <= self._last for reported in self._last_reported.values()), (
+            "a report of a later checkpoint"
+        )
 
 
 Step: TypeAlias = Callable[[CheckpointCoordinator, Any], None]
@@ -440,11 +442,11 @@ def _rules() -> dict[type, dict[Phase, tuple[Step, ...]]]:
 _RULES: Final = _rules()
 
 
-def _told(event: Event) -> str:
+def _describe(event: Event) -> str:
     """The event in a few words: without states and rows."""
     fields = {name: getattr(event, name, None) for name in ("task", "attempt", "checkpoint", "took_part", "reason")}
-    said = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value is not None)
-    return f"{type(event).__name__}({said})"
+    text = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value is not None)
+    return f"{type(event).__name__}({text})"
 
 
 def all_finished(parts: Mapping[TaskId, TaskState]) -> bool:

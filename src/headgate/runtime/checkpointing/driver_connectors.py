@@ -20,11 +20,11 @@ from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph
 from headgate.plan.node_keys import node_key
 from headgate.records.arrow import plain_schema
-from headgate.runtime.checkpointing.problems import Problem, told
+from headgate.runtime.checkpointing.problems import Problem, sentences
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 #: What is said of a thread that nothing can end.
-LEFT = "its daemon thread is left running"
+THREAD_LEFT_RUNNING = "its daemon thread is left running"
 #: What sinks' writers returned, by node key.
 Pending = Mapping[str, Sequence[Any]]
 
@@ -44,10 +44,10 @@ class DriverConnectors:
         self._prepared: list[int] = []
         self._reading: list[Node] = []
         #: Whose turn it is to commit, finish or roll back; none has one any more when the job has ended.
-        self._turn: Node | None = None
+        self._committing: Node | None = None
         self._cleaning: Node | None = None
         self._has_ended = False
-        self._turns = threading.Lock()
+        self._committing_lock = threading.Lock()
 
     def prepare(self, resumed: CheckpointMetadata | None = None) -> None:
         """Check that everything can be read and written; for a job that resumes from a checkpoint, also that it still
@@ -56,7 +56,7 @@ class DriverConnectors:
         self._has_ended = False
         try:
             for node in sorted(self._nodes, key=lambda node: node.sink is not None):
-                with _named(node, _said(resumed)):
+                with _errors_of(node, _resume_prefix(resumed)):
                     self._prepare(node, None if resumed is None else resumed.prepared.get(node_key(node)))
             self.refuse_repeats(resumed)
         except BaseException:
@@ -67,7 +67,7 @@ class DriverConnectors:
         """The highest epoch with which a program has claimed one of the results. Raises the first error."""
         found = [0]
         for node, sink in self._sinks.values():
-            with _named(node):
+            with _errors_of(node):
                 found.append(sink.newest_owner())
         return max(found)
 
@@ -75,7 +75,7 @@ class DriverConnectors:
         """Take over the results; whether no other program has done so with the same epoch. Raises the first error."""
         are_claimed = []
         for node, sink in self._sinks.values():
-            with _named(node):
+            with _errors_of(node):
                 are_claimed.append(sink.claim(claim))
         return all(are_claimed)
 
@@ -83,10 +83,10 @@ class DriverConnectors:
         """The job is sure to start, and its results are claimed: leave of them what belongs to the checkpoint. Raises
         the first error; then call `abort`."""
         for node, sink in self._sinks.values():
-            with _named(node, _said(resumed)):
+            with _errors_of(node, _resume_prefix(resumed)):
                 sink.begin(claim)
         if resumed is not None:
-            self.rollback(resumed.pending, resumed.id, _said(resumed))
+            self.rollback(resumed.pending, resumed.id, _resume_prefix(resumed))
             self.refuse_repeats(resumed)  # another program may have committed until `begin`
 
     def refuse_repeats(self, resumed: CheckpointMetadata | None) -> None:
@@ -94,7 +94,7 @@ class DriverConnectors:
         if self._allow_duplicates or resumed is None:
             return
         for node, sink in self._sinks.values():
-            with _named(node):
+            with _errors_of(node):
                 if shown := sink.published_after(resumed.id, resumed.run):
                     other = "" if shown > resumed.id else ", which another program took that went on with them"
                     raise CheckpointError(
@@ -121,7 +121,7 @@ class DriverConnectors:
     def deliver(self, node_id: int, payload: bytes, checkpoint: int) -> None:
         """A batch for a sink that takes its rows on the driver, and the checkpoint that it belongs to."""
         node, sink = self._sinks[node_id]
-        with _named(node):
+        with _errors_of(node):
             batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schemas[node_id])
             batch.validate(full=True)
             sink.deliver(batch, checkpoint)
@@ -133,31 +133,31 @@ class DriverConnectors:
 
     def commit(self, pending: Pending, checkpoint: int) -> None:
         """Make what writers returned visible: of a checkpoint, or (0) of a job without. Raises the first error."""
-        self._each(lambda node, sink: sink.commit(pending.get(node_key(node), ()), checkpoint))
+        self._for_each_sink(lambda node, sink: sink.commit(pending.get(node_key(node), ()), checkpoint))
 
     def finish(self) -> None:
         """The job has finished and all is committed. Raises the first error."""
-        self._each(lambda node, sink: sink.finish())
+        self._for_each_sink(lambda node, sink: sink.finish())
 
-    def rollback(self, pending: Pending, checkpoint: int, said: str = "") -> None:
+    def rollback(self, pending: Pending, checkpoint: int, prefix: str = "") -> None:
         """The job starts again from a checkpoint, 0: from its beginning. Raises the first error; one that is none of
-        ours begins with `said`."""
-        self._each(lambda node, sink: sink.rollback(pending.get(node_key(node), ()), checkpoint), said)
+        ours begins with `prefix`."""
+        self._for_each_sink(lambda node, sink: sink.rollback(pending.get(node_key(node), ()), checkpoint), prefix)
 
-    def _each(self, do: Callable[[Node, Sink], None], said: str = "") -> None:
+    def _for_each_sink(self, do: Callable[[Node, Sink], None], prefix: str = "") -> None:
         for node, sink in self._sinks.values():
-            with self._turns:
+            with self._committing_lock:
                 if self._has_ended:
                     return
-                self._turn = node
+                self._committing = node
             try:
-                with _named(node, said):
+                with _errors_of(node, prefix):
                     do(node, sink)
             finally:
-                self._turn = None
+                self._committing = None
 
     @property
-    def at_hand(self) -> str:
+    def current_cleanup(self) -> str:
         """Any thread: which of them is, or was last, cleaning up."""
         node = self._cleaning
         return "the clean-up" if node is None else f"the clean-up of {node.name}"
@@ -173,19 +173,19 @@ class DriverConnectors:
             except Exception as error:
                 problems.append(Problem("source", node.name, str(error)))
         self._reading = []
-        return told(problems)
+        return sentences(problems)
 
     def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0, known: str = "") -> list[str]:
         """Leave nothing of the results but what belongs to a checkpoint. Returns what could not be cleaned up, and why,
         unless the job's error, `known`, says it: a sink that has not returned from a commit is left as it is."""
-        said, problems = self.release(), []
-        with self._turns:
+        messages, problems = self.release(), []
+        with self._committing_lock:
             self._has_ended = True
-            stuck = self._turn
+            stuck = self._committing
         for node_id in self._prepared:
             node, sink = self._sinks[node_id]
             if node is stuck:
-                said.append(f"the commit of {node.name} did not return when the job ended; {LEFT}")
+                messages.append(f"the commit of {node.name} did not return when the job ended; {THREAD_LEFT_RUNNING}")
                 continue
             self._cleaning = node
             try:
@@ -193,19 +193,19 @@ class DriverConnectors:
             except Exception as error:
                 problems.append(Problem("sink", node.name, str(error)))
         self._prepared = []
-        return said + told(problems, known)
+        return messages + sentences(problems, known)
 
 
-def _said(resumed: CheckpointMetadata | None) -> str:
+def _resume_prefix(resumed: CheckpointMetadata | None) -> str:
     return "" if resumed is None else f"cannot resume from checkpoint {resumed.id}: "
 
 
 @contextmanager
-def _named(node: Node, said: str = "") -> Iterator[None]:
+def _errors_of(node: Node, prefix: str = "") -> Iterator[None]:
     try:
         yield
     except HeadgateError as error:
         raise error.at(operator=node.name) from None
     except Exception as error:
         kind = SinkError if node.sink is not None else SourceError
-        raise kind(f"{said}{type(error).__name__}: {error}").at(operator=node.name) from error
+        raise kind(f"{prefix}{type(error).__name__}: {error}").at(operator=node.name) from error

@@ -21,7 +21,7 @@ class Problem:
         return (place, rest) if separator else ("", self.error)
 
 
-def told(problems: Iterable[Problem], known: str = "") -> list[str]:
+def sentences(problems: Iterable[Problem], known: str = "") -> list[str]:
     """A sentence for each cause, which lists whom it concerns. `known` is the job's own error: what it says is not said
     again."""
     groups: dict[tuple[str, str], list[Problem]] = {}

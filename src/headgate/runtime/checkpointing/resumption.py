@@ -64,7 +64,7 @@ class Resumption:
         self.place, self.latest = "", None
         usable = found(self._resume, self._storage)
         if usable is not None:
-            self.go_to(usable)
+            self.use(usable)
             check_fits(usable[1], self._plan.job, self.key_groups)
             require_numbers(usable[1].id + 1)
             for changed in changed_sinks(usable[1], self._plan.job):
@@ -100,7 +100,7 @@ class Resumption:
             return None
         return self.place, self.latest
 
-    def go_to(self, usable: Found) -> None:
+    def use(self, usable: Found) -> None:
         """The job resumes from this one."""
         self.place, self.latest = usable
 

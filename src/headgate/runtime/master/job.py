@@ -1,4 +1,4 @@
-"""What the user holds of a job: its handle, and its result."""
+"""The user's handle of a job, and its result."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.guarantee import Guarantee
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.jobmaster import JobMaster, JobState
-from headgate.runtime.where import current_operator
+from headgate.runtime.running_operator import current_operator
 
 _T = TypeVar("_T")
-#: How long the end of a program waits for the end of its jobs.
+#: Seconds that the end of a program waits for the end of its jobs.
 _EXIT_TIMEOUT = 10.0
-#: How long a wait for a job may last before it looks for an interrupt.
+#: Seconds that a wait for a job may last before it looks for an interrupt.
 _WAIT_SLICE = 0.5
 
 
@@ -52,19 +52,19 @@ class JobResult(OtherNames):
 
 
 class JobHandle(OtherNames):
-    """A running job. All methods may be called from any thread."""
+    """A running job. Any thread may call all methods."""
 
     def __init__(self, name: str, master: JobMaster) -> None:
         self._name = name
         self._master = master
 
     def status(self) -> str:
-        """CREATED, RUNNING, RESTARTING, FINISHED, FAILED or CANCELLED."""
+        """Return the job's state: CREATED, RUNNING, RESTARTING, FINISHED, FAILED or CANCELLED."""
         return self._master.state.value
 
     def wait(self, timeout: float | None = None) -> JobResult:
-        """The result, once the job has finished and nothing of it is left running. Raises the job's error,
-        JobCancelled, or TimeoutError after `timeout` seconds."""
+        """Wait until the job has finished and nothing of it runs any more, and return its result. Raises the job's
+        error, JobCancelled, or TimeoutError after `timeout` seconds."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         # In slices: an interrupt that comes just before the wait begins does not end it.
         while not self._master.ended.wait(max(0.0, min(_WAIT_SLICE, deadline - time.monotonic()))):
@@ -75,8 +75,8 @@ class JobHandle(OtherNames):
         return self._result()
 
     def cancel(self) -> None:
-        """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing. Within a
-        function of a job, which cannot wait for its own end, it returns at once."""
+        """Cancel the job, and return when all its tasks have ended. A second call, or one after the end, does nothing.
+        Within a function of a job it returns at once: the function cannot wait for the end of its own job."""
         self._master.cancel()
         if current_operator() is None:
             self._master.ended.wait()
@@ -119,12 +119,13 @@ class JobHandle(OtherNames):
         return _answer(answer, timeout, f"job {self._name!r} has not ended {timeout} s after it was asked to stop")
 
     def metrics(self) -> dict[str, Any]:
-        """Counters of the job as last reported (four times a second while it runs); see `docs/reference/metrics.md`."""
+        """Return the counters of the job as last reported (four times a second while it runs); see
+        `docs/reference/metrics.md`."""
         return self._master.metrics()
 
     @property
     def restarts(self) -> int:
-        """How often it has started again so far."""
+        """How many times the job has restarted so far."""
         return self._master.restarts
 
     @property
@@ -139,11 +140,11 @@ class JobHandle(OtherNames):
         return self._master.guarantee
 
     def checkpoints(self) -> list[CheckpointRecord]:
-        """The last ten checkpoints and savepoints, of all attempts, in the order in which they ended."""
+        """Return the last ten checkpoints and savepoints of all attempts, in the order in which they ended."""
         return self._master.checkpoints()
 
     def _result(self) -> JobResult:
-        """By the counters as they are now."""
+        """Return the result, from the current counters."""
         metrics = self.metrics()
         return JobResult(
             name=self._name,
@@ -160,12 +161,12 @@ class JobHandle(OtherNames):
 
 
 def report(job: JobHandle) -> dict[str, Any]:
-    """Return what is known of it now, as JSON: its `state`, what ended it if it did not end well, and what `JobResult`
-    has but for the metrics."""
+    """Return what is known of a job now, as JSON values: its `state`, the error that ended it, and the fields of
+    `JobResult` without the metrics."""
     result, error = job._result(), job._master.error
-    said = None if error is None else f"{type(error).__name__}: {error}"
+    description = None if error is None else f"{type(error).__name__}: {error}"
     counters = {name: getattr(result, name) for name in ("rows_in", "rows_out", "late_rows", "duration_s", "restarts")}
-    return {"name": result.name, "state": job.status(), "error": said, **counters}
+    return {"name": result.name, "state": job.status(), "error": description, **counters}
 
 
 def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
@@ -221,7 +222,7 @@ _unfinished: weakref.WeakSet[JobMaster] = weakref.WeakSet()
 
 @atexit.register
 def _cancel_unfinished() -> None:
-    """A program that ends takes its jobs with it, and they take back their hidden files."""
+    """Cancel the jobs of a program that ends, so that their sinks remove hidden files."""
     masters = [master for master in _unfinished if not master.ended.is_set()]
     for master in masters:
         master.cancel()

@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 
 from headgate.runtime.control_messages import Printed, Stream
 from headgate.runtime.printed_lines import LINE_LENGTH
-from headgate.runtime.where import current_operator
+from headgate.runtime.running_operator import current_operator
 
 #: Lines a second that one subtask may print, and how many at once; more are counted and dropped.
 LINES_PER_SECOND: Final = 200

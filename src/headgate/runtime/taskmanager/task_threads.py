@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 
 from headgate.errors import HeadgateError
+from headgate.runtime.running_operator import operator_of_thread
 from headgate.runtime.task.task import Task
-from headgate.runtime.where import operator_of_thread
 
 #: How long tasks have to notice that they are cancelled, before their function is said not to return.
 CANCEL_TIMEOUT = 2.0

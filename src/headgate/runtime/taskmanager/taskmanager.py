@@ -167,7 +167,7 @@ class TaskManager:
                 opened=lambda: self._events.put(self._task_opened),
                 done=lambda task, error: self._events.put(lambda: self._task_done(task, error)),
                 started_at=lambda: self._started_at,
-                tell_part=lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
+                report_part=lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
                 attempt=self._spec.credentials.attempt,
                 checkpoint=self._spec.checkpoint,
                 restore=self._spec.restore,
