@@ -286,14 +286,14 @@ def test_every_subtask_takes_part() -> None:
     coordinator.validate()
 
 
-def test_an_event_that_cannot_come_now_is_told_with_those_before_it() -> None:
+def test_the_error_for_an_impossible_event_lists_the_events_before_it() -> None:
     driver = Driver()
     driver.at(10.0)
     driver.ack(READ, 5)
     with pytest.raises(RuntimeError) as failure:
         driver.hear(Started(1))
     assert str(failure.value).splitlines() == [
-        "Started(attempt=1) cannot come: a checkpoint is under way; before it came:",
+        "Started(attempt=1) is impossible in phase COLLECTING (a checkpoint is under way); the events before it:",
         "0.000 STOPPED: Started(attempt=0)",
         "10.000 WAITING: TimePassed()",
         "10.000 COLLECTING: Acknowledged(task=TaskId(vertex=0, subtask=0), attempt=0, checkpoint=5)",

@@ -157,9 +157,7 @@ class Checkpoints:
         """Become the owner of the job's checkpoints and results: the job is about to start. Raises HeadgateError; then
         call `abort`."""
         claim = self._claim(program)
-        self._connectors.refuse_repeats(
-            self.latest
-        )  # checked before the start is on record: a refused program changes nothing
+        self._connectors.refuse_repeats(self.latest)  # before the start is on record
         if self._storage is not None:
             self._storage.start(self.resumption.place or None)
             self.next_id = self._storage.next_id()
@@ -382,8 +380,8 @@ class Checkpoints:
             self._handle(Stored(complete.checkpoint))
             return
         metadata = self._metadata(complete, "checkpoint" if savepoint is None else "savepoint")
-        work, callback = partial(self._stored.store, metadata, savepoint), partial(self._on_stored, complete, metadata)
-        self._storing[complete.checkpoint] = self._background.submit(work, callback)
+        work = partial(self._stored.store, metadata, savepoint)
+        self._storing[complete.checkpoint] = self._background.submit(work, partial(self._on_stored, complete, metadata))
 
     def _on_stored(self, complete: StoreMetadata, metadata: CheckpointMetadata, error: Exception | None) -> None:
         del self._storing[complete.checkpoint]
@@ -399,7 +397,7 @@ class Checkpoints:
         self.resumption.use((self._stored.own_folder(complete.checkpoint) or self._last, metadata))
         actions = self._coordinator.handle(Stored(complete.checkpoint), time.monotonic())
         if not actions:
-            log.warning("job %r: checkpoint %d is complete, but too late to count as a success; the job resumes from it "
+            log.warning("job %r: checkpoint %d is complete, too late to count; the job resumes from it "
                         "until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
         self._do(actions)
 

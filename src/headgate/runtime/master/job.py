@@ -82,13 +82,16 @@ class JobHandle(OtherNames):
             self._master.ended.wait()
 
     def savepoint(self, uri: str | os.PathLike[str], timeout: float | None = None) -> str:
-        """Take a savepoint: a checkpoint that is kept until you remove it, in a new folder below `uri`, a path or URI.
-        Returns its URI, once it is complete and what sinks wrote before it is committed; `execute(resume=)` takes it.
+        """Take a savepoint: a checkpoint that Headgate never deletes, in a new folder below `uri`, a path or URI.
 
-        The job goes on, and need not take checkpoints of its own. It begins when a checkpoint under way is over, or
-        when a job that is starting or restarting runs again. Raises CheckpointError when it is given up, which
-        does the job no harm: because it cannot be written, or the job fails meanwhile or has ended. Raises
-        TimeoutError after `timeout` seconds; it may still become complete."""
+        Returns its URI, once it is complete and what sinks wrote before it is committed. `execute(resume=)` takes
+        this URI.
+
+        The job continues, and need not take checkpoints of its own. The savepoint starts when the current checkpoint
+        is over, or when a job that is starting or restarting runs again. Raises CheckpointError when it fails: it
+        cannot be written, or the job fails or ends before it is complete. A failed savepoint does not harm the job.
+        Raises TimeoutError after `timeout` seconds; the savepoint may still become complete.
+        """
         if current_operator() is not None:
             raise CheckpointError("a function of a job cannot wait for a savepoint; ask for it in the program")
         late = f"the savepoint of job {self._name!r} is not complete after {timeout} s"
@@ -101,18 +104,21 @@ class JobHandle(OtherNames):
         savepoint: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
     ) -> str | None:
-        """End the job well; returns when it is FINISHED, with the path or URI of its last checkpoint, None for a job
-        without. That is one of its own, or a savepoint below `savepoint`.
+        """Stop the job without a failure. Returns when it is FINISHED, with the path or URI of its last checkpoint,
+        None for a job without checkpoints. That is a checkpoint of the job's own, or a savepoint below `savepoint`.
 
-        Sources read no more. With `drain` they come to their end: what was read is worked on, event time ends, so all
-        windows fire, and sinks commit everything. Without, nothing fires: the last checkpoint has what operators hold,
-        sinks commit what came before it, and `execute(resume=)` goes on as if the job had not been stopped.
+        Sources stop reading. With `drain` the input ends there: operators process what was read, event time ends, so
+        all windows fire, and sinks commit everything. Without `drain` no window fires: the last checkpoint has the
+        operators' state, sinks commit what came before it, and `execute(resume=)` continues as if the job had not been
+        stopped.
 
-        Again it waits for the same end, and after the end it returns at once; within a function of a job always. A job
-        that fails meanwhile starts again, if it may, and is stopped then. Raises the job's error if it fails or is
-        cancelled, CheckpointError when the checkpoint could not be had: without `drain` the job goes on then, with it
-        it ends. Raises ConfigError when it is being stopped in another way, TimeoutError after `timeout` seconds,
-        when the job is still about to end."""
+        A second call waits for the same end. After the end, and within a function of the job, it returns at once. If
+        the job fails before it has stopped, it restarts, if it may, and then stops.
+
+        Raises the job's error if it fails or is cancelled. Raises CheckpointError when the checkpoint fails: without
+        `drain` the job then continues, with `drain` it ends. Raises ConfigError when the job is being stopped in
+        another way. Raises TimeoutError after `timeout` seconds; the job still ends later.
+        """
         answer = self._master.stop(drain, savepoint)
         if current_operator() is not None:
             return None
@@ -130,13 +136,17 @@ class JobHandle(OtherNames):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What holds for the rows through the job's failures, with the checkpoints, sources and sinks that it has.
+        """The guarantee for the job's rows when it fails, with its checkpoints, sources and sinks.
 
-        "exactly-once": each counts once in the state, and is once at the sinks. "at-least-once": none is lost, but some
-        may count or come twice, by `checkpoint_mode`, or at a sink that cannot take back what it was given:
-        `for_each_batch`, `foreach_dataframe`, `printer`, one of your own; what a function does may still count once, as
-        is said there. "none": some may be lost, at a source that cannot resume from where it was; or there are no
-        checkpoints, and a failure ends the job."""
+        "exactly-once": each row affects state once, and appears once at the sinks.
+
+        "at-least-once": no row is lost, but some may count or appear twice. The reason is `checkpoint_mode`, or a
+        sink that cannot take back rows: `for_each_batch`, `foreach_dataframe`, `printer`, or one of your own. The
+        reference of these sinks says how a function can still count rows once.
+
+        "none": rows may be lost, at a source that cannot resume from its position; or the job has no checkpoints,
+        and a failure ends it.
+        """
         return self._master.guarantee
 
     def checkpoints(self) -> list[CheckpointRecord]:
@@ -191,9 +201,11 @@ def submit(
     resume: str | None = None,
     allow_duplicates: bool = False,
 ) -> JobHandle:
-    """Check, prepare sources and sinks, and start; `resume` is the checkpoint to resume from: its path or URI,
-    "latest" or "latest-if-any". Raises what is wrong before anything runs, also a checkpoint older than what sinks have
-    shown, unless `allow_duplicates`."""
+    """Check the job, prepare its sources and sinks, and start it.
+
+    `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any". Raises what is wrong
+    before anything runs, also for a checkpoint older than what sinks have published, unless `allow_duplicates`.
+    """
     job_graph = build_job_graph(graph)
     count = deployment.taskmanagers(job_graph.parallelism, config)
     plan = ExecutionPlan(job_graph, count)
@@ -216,7 +228,7 @@ def submit(
     return handle
 
 
-#: Jobs for whose end no caller may be waiting.
+#: Jobs that may still run when the program ends.
 _unfinished: weakref.WeakSet[JobMaster] = weakref.WeakSet()
 
 

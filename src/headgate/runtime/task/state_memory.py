@@ -30,10 +30,10 @@ class StateMemory:
         keys = most.operator.state_keys()
         raise StateMemoryExceeded(
             f"the operators of its TaskManager hold {held} bytes, and max_state_memory is {self._limit} bytes; "
-            f"{most.held} bytes are this operator's, which has {keys} keys. Raise max_state_memory if there is memory, raise "
-            "the parallelism over more TaskManagers, or have state end sooner (windows, allowed_lateness, ttl); with "
-            'checkpoints, resume="latest" resumes from the last one. The job does not restart by itself: it would come '
-            "to the same point"
+            f"{most.held} bytes are this operator's, which has {keys} keys. Raise max_state_memory if there is memory, "
+            "raise the parallelism over more TaskManagers, or have state end sooner (windows, allowed_lateness, ttl). "
+            'With checkpoints, resume="latest" resumes from the last one. The job does not restart by itself: it would '
+            "come to the same point"
         ).at(operator=most.context.operator, subtask=most.context.subtask)
 
 
