@@ -18,7 +18,7 @@ import pytest
 
 import headgate as hg
 from headgate.runtime.launch.forks import ENDED, command, server
-from headgate.runtime.launch.framing import NOBODY_TOLD
+from headgate.runtime.launch.framing import NOT_REPORTED
 from tests.ending import END, within
 from tests.runtime.jobs import endless, environment, error_of, eventually, keyed, pids, wait_until_running
 
@@ -185,7 +185,7 @@ def test_a_server_without_anything_to_do_ends_and_serves_who_asked_before() -> N
         theirs.close()
         process, code = ENDED.unpack(os.read(status, ENDED.size))
         assert process not in (0, server.pid)
-        assert code == NOBODY_TOLD
+        assert code == NOT_REPORTED
         assert server.wait(60) == 0
         with pytest.raises(ConnectionError):
             ours.send(request)
