@@ -330,7 +330,7 @@ def test_no_restart_goes_on_from_the_checkpoint_of_another_run(stopped: Path, tm
         job.wait(60)
 
 
-def test_finished_files_that_somebody_moves_end_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_finished_files_that_are_moved_end_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing brings them back: no restart does."""
 
     def commit(really: Commit, names: Sequence[Any]) -> None:

@@ -189,7 +189,9 @@ def test_a_job_that_goes_on_if_there_is_something(tmp_path: Path) -> None:
         run(None)
 
 
-def test_what_a_source_cannot_do_is_said_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_source_that_cannot_resume_is_warned_of_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fleeting = hg.sources.iterable(lambda subtask, subtasks: [[{"n": 1}]], NUMBERS, replayable=False)
     passing, lasting = (hg.sources.iterable([[{"n": 1}]], NUMBERS) for _ in range(2))
     passing.resumable = False
@@ -271,7 +273,7 @@ def test_a_script_goes_on_by_the_command(tmp_path: Path) -> None:
     assert committed(tmp_path) == expected()
 
 
-def test_who_waits_at_a_terminal_is_told(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress_of_a_job(tmp_path: Path) -> None:
     job = build_gated(environment(tmp_path, hg.LocalDeployment(1, processes=False), 1), tmp_path).execute_async()
     told: list[str] = []
 
@@ -285,7 +287,7 @@ def test_who_waits_at_a_terminal_is_told(tmp_path: Path) -> None:
     assert all(line != after for line, after in pairwise(told))
 
 
-def test_a_terminal_is_told_of_a_job_that_a_script_waits_for(tmp_path: Path) -> None:
+def test_a_terminal_shows_a_job_that_a_script_waits_for(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("from headgate.api import progress; print(progress.is_shown())")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -61,7 +61,7 @@ class Measured:
         return self.channels[0].told
 
 
-def test_all_channels_are_told_and_messages_shrink_with_the_buffers() -> None:
+def test_all_channels_announce_the_size_and_messages_shrink_with_it() -> None:
     measured = Measured()
     assert measured.second(polled=80_000, used=10) == [8000]
     assert measured.message_size == 32_000

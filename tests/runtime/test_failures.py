@@ -224,7 +224,7 @@ def test_a_file_that_vanishes_after_the_start(tmp_path: Path, processes: bool) -
     assert "second.csv" in error.message
 
 
-def test_wrong_columns_and_options_are_told_where_they_are_written() -> None:
+def test_wrong_columns_and_options_raise_where_they_are_written() -> None:
     env = environment()
     with pytest.raises(hg.PlanError, match="'m'"):
         counted(env).select("m")

@@ -300,7 +300,7 @@ def test_the_end_of_data_alone_is_not_the_end() -> None:
     assert fed.input.is_finished
 
 
-def test_a_channel_that_has_ended_holds_nobody() -> None:
+def test_an_ended_channel_holds_back_no_watermark() -> None:
     fed = Fed(2)
     fed.feed(0, 0, WatermarkElement(5))
     fed.feed(0, 1, *END)
@@ -473,7 +473,7 @@ def test_what_is_read_until_a_channels_barrier_comes_belongs_to_the_checkpoint()
 
 
 @pytest.mark.parametrize("ending", [CancelMarker(1), CheckpointBarrier(2, 1_000_000)])
-def test_nothing_is_kept_of_a_checkpoint_that_ends_on_its_way(ending: Event) -> None:
+def test_an_interrupted_checkpoint_stores_nothing(ending: Event) -> None:
     fed = Fed(2)
     capturer = fed.barriers.capturer = Keeper()
     urgent(fed, 0, PRIORITY)
@@ -518,7 +518,7 @@ def test_a_timeout_turns_announced_barriers_urgent() -> None:
     assert fed.barriers.deadline is None
 
 
-def test_a_counted_barrier_holds_back_nobody() -> None:
+def test_a_counted_barrier_blocks_no_channel() -> None:
     fed = Fed(2)
     counted = CheckpointBarrier(1, 1_000_000, Alignment.COUNTED)
     fed.feed(0, 0, rows(1), counted, rows(2))

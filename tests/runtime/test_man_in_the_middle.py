@@ -172,7 +172,7 @@ def test_an_honest_relay_changes_nothing(play: Play) -> None:
     assert b"total" not in all_heard
 
 
-def test_without_tls_sums_change_and_nobody_notices(play: Play) -> None:
+def test_without_tls_sums_change_unnoticed(play: Play) -> None:
     scene = play(meddling(DATA, lambda: Forger(raised)), tls="off")
     total = scene.total()
     forged, rest = divmod(total - ROWS * GIVEN, FORGED - GIVEN)

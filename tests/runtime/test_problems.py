@@ -24,7 +24,7 @@ def test_causes_that_differ_stay_apart() -> None:
     assert len(sentences([full, Problem("source", "d", "the disk is full")])) == 2
 
 
-def test_what_the_jobs_error_says_is_not_said_again() -> None:
+def test_the_sentences_do_not_repeat_the_jobs_error() -> None:
     known = f"/out/a/part-0: {GONE}"
     assert sentences(THREE[:1], known) == []
     assert sentences(THREE, known) == [

@@ -158,7 +158,7 @@ def test_a_failed_job_shows_no_file(tmp_path: Path, processes: bool) -> None:
     assert files_below(tmp_path) == ["out/before.csv"]
 
 
-def test_what_abort_cannot_do_is_told() -> None:
+def test_the_error_names_what_abort_could_not_clean_up() -> None:
     ledger = Ledger("abort")
     env = environment()
 

@@ -87,19 +87,19 @@ def test_one_warning_names_who_holds_it(report: Report, caplog: pytest.LogCaptur
     [{"flow": 0}, {"seconds": 10}, {"job": graph(timed=False)}],
     ids=["no row comes", "not yet for 10 s", "no operator goes by event time"],
 )
-def test_nothing_is_said(report: Report, caplog: pytest.LogCaptureFixture, change: dict[str, Any]) -> None:
+def test_there_is_no_warning(report: Report, caplog: pytest.LogCaptureFixture, change: dict[str, Any]) -> None:
     assert warnings(report, caplog, **{"job": graph(), "seconds": 60, **change}) == []
 
 
 @pytest.mark.parametrize(("sources", "idle"), [([SECOND, SECOND], [False, False]), ([MIN_TIME, SECOND], [True, False])])
-def test_a_watermark_on_its_way_is_held_by_nobody(
+def test_no_source_holds_a_watermark_that_is_on_its_way(
     report: Report, caplog: pytest.LogCaptureFixture, sources: list[int], idle: list[bool]
 ) -> None:
     report.sources, report.idle = sources, idle
     assert warnings(report, caplog, graph(), 60) == []
 
 
-def test_it_is_said_again_once_it_has_moved(report: Report, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_comes_again_once_the_watermark_has_moved(report: Report, caplog: pytest.LogCaptureFixture) -> None:
     standing = StalledWatermarks(graph(), report.clock)
     for watermark in (MIN_TIME, 5 * SECOND, MAX_TIME):
         report.watermark = watermark
