@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
-from headgate.runtime.task.task import END, InputHead
+from headgate.runtime.task.heads import END, InputHead
 from headgate.state.checkpoint_metadata import Finished
 from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint
 from tests.runtime.jobs import eventually
@@ -77,14 +77,14 @@ def half_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a job that was cancelled when one of two window subtasks had ended, and the other had not."""
     released, step = threading.Event(), InputHead.step
 
-    def held(head: InputHead) -> float:
+    def held(head: InputHead, now: float) -> float:
         context = getattr(head._output, "context", None)
         if context is None or (context.operator, context.subtask) != ("window", 1) or released.is_set():
-            return step(head)
+            return step(head, now)
         if getattr(held, "ended", False):
-            return 0.01
-        held.ended = step(head) == END  # type: ignore[attr-defined]
-        return 0.01 if held.ended else 0.0  # type: ignore[attr-defined]
+            return now + 0.01
+        held.ended = step(head, now) == END  # type: ignore[attr-defined]
+        return now + 0.01 if held.ended else 0.0  # type: ignore[attr-defined]
 
     monkeypatch.setattr(InputHead, "step", held)
     job = windows(tmp_path, 2).execute_async("job")

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
+from headgate.records.elements import LatencyMarker
 from headgate.runtime.latency_markers import LatencyHistogram, MarkerTimer, summary
 from tests.runtime.jobs import counted, endless, environment, eventually, keyed
 
@@ -44,11 +45,9 @@ def test_nothing_recorded() -> None:
 
 def test_a_timer_gives_one_marker_each_interval() -> None:
     timer = MarkerTimer(3600.0, 7, 1)
-    marker = timer.take_due()
-    assert marker is not None
-    assert (marker.source, marker.subtask) == (7, 1)
-    assert timer.take_due() is None
-    assert 3599 < timer.patience <= 3600
+    assert timer.deadline < 0
+    assert timer.take(5.0, 2.0) == LatencyMarker(2_000_000, 7, 1)
+    assert timer.deadline == 3605.0
 
 
 @pytest.mark.parametrize("processes", [False, True])

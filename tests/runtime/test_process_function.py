@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 import headgate as hg
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.chain import ToOperator
+from headgate.runtime.task.clocks import Clocks
+from headgate.runtime.task.heads import MORE, WAIT
 from headgate.runtime.task.operator_timers import operator_timers
-from headgate.runtime.task.task import WAIT, InputHead, Task
+from headgate.runtime.task.task import Task
 from headgate.runtime.task.time_account import Wait
 from tests.exactly_once import LARGE, SMALL, _rows, attempts, committed, environment, expected
 from tests.runtime.faults import gated, kill, open_gate
@@ -167,27 +170,44 @@ class Writer:
 
 
 class Box:
-    """A mailbox that notes for how long its task would have waited."""
+    """A mailbox without mail."""
 
-    def __init__(self) -> None:
-        self.waited: list[float | None] = []
+    def put(self, mail: Callable[[], None]) -> None: ...
 
     def run(self) -> None: ...
 
-    def wait(self, timeout: float | None) -> None:
-        self.waited.append(timeout)
+    def wake(self) -> None: ...
+
+    def wait(self, timeout: float | None) -> None: ...
+
+
+class NoInput:
+    """A head that never has input."""
+
+    waits_for = Wait.INPUT
+
+    def step(self, now: float) -> float:
+        return WAIT
+
+    def end(self) -> None: ...
+
+    def on_backpressure(self, begins: bool, now: float) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def test_timers_wait_while_the_task_is_back_pressured() -> None:
-    operator, writer, box = Due(), Writer(), Box()
+    operator, writer = Due(), Writer()
+    clocks = Clocks(lambda: 5.0, lambda: 1000.0)
     entry = ToOperator(operator, OperatorContext("job", "due", 0, 1))
-    parts: dict[str, Any] = {"operators": [entry], "writers": [writer], "mailbox": box}
-    task = Task("due", InputHead(None, None), opened=print, done=print, **parts)  # type: ignore[arg-type]
-    task.add_timers(operator_timers([entry]))
-    task._on_time()
-    task._rest(WAIT, Wait.IDLE)
+    parts: dict[str, Any] = {"operators": [entry], "writers": [writer], "mailbox": Box()}
+    task = Task("due", NoInput(), opened=lambda: None, clocks=clocks, **parts)
+    task.add_timers(operator_timers([entry], clocks))
+    task._begin()
+    assert [task.turn(5.0), task.turn(5.0)] == [MORE, MORE]  # it opens and begins
+    until = task.turn(5.0)
+    assert (operator.called, task.waits_for) == (1, Wait.INPUT)
+    assert until < 5.0  # its next call is due
     writer.is_available = False
-    task._on_time()
-    task._rest(WAIT, Wait.SOFT)
-    assert operator.called == 1
-    assert box.waited == [0.0, None]
+    assert task.turn(5.0) == WAIT
+    assert (operator.called, task.waits_for) == (1, Wait.OUTPUT_SOFT)

@@ -2,26 +2,68 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
-from headgate.runtime.task.time_account import TimeAccount, Wait
-
-pytestmark = pytest.mark.alone
+from headgate.runtime.task.time_account import TASK, TimeAccount, Wait
 
 
-def test_each_reason_has_its_own_seconds_and_an_open_wait_counts() -> None:
-    now = 10.0
-    times = TimeAccount(lambda: now)
-    times.begin(Wait.SOFT)
-    now = 12.0
-    assert [times.seconds(why) for why in Wait] == [0.0, 2.0, 0.0]
-    times.end()
-    now = 20.0
-    times.begin(Wait.HARD)
-    now = 21.0
-    times.end()
-    times.begin(Wait.IDLE)
-    now = 24.0
-    assert [times.seconds(why) for why in Wait] == [3.0, 2.0, 1.0]
+class Now:
+    """A clock that a test sets. With `interrupt`, the next reading is followed by that call, as if the thread that read
+    it had been preempted by another."""
+
+    def __init__(self) -> None:
+        self.seconds = 10.0
+        self.interrupt: Callable[[], None] | None = None
+
+    def __call__(self) -> float:
+        seconds, interrupt = self.seconds, self.interrupt
+        self.interrupt = None
+        if interrupt is not None:
+            interrupt()
+        return seconds
+
+
+def test_each_bucket_has_its_own_seconds_and_the_current_one_counts_until_now() -> None:
+    now = Now()
+    times = TimeAccount(now)
+    sums = times.add_bucket()
+    now.seconds = 11.0
+    assert times.switch(Wait.OUTPUT_SOFT) == TASK
+    now.seconds = 13.0
+    assert times.seconds() == [0.0, 2.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+    assert times.switch(sums) == Wait.OUTPUT_SOFT
+    now.seconds = 13.5
+    assert times.switch(Wait.OUTPUT_SOFT) == sums
+    now.seconds = 14.5
+    assert times.seconds() == [0.0, 3.0, 0.0, 0.0, 0.0, 1.0, 0.5]
+    assert sum(times.seconds()) == 4.5
+
+
+def test_after_a_reset_the_current_bucket_counts_from_then() -> None:
+    now = Now()
+    times = TimeAccount(now)
+    now.seconds = 12.0
     times.reset()
-    assert [times.seconds(why) for why in Wait] == [0.0, 0.0, 0.0]
+    now.seconds = 12.5
+    assert times.seconds() == [0.0] * TASK + [0.5]
+
+
+def test_what_a_reader_sees_never_decreases_when_the_task_switches_while_it_reads() -> None:
+    now = Now()
+    times = TimeAccount(now)
+
+    def visit(bucket: int) -> None:
+        for each in (bucket, TASK):
+            now.seconds += 1.0
+            times.switch(each)
+        now.seconds += 1.0
+
+    before = times.seconds()
+    for bucket in (Wait.INPUT, Wait.OUTPUT_SOFT, TASK, Wait.INPUT):
+        now.interrupt = lambda bucket=bucket: visit(bucket)
+        torn = times.seconds()
+        after = times.seconds()
+        assert all(earlier <= later for earlier, later in zip(before, torn, strict=True))
+        assert all(earlier <= later for earlier, later in zip(torn, after, strict=True))
+        assert sum(after) == now.seconds - 10.0
+        before = after

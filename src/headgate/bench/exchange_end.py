@@ -32,9 +32,12 @@ from headgate.runtime.launch.cores import own_cores
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.chain import ToOperator
 from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels, network_memory
+from headgate.runtime.task.heads import Head, InputHead
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
-from headgate.runtime.task.task import Head, InputHead, Task
+from headgate.runtime.task.task import Task
+from headgate.runtime.task.task_thread import run_task
+from headgate.runtime.task.time_account import Wait
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import tune
@@ -44,7 +47,9 @@ TIMEOUT = 60.0
 
 
 class WriterHead:
-    """The common part of heads that make batches for one writer."""
+    """The common part of heads that make batches for one writer, and never wait for input."""
+
+    waits_for = Wait.INPUT
 
     def __init__(self, writer: RecordWriter) -> None:
         self.writer = writer
@@ -52,7 +57,7 @@ class WriterHead:
     def end(self) -> None:
         self.writer.finish()
 
-    def on_backpressure(self, begins: bool) -> None: ...
+    def on_backpressure(self, begins: bool, now: float) -> None: ...
 
     def close(self) -> None: ...
 
@@ -102,7 +107,10 @@ class End:
         )
         codec = BatchCodec(schema)
         tasks = [self._sender(*each, codec, head) for each in zip(partitions, selectors, self._mailboxes, strict=True)]
-        threads = [threading.Thread(target=task.run, name=f"headgate-bench-{task.name}") for task in tasks]
+        threads = [
+            threading.Thread(target=run_task, args=(task, self._on_task_done), name=f"headgate-bench-{task.name}")
+            for task in tasks
+        ]
         with self._connected(link, link.start):
             for thread in threads:
                 thread.start()
@@ -152,7 +160,7 @@ class End:
         task_input = TaskInput(inputs, [BatchCodec(schema)] * len(inputs), self._config.message_size, barriers)
         task = self._task("input", InputHead(task_input, chain[-1]), chain, [], mailbox)
         with self._connected(link, lambda: link.established(self._socket)):
-            task.run()
+            run_task(task, self._on_task_done)
             for gate in inputs:
                 gate.release()
         return sum(channel.buffers_in for channel in channels)
@@ -172,7 +180,6 @@ class End:
             writers=writers,
             mailbox=mailbox,
             opened=mailbox.wake,
-            done=self._on_task_done,
         )
         task.begin()
         return task

@@ -18,7 +18,7 @@ from headgate.exchange.writer import RecordWriter
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.operators.rows import MapRows
 from headgate.runtime.task.chain import ToOperator, fan_out
-from headgate.runtime.task.task import END, MORE
+from headgate.runtime.task.heads import END, MORE
 
 SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("time", pa.timestamp("us", tz="UTC"))])
 BATCH_ROWS = 8192
@@ -40,7 +40,7 @@ class _PrebuiltHead(WriterHead):
         self._remaining = batches
         self._batch = prebuilt_batch()
 
-    def step(self) -> float:
+    def step(self, now: float) -> float:
         if not self._remaining:
             return END
         self._remaining -= 1

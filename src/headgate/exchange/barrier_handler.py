@@ -206,6 +206,11 @@ class BarrierHandler:
         self._last = barrier.id
         self._actions.append(AbortAlignment(barrier.id))
 
+    @property
+    def blocks_channels(self) -> bool:
+        """Whether a channel waits behind its barrier for the barriers of the others."""
+        return bool(self._blocked)
+
     def validate(self) -> None:
         """Raises AssertionError when the handler broke its own rules."""
         assert self._arrived | self._announced | self._blocked <= self._open, "a closed channel takes part"

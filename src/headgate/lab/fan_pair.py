@@ -18,7 +18,7 @@ from headgate.exchange.writer import RecordWriter
 from headgate.lab.latencies import BUCKETS, Counts, buckets
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.chain import ToOperator, fan_out
-from headgate.runtime.task.task import END, MORE
+from headgate.runtime.task.heads import END, MORE
 
 #: `due` is when the row should leave, in microseconds since the epoch; at full speed, when it was made.
 SCHEMA = pa.schema([("due", pa.int64()), ("number", pa.int64()), ("value", pa.float64())])
@@ -38,7 +38,7 @@ class _PacedHead(WriterHead):
         self._row = 0
         self._values = pa.array(np.arange(BATCH_ROWS) * 0.5)
 
-    def step(self) -> float:
+    def step(self, now: float) -> float:
         now = time.time()
         if now >= self._end:
             return END

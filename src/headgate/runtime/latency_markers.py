@@ -7,7 +7,7 @@ needs no processing. The clocks of the machines must agree.
 
 from __future__ import annotations
 
-import time
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -20,26 +20,20 @@ _BITS: Final = _BUCKETS.bit_length()
 
 
 class MarkerTimer:
-    """The markers of one source subtask, one each `interval` seconds."""
+    """The markers of one source subtask, one each `interval` seconds. The first is due at once."""
 
     def __init__(self, interval: float, source: int, subtask: int) -> None:
         self._interval = interval
         self._source = source
         self._subtask = subtask
-        self._next = time.monotonic()
+        #: When the next marker is due, in seconds of the monotonic clock.
+        self.deadline = -math.inf
 
-    def take_due(self) -> LatencyMarker | None:
-        """Return a marker if one is due. Markers that were missed while the source could not send are not repeated."""
-        now = time.monotonic()
-        if now < self._next:
-            return None
-        self._next = now + self._interval
-        return LatencyMarker(round(time.time() * 1e6), self._source, self._subtask)
-
-    @property
-    def patience(self) -> float:
-        """The seconds until the next marker."""
-        return max(0.0, self._next - time.monotonic())
+    def take(self, now: float, moment: float) -> LatencyMarker:
+        """Return the marker that is due; `moment` is now, in seconds since the epoch. Markers that were missed while
+        the source could not send are not repeated."""
+        self.deadline = now + self._interval
+        return LatencyMarker(round(moment * 1e6), self._source, self._subtask)
 
 
 class LatencyHistogram:

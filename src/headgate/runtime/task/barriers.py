@@ -6,7 +6,6 @@ stored with the task's state. Flink's classes are SubtaskCheckpointCoordinator a
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -26,6 +25,7 @@ from headgate.exchange.gate import InputGate
 from headgate.exchange.writer import RecordWriter
 from headgate.records.events import Announcement, CancelMarker, CheckpointBarrier, EndOfData, EndOfPartition, Event
 from headgate.runtime.control_messages import Part
+from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 
 
@@ -59,12 +59,18 @@ class TaskBarriers:
     """
 
     def __init__(
-        self, task: str, gates: Sequence[InputGate], writers: Sequence[RecordWriter], report: Callable[[Part], None]
+        self,
+        task: str,
+        gates: Sequence[InputGate],
+        writers: Sequence[RecordWriter],
+        report: Callable[[Part], None],
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self._task = task
         self._gates = gates
         self._writers = writers
         self._report = report
+        self._clocks = clocks
         self._channels = [channel for gate in gates for channel in gate.channels]
         self._handler = BarrierHandler(len(self._channels))
         self._injected: deque[CheckpointBarrier] = deque()
@@ -124,6 +130,11 @@ class TaskBarriers:
     def is_behind(self) -> bool:
         """Whether `catch_up` must run before the task takes another row from its channels."""
         return bool(self._in_order)
+
+    @property
+    def blocks_input(self) -> bool:
+        """Whether a channel waits behind its barrier for the barriers of the others."""
+        return self._handler.blocks_channels
 
     def catch_up(self) -> None:
         """Act on the events that came. All rows before them have been processed."""
@@ -240,7 +251,7 @@ class TaskBarriers:
         self._input_timeout = self._deadline_of(barrier) if self._channels else None
 
     def _trigger(self, barrier: CheckpointBarrier) -> None:
-        began = time.perf_counter()
+        began = self._clocks.monotonic()
         self._part["triggered_s"] = self._since_injection()
         self._part["unaligned"] = barrier.is_priority
         # Barriers first: the tasks behind this one need not wait while it copies its state.
@@ -256,7 +267,7 @@ class TaskBarriers:
         if self.capturer is not None and not barrier.is_probe:
             self._captured = barrier.id
             self.capturer.capture(barrier.id)
-        self._part["sync_s"] = time.perf_counter() - began
+        self._part["sync_s"] = self._clocks.monotonic() - began
 
     def _finish(self, *, aborted: bool) -> None:
         self._input_timeout = None
@@ -296,11 +307,10 @@ class TaskBarriers:
         return sum(channel.bytes_polled for channel in self._channels)
 
     def _since_injection(self) -> float:
-        return time.time() - self._barrier.timestamp / 1e6
+        return self._clocks.wall() - self._barrier.timestamp / 1e6
 
-    @staticmethod
-    def _deadline_of(barrier: CheckpointBarrier) -> float | None:
+    def _deadline_of(self, barrier: CheckpointBarrier) -> float | None:
         """Return when the barrier's timeout passes, in seconds of the monotonic clock; None without a timeout."""
         if not barrier.is_announced:
             return None
-        return time.monotonic() + (barrier.timestamp + barrier.timeout) / 1e6 - time.time()
+        return self._clocks.monotonic_at((barrier.timestamp + barrier.timeout) / 1e6)

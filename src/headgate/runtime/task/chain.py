@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import traceback
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +14,7 @@ from headgate.operators.operator import Operator, OperatorContext, Output
 from headgate.records.elements import MIN_TIME, LatencyMarker
 from headgate.runtime.latency_markers import LatencyHistogram
 from headgate.runtime.running_operator import calls_operators
+from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.state_memory import StateMemory
 
 
@@ -36,11 +36,18 @@ class Chained(Output):
 class ToOperator(Chained):
     """Calls the next operator of the chain. It adds the operator's name and subtask to what the operator raises."""
 
-    __slots__ = ("_account", "context", "latency", "operator")
+    __slots__ = ("_account", "_clocks", "context", "latency", "operator")
 
-    def __init__(self, operator: Operator, context: OperatorContext, memory: StateMemory | None = None) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        context: OperatorContext,
+        memory: StateMemory | None = None,
+        clocks: Clocks = SYSTEM,
+    ) -> None:
         self.operator = operator
         self.context = context
+        self._clocks = clocks
         self._account = None if memory is None else memory.open_account(operator, context)
         self.latency: dict[int, LatencyHistogram] = {}  # by source
 
@@ -91,7 +98,7 @@ class ToOperator(Chained):
     def emit_marker(self, marker: LatencyMarker) -> None:
         if marker.source not in self.latency:
             self.latency = {**self.latency, marker.source: LatencyHistogram()}  # replaced: other threads read it
-        self.latency[marker.source].record(round(time.time() * 1e6) - marker.time)
+        self.latency[marker.source].record(round(self._clocks.wall() * 1e6) - marker.time)
         output = self.operator.output
         assert isinstance(output, Chained)
         output.emit_marker(marker)

@@ -66,6 +66,11 @@ class TaskInput:
         return not self._open and not held and self._watermark is None
 
     @property
+    def is_blocked_by_barrier(self) -> bool:
+        """Whether a checkpoint's barrier blocks a channel until the other channels have theirs."""
+        return self._barriers.blocks_input
+
+    @property
     def has_data(self) -> bool:
         return bool(self._elements) or self._gates.has_data
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,13 +27,14 @@ from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToWriter, fan_out
 from headgate.runtime.task.debloating import Debloating
 from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
+from headgate.runtime.task.heads import Head, InputHead, SourceHead
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
 from headgate.runtime.task.operator_timers import operator_timers
 from headgate.runtime.task.restore import ended_groups, input_in_flight, snapshots
 from headgate.runtime.task.routing import key_groups, selector_of
 from headgate.runtime.task.sink_operator import SinkOperator
-from headgate.runtime.task.task import Head, InputHead, SourceHead, Task
+from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_channels import channels_of
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
@@ -144,7 +144,7 @@ class _TaskAssembly:
         self._nodes: dict[int, Operator | SourceHead] = {}
         self._gates: list[GateChannels] = []
         self._gathering: Gathering | None = None
-        self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part)
+        self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part, services.clocks)
         self._requests: list[Callable[[], None]] = []
         self._task: Task | None = None
 
@@ -168,12 +168,12 @@ class _TaskAssembly:
             writers=self._writers,
             mailbox=self._mailbox,
             opened=self._services.opened,
-            done=self._services.done,
             restore=lambda: self._restore(state, task_input),
             ended=lambda: self._ended(state),
+            clocks=self._services.clocks,
         )
         task.add_timed(self._barriers)
-        task.add_timers(operator_timers(self._entries))
+        task.add_timers(operator_timers(self._entries, self._services.clocks))
         debloating = self._build_debloating(task_input, task)
         channels = [channel for gate in self._gates for channel in gate.channels]
         return BuiltTask(
@@ -202,7 +202,13 @@ class _TaskAssembly:
         store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
         channels = partial(channels_of, self._services.plan, self._vertex, self._subtask, self._written)
         state = TaskState(
-            self._subtask, self._vertex.parallelism, head=source, entries=entries, store=store, channels=channels
+            self._subtask,
+            self._vertex.parallelism,
+            head=source,
+            entries=entries,
+            store=store,
+            channels=channels,
+            clocks=self._services.clocks,
         )
         if store is not None:
             self._barriers.capturer = state
@@ -243,9 +249,10 @@ class _TaskAssembly:
     def _build_debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
         if task_input is None or not self._services.config.debloat:
             return None
-        idle_seconds = partial(task.times.seconds, Wait.IDLE)
         gates = [each.gate for each in self._gates]
-        debloating = Debloating(gates, self._services.config, idle_seconds, task_input.set_message_size)
+        debloating = Debloating(
+            gates, self._services.config, lambda: task.times.seconds()[Wait.INPUT], task_input.set_message_size
+        )
         task.add_timed(debloating)
         return debloating
 
@@ -271,7 +278,7 @@ class _TaskAssembly:
                     parallelism=context.parallelism,
                     wake=self._mailbox.wake,
                     started_at=self._services.started_at(),
-                    clock=time.time,
+                    clock=self._services.clocks.wall,
                     positions=positions,
                     sides={tag: side.emit for tag, side in sides.items()},
                 )
@@ -298,6 +305,7 @@ class _TaskAssembly:
             output=output,
             context=context,
             markers=markers,
+            clocks=self._services.clocks,
         )
 
     def _build_entry(self, node: Node) -> ToOperator:
@@ -312,7 +320,7 @@ class _TaskAssembly:
             assert node.operator is not None
             operator = node.operator()
         operator.output, operator.sides = output, sides
-        entry = ToOperator(operator, self._context(node), self._services.state_memory)
+        entry = ToOperator(operator, self._context(node), self._services.state_memory, self._services.clocks)
         self._nodes[node.id] = operator
         self._entries.append(entry)
         self._entered.append(node)
@@ -365,7 +373,9 @@ class _TaskAssembly:
             self._codecs.append(BatchCodec(schema, paranoid=self._services.config.validates_batches))
         self._gathering = Gathering(self._services.budget, self._services.config.spill_dir)
         gates = [each.gate for each in self._gates]
-        self._barriers = TaskBarriers(self._name, gates, self._writers, self._services.report_part)
+        self._barriers = TaskBarriers(
+            self._name, gates, self._writers, self._services.report_part, self._services.clocks
+        )
         return TaskInput(gates, self._codecs, self._services.config.message_size, self._barriers, self._gathering)
 
     def _build_gate(self, edge: JobEdge) -> GateChannels:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headgate.config import Config
-from headgate.errors import HeadgateError
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.execution import ExecutionPlan
 from headgate.runtime.control_messages import Part
+from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_state import Captured
@@ -37,7 +37,6 @@ class TaskManagerServices:
     #: behind, the given task waits.
     deliver: Callable[[int, pa.RecordBatch, int, Task], None]
     opened: Callable[[], None]
-    done: Callable[[Task, HeadgateError | None], None]
     #: Returns the `time.time()` at which the job started. It is known only when the tasks are about to run.
     started_at: Callable[[], float]
     #: Reports a task's part in a checkpoint to the driver.
@@ -48,5 +47,6 @@ class TaskManagerServices:
     checkpoint: int
     #: The checkpoint that the job resumes from, None without one.
     restore: CheckpointMetadata | None
+    clocks: Clocks = SYSTEM
     #: Stores what a task (name, vertex, subtask) has captured. None in batch mode, which has no checkpoints.
     upload: Callable[[str, int, int, Captured], None] | None

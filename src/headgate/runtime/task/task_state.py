@@ -5,16 +5,16 @@ Everything here runs on the task's thread. What was taken is a copy, which anoth
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from headgate.runtime.task.chain import ToOperator, with_location
+from headgate.runtime.task.clocks import SYSTEM, Clocks
+from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.in_flight import InFlight
 from headgate.runtime.task.sink_operator import SinkOperator
-from headgate.runtime.task.task import SourceHead
 from headgate.runtime.task.task_channels import TaskChannels
 from headgate.state import shapes
 from headgate.state.in_flight_file import InFlightData
@@ -51,6 +51,7 @@ class TaskState:
         entries: Sequence[tuple[str, ToOperator]],
         store: Callable[[Captured], None] | None,
         channels: Callable[[], TaskChannels],
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self._subtask = subtask
         self._parallelism = parallelism
@@ -58,6 +59,7 @@ class TaskState:
         self._entries = entries
         self._store = store
         self._channels = channels
+        self._clocks = clocks
         self._captured: Captured | None = None
         self._has_ended = False
         #: The number of the last checkpoint that the task took part in.
@@ -83,7 +85,7 @@ class TaskState:
             if written:
                 pending[key] = written
         self._captured = Captured(
-            checkpoint=checkpoint, snapshots=self._snapshots(), pending=pending, taken_at=time.monotonic()
+            checkpoint=checkpoint, snapshots=self._snapshots(), pending=pending, taken_at=self._clocks.monotonic()
         )
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:

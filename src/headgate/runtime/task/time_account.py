@@ -1,49 +1,63 @@
-"""How a task spends its time: the seconds it waited, by reason. The rest was work."""
+"""How a task spends its time, in seconds by bucket: waiting, by reason, and working, by what works."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from typing import Final
 
 
 class Wait(enum.IntEnum):
     """Why a task waits."""
 
-    IDLE = 0  # for input
-    SOFT = 1  # for its output, between two inputs
-    HARD = 2  # for its output, within one input
+    INPUT = 0
+    OUTPUT_SOFT = 1  # for room in its output, between two inputs
+    OUTPUT_HARD = 2  # for room in its output, within one input
+    CHECKPOINT = 3  # for the barriers of a checkpoint, or to stop with one
+    CLOSED = 4  # its input has ended; its consumers have not processed all of its output
+
+
+#: The bucket of the task's own work: it reads input, deserialises it, and runs its mail.
+TASK: Final = len(Wait)
 
 
 class TimeAccount:
-    """The waiting times of one task, in seconds. The task's thread writes it, any thread reads it: all of it is one
-    tuple, which is replaced as a whole."""
+    """The seconds that one task has spent, by bucket. A task is in one bucket at any time.
 
-    __slots__ = ("_clock", "_state")
+    The task's thread switches. One other thread may read at the same time, without a lock: `_open` is replaced as a
+    whole, and the reader reads the clock first, then `_open`, then the seconds. So what it reads never decreases.
+    """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    __slots__ = ("_clock", "_open", "_seconds")
+
+    def __init__(self, clock: Callable[[], float], buckets: int = TASK + 1) -> None:
         self._clock = clock
-        self._state: tuple[tuple[float, ...], Wait | None, float] = ((0.0,) * len(Wait), None, 0.0)
+        self._seconds = [0.0] * buckets
+        #: The current bucket, the time of the switch to it, and its seconds before that.
+        self._open: tuple[int, float, float] = (TASK, clock(), 0.0)
 
-    def begin(self, why: Wait) -> None:
-        """Start a wait."""
-        self._state = self._totals(), why, self._clock()
+    def add_bucket(self) -> int:
+        """Before the task runs: add a bucket, and return its number."""
+        self._seconds.append(0.0)
+        return len(self._seconds) - 1
 
-    def end(self) -> None:
-        """End the wait."""
-        self._state = self._totals(), None, 0.0
+    def switch(self, bucket: int) -> int:
+        """Spend the time in another bucket from now on. Returns the bucket until now."""
+        now = self._clock()
+        previous, since, before = self._open
+        self._seconds[previous] = before + now - since
+        self._open = (bucket, now, self._seconds[bucket])
+        return previous
 
     def reset(self) -> None:
         """Forget the time before the job started."""
-        self._state = (0.0,) * len(Wait), None, 0.0
+        self._seconds[:] = [0.0] * len(self._seconds)
+        self._open = (self._open[0], self._clock(), 0.0)
 
-    def seconds(self, why: Wait) -> float:
-        """Return the seconds waited so far for this reason, with the current wait."""
-        return self._totals()[why]
-
-    def _totals(self) -> tuple[float, ...]:
-        waited, current, since = self._state
-        if current is None:
-            return waited
-        totals = list(waited)
-        totals[current] += self._clock() - since
-        return tuple(totals)
+    def seconds(self) -> list[float]:
+        """Return the seconds so far, by bucket, with those of the current one until now."""
+        now = self._clock()
+        bucket, since, before = self._open
+        seconds = self._seconds.copy()
+        seconds[bucket] = before + max(0.0, now - since)
+        return seconds

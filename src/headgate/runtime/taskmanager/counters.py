@@ -11,8 +11,8 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.operator import Operator
 from headgate.operators.windows.window import WindowAggregate
 from headgate.runtime.latency_markers import LatencyHistogram
+from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.sink_operator import SinkOperator
-from headgate.runtime.task.task import SourceHead
 from headgate.runtime.task.task_builder import BuiltTask
 from headgate.runtime.task.time_account import Wait
 
@@ -110,6 +110,7 @@ def _latency(built: BuiltTask, instance: Operator) -> dict[int, LatencyHistogram
 
 def _task(built: BuiltTask) -> Counters:
     task = built.task
+    seconds = task.times.seconds()
     debloated: Counters = {}
     if built.debloating is not None:
         debloated["debloated_buffer_size"] = built.debloating.buffer_size
@@ -118,9 +119,9 @@ def _task(built: BuiltTask) -> Counters:
         **debloated,
         **_pool_usage(built),
         "name": task.name,
-        "idle_s": task.times.seconds(Wait.IDLE),
-        "soft_backpressured_s": task.times.seconds(Wait.SOFT),
-        "hard_backpressured_s": task.times.seconds(Wait.HARD),
+        "idle_s": seconds[Wait.INPUT],
+        "soft_backpressured_s": seconds[Wait.OUTPUT_SOFT],
+        "hard_backpressured_s": seconds[Wait.OUTPUT_HARD],
         "segments_in_use": sum(partition.pool.in_use for partition in built.partitions),
         "input_queue": sum(channel.queue_length for channel in built.channels),
         "gathering_bytes": built.gathering.memory_bytes if built.gathering is not None else 0,

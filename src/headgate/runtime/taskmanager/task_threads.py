@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headgate.errors import HeadgateError
 from headgate.runtime.running_operator import operator_of_thread
 from headgate.runtime.task.task import Task
+from headgate.runtime.task.task_thread import run_task
 
 #: Seconds in which a cancelled task must end; after that its function is reported as stuck.
 CANCEL_TIMEOUT = 2.0
 
 
 class TaskThreads:
-    """Runs each task in a thread of its own."""
+    """Runs each task in a thread of its own. `done` gets each task when it has ended, with its error or None."""
 
-    def __init__(self) -> None:
+    def __init__(self, done: Callable[[Task, HeadgateError | None], None]) -> None:
+        self._done = done
         self._threads: dict[str, threading.Thread] = {}
 
     def start(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
-            thread = threading.Thread(target=task.run, name=f"headgate-{task.name}", daemon=True)
+            thread = threading.Thread(
+                target=run_task, args=(task, self._done), name=f"headgate-{task.name}", daemon=True
+            )
             self._threads[task.name] = thread
             thread.start()
 

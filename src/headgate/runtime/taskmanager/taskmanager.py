@@ -43,8 +43,9 @@ from headgate.runtime.control_messages import (
 )
 from headgate.runtime.deployment import TaskManagerSpec, cut_off
 from headgate.runtime.task.exchange_parts import network_memory
+from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.state_memory import StateMemory
-from headgate.runtime.task.task import SourceHead, Task
+from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.taskmanager.console import Console
@@ -93,7 +94,7 @@ class TaskManager:
         self._links: DataLinks | None = None
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
-        self._threads = TaskThreads()
+        self._threads = TaskThreads(lambda task, error: self._events.put(lambda: self._task_done(task, error)))
         self._running = 0
         self._unopened = 0
         self._started_at = 0.0
@@ -165,7 +166,6 @@ class TaskManager:
                 consumer_end=links.consumer_end,
                 deliver=self._driver.deliver,
                 opened=lambda: self._events.put(self._task_opened),
-                done=lambda task, error: self._events.put(lambda: self._task_done(task, error)),
                 started_at=lambda: self._started_at,
                 report_part=lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
                 attempt=self._spec.credentials.attempt,

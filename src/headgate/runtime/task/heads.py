@@ -1,0 +1,264 @@
+"""The input of a task: a source that it reads, or the gates of its producers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from headgate.connectors.connector import SourceReader
+from headgate.connectors.watermarks import WatermarkGenerator
+from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
+from headgate.records.arrow import plain_batch
+from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
+from headgate.runtime.latency_markers import MarkerTimer
+from headgate.runtime.running_operator import calls_operators
+from headgate.runtime.task.chain import Chained, with_location
+from headgate.runtime.task.clocks import SYSTEM, Clocks
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.time_account import Wait
+from headgate.state import shapes
+from headgate.state.snapshot import Snapshot, checkpoint_errors
+
+#: The shape of a source's state. The source itself checks its position.
+_SOURCE_STATE: Final = shapes.fields({"position": shapes.plain, "watermark": shapes.optional(shapes.time)})
+
+#: What `Head.step` and `Task.turn` return besides a time: continue at once, wait for a wake-up, or the end.
+MORE: Final = 0.0
+WAIT: Final = float("inf")
+END: Final = -1.0
+
+
+class Head(Protocol):
+    """The input of a task. All times are seconds of the monotonic clock."""
+
+    @property
+    def waits_for(self) -> Wait:
+        """Return why `step` has no batch now."""
+
+    def step(self, now: float) -> float:
+        """Handle one batch. Returns MORE, END, or the time at which to look again (WAIT: when woken)."""
+
+    def end(self) -> None:
+        """Pass the end of input on, after the last batch."""
+
+    def on_backpressure(self, begins: bool, now: float) -> None:
+        """Note that the output has no room, or has room again."""
+
+    def close(self) -> None: ...
+
+
+class SourceHead:
+    """Reads a source, and makes watermarks from what it reads.
+
+    `plain` is the schema of the rows without dictionaries, if the source has dictionaries. Other threads may set two
+    flags, and then wake the task: `is_held`, and the source reads nothing; `ends_now`, and it ends where it is.
+    """
+
+    def __init__(
+        self,
+        open_reader: Callable[[Sequence[Any] | None], SourceReader],
+        *,
+        plain: pa.Schema | None,
+        watermarks: WatermarkGenerator | None,
+        idle_timeout: float | None,
+        output: Chained,
+        context: OperatorContext,
+        markers: MarkerTimer | None = None,
+        clocks: Clocks = SYSTEM,
+    ) -> None:
+        self._open_reader = open_reader
+        self._plain = plain
+        self._reader: SourceReader | None = None
+        self._positions: Sequence[Any] | None = None
+        self._origins: Sequence[str] = ()
+        self._watermarks = watermarks
+        self._idle_timeout = idle_timeout
+        self.output = output
+        self.context = context
+        self._markers = markers
+        self._clocks = clocks
+        self._watermark = MIN_TIME
+        self._restored = False
+        self._idle = False
+        self.rows = 0
+        self.is_held = False
+        self.ends_now = False
+        self.ended_at: float | None = None
+        self.on_backpressure(True, clocks.monotonic())  # the idle clock stands until the reader is open
+
+    @property
+    def waits_for(self) -> Wait:
+        return Wait.CHECKPOINT if self.is_held else Wait.INPUT
+
+    def step(self, now: float) -> float:
+        if self.ends_now or self.is_held:
+            return END if self.ends_now else WAIT
+        try:
+            reader = self._reader
+            if reader is None:
+                reader = self._open()
+                self.on_backpressure(False, self._clocks.monotonic())
+            if self._restored and self._watermarks is not None:
+                self._restored = False  # watermarks in flight are not in a checkpoint
+                self._emit_watermark(self._watermarks.watermark)
+            self._send_marker(now)
+            batch = reader.read()
+            if batch is None:
+                if reader.finished:
+                    return END
+                return self._next_look(reader)
+            self.rows += batch.num_rows
+            if self._plain is not None and batch.num_rows:
+                batch = plain_batch(batch, self._plain)
+            watermark = self._observe(batch, reader)
+        except Exception as error:
+            raise with_location(error, self.context) from error
+        if batch.num_rows:
+            if self._idle:
+                self._idle = False
+                self.output.emit_status(True)
+            self.output.emit(batch)
+        self._emit_watermark(watermark)
+        return MORE
+
+    def _observe(self, batch: pa.RecordBatch, reader: SourceReader) -> int:
+        """Return the watermark after a batch, which may have no rows."""
+        if self._watermarks is None:
+            return MIN_TIME
+        if batch.num_rows:
+            self._watermarks.observe(batch, reader.split)
+        return self._watermarks.reach(reader.reached)
+
+    def _emit_watermark(self, watermark: int) -> None:
+        if watermark > self._watermark:
+            self._watermark = watermark
+            self.output.emit_watermark(watermark)
+
+    def _open(self) -> SourceReader:
+        with checkpoint_errors(*self._origins) if self._positions is not None else nullcontext():
+            reader = self._reader = self._open_reader(self._positions)
+        return reader
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the position and the watermark between two batches. Raises the reader's error if it cannot be
+        opened."""
+        try:
+            position = (self._reader or self._open()).position()
+        except Exception as error:
+            raise with_location(error, self.context) from error
+        watermark = self._watermarks.position() if self._watermarks is not None else None
+        return {"position": position, "watermark": watermark}
+
+    def restore(self, old: Sequence[Snapshot]) -> None:
+        """Resume from the positions of the old subtasks. Call it before the first step. Raises CheckpointError."""
+        for snapshot in old:
+            with checkpoint_errors(snapshot.origin):
+                _SOURCE_STATE(snapshot.values, "a source's state")
+        self._origins = [snapshot.origin for snapshot in old]
+        self._positions = [snapshot.values["position"] for snapshot in old]
+        self._restored = True
+        if self._watermarks is not None:
+            positions = [snapshot.values["watermark"] for snapshot in old]
+            watermarks = [MIN_TIME if position is None else position for position in positions]
+            self._watermarks.restore(watermarks, self.context.subtask, self.context.parallelism)
+
+    def _send_marker(self, now: float) -> None:
+        if self._markers is not None and now >= self._markers.deadline:
+            self.output.emit_marker(self._markers.take(now, self._clocks.wall()))
+
+    def _next_look(self, reader: SourceReader) -> float:
+        """Return when to read again, after the reader had no rows."""
+        now = self._clocks.monotonic()  # the reader may have taken long
+        self._check_idle(now)
+        at = reader.next_read()
+        latest = self._latest_look(now)
+        return latest if at is None else min(self._clocks.monotonic_at(at), latest)
+
+    def _check_idle(self, now: float) -> None:
+        """Tell the consumers that this source is idle: it has no split, or read nothing for the idle timeout."""
+        if self._watermarks is None or self._idle or self._reader is None:
+            return
+        if not self._reader.has_split or self._watermarks.is_idle(now):
+            self._idle = True
+            self.output.emit_status(False)
+
+    def _latest_look(self, now: float) -> float:
+        """Return when to read again at the latest: to look at idleness, or to send a marker."""
+        timeout = self._idle_timeout
+        latest = WAIT if timeout is None or self._idle else now + max(timeout / 4, 1e-3)
+        return latest if self._markers is None else min(latest, max(now + 1e-3, self._markers.deadline))
+
+    def on_backpressure(self, begins: bool, now: float) -> None:
+        if self._watermarks is not None:
+            (self._watermarks.pause if begins else self._watermarks.resume)(now)
+
+    def end(self) -> None:
+        self.ended_at = self._clocks.wall()
+        if self._idle:  # consumers ignore the watermark of an idle channel
+            self.output.emit_status(True)
+        self.output.emit_watermark(MAX_TIME)
+        self.output.end_input()
+
+    def close(self) -> None:
+        try:
+            if self._reader is not None:
+                self._reader.close()
+        except Exception as error:
+            raise with_location(error, self.context) from error
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the source is idle: it has no split or reads nothing, and holds back no watermark."""
+        return self._idle
+
+    @property
+    def split(self) -> str:
+        """Return the name of the split that it reads now, for messages."""
+        reader = self._reader
+        return "nothing yet" if reader is None else reader.split_name()
+
+    @property
+    def is_stuck(self) -> bool:
+        """After `close`: whether the user's iterator has not returned, on a thread of its own."""
+        return self._reader is not None and self._reader.is_stuck()
+
+
+calls_operators(SourceHead)
+
+
+class InputHead:
+    """Reads the gates of a task that has producers."""
+
+    def __init__(self, task_input: TaskInput, output: Chained) -> None:
+        self._input = task_input
+        self._output = output
+
+    @property
+    def waits_for(self) -> Wait:
+        return Wait.CHECKPOINT if self._input.is_blocked_by_barrier else Wait.INPUT
+
+    def step(self, now: float) -> float:
+        element = self._input.next()
+        if element is None:
+            if self._input.catch_up():
+                return MORE
+            return END if self._input.is_finished else WAIT
+        if isinstance(element, WatermarkElement):
+            self._output.emit_watermark(element.time)
+        elif isinstance(element, WatermarkStatus):
+            self._output.emit_status(element.active)
+        elif isinstance(element, LatencyMarker):
+            self._output.emit_marker(element)
+        else:
+            self._output.emit(element)
+        return MORE
+
+    def end(self) -> None:
+        self._output.end_input()
+
+    def on_backpressure(self, begins: bool, now: float) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,34 @@
+"""Drive a task by a thread: turn after turn, with waits in between."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+from headgate.errors import HeadgateError, from_wire, to_wire
+from headgate.runtime.task.clocks import SYSTEM, Clocks
+from headgate.runtime.task.heads import END, MORE
+from headgate.runtime.task.task import Task
+
+
+def run_task(task: Task, done: Callable[[Task, HeadgateError | None], None], clocks: Clocks = SYSTEM) -> None:
+    """Run the task in the calling thread, and close it. `done` gets the error that ended it, or None."""
+    error = _run_turns(task, clocks.monotonic)
+    closing_error = task.close()
+    error = error or closing_error
+    if error is not None:
+        error = from_wire(to_wire(error))  # a copy without frames: they may hold views into segments
+    done(task, error)
+
+
+def _run_turns(task: Task, clock: Callable[[], float]) -> HeadgateError | None:
+    try:
+        while (until := task.turn(clock())) != END:
+            if until != MORE:
+                task.wait(until)
+    except HeadgateError as error:
+        return error
+    except BaseException as error:  # any exception must reach the driver
+        text = "".join(traceback.format_exception(error)).rstrip()
+        return HeadgateError(f"unexpected {type(error).__name__} in task {task.name}: {error}\n{text}")
+    return None
