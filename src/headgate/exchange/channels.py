@@ -170,6 +170,10 @@ class LocalInputChannel(InputChannel):
         self._subpartition.buffer_size = size
 
     @property
+    def queue_length(self) -> int:
+        return self._subpartition.queue_length
+
+    @property
     def buffers_in_use(self) -> int:
         return self._subpartition.backlog
 

@@ -11,7 +11,7 @@ from headgate.runtime.latency_markers import summary
 
 Metrics = dict[str, Any]
 #: The counters of an operator that are sums over its subtasks.
-_ADDED_UP: Final = ("rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
+_ADDED_UP: Final = ("busy_s", "rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
 
 
 def merge(snapshots: Sequence[Metrics]) -> Metrics:

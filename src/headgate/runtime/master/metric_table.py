@@ -71,6 +71,12 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
     "operators": (
         Metric("kind", "text", "`source`, `operator` or `sink`."),
         Metric("subtasks", "count", "Its parallelism."),
+        Metric(
+            "busy_s",
+            "seconds",
+            "Its subtasks worked, their functions included. What the operators behind it in the chain did, and waits, "
+            "are left out.",
+        ),
         Metric("rows_in", "rows", "Rows that it has taken."),
         Metric("rows_out", "rows", "Rows that it has emitted."),
         Metric("late_rows", "rows", "Rows that it dropped as late."),
@@ -101,7 +107,28 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "seconds",
             "It waited for a free buffer before it took the next batch. Checkpoints and timers ran meanwhile.",
         ),
-        Metric("hard_backpressured_s", "seconds", "It waited for a free buffer within one batch."),
+        Metric(
+            "hard_backpressured_s",
+            "seconds",
+            "It waited within one batch: for a free buffer, or for the driver to take rows.",
+        ),
+        Metric(
+            "checkpoint_wait_s",
+            "seconds",
+            "It waited because of a checkpoint: channels whose barrier had come waited for those of the others, or the "
+            "sources were held because the job stops with a checkpoint.",
+        ),
+        Metric("closed_s", "seconds", "Its input had ended, and its consumers had not processed all of its output."),
+        Metric("busy_s", "seconds", "It worked: all its operators, its input, its output and its snapshots."),
+        Metric("input_s", "seconds", "It took buffers, deserialised them, and ran its mail and its barriers."),
+        Metric("output_s", "seconds", "It partitioned and serialised rows for its consumers."),
+        Metric("snapshot_s", "seconds", "It took its state for checkpoints."),
+        Metric("cpu_s", "seconds", "Processor time of its thread, from the thread's start."),
+        Metric(
+            "run_delay_s",
+            "seconds or None",
+            "Its thread could have run, and no processor was free. None where the machine does not say.",
+        ),
         Metric("segments_in_use", "count", "Buffers that its outputs hold."),
         Metric(
             "out_pool_usage",
@@ -120,7 +147,11 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "The same of the floating buffers alone. Without credit all buffers count as floating. So does what a task "
             "of the same TaskManager sent.",
         ),
-        Metric("input_queue", "buffers", "Buffers received and not yet read."),
+        Metric(
+            "input_queue",
+            "buffers",
+            "Buffers that wait for the task: received ones, and those of tasks in the same TaskManager.",
+        ),
         Metric("gathering_bytes", "bytes", "Of incomplete messages, in memory."),
         Metric("gathering_file_bytes", "bytes", "Of incomplete messages, in files."),
         Metric("messages_spilled", "count", "Messages that were gathered in a file."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from headgate.runtime.latency_markers import LatencyHistogram
 from headgate.runtime.running_operator import calls_operators
 from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.state_memory import StateMemory
+from headgate.runtime.task.time_account import WRITE, TimeAccount
 
 
 class Chained(Output):
@@ -34,21 +35,27 @@ class Chained(Output):
 
 
 class ToOperator(Chained):
-    """Calls the next operator of the chain. It adds the operator's name and subtask to what the operator raises."""
+    """Calls the next operator of the chain, in the operator's bucket of the task's time. It adds the operator's name
+    and subtask to what the operator raises."""
 
-    __slots__ = ("_account", "_clocks", "context", "latency", "operator")
+    __slots__ = ("_account", "_clocks", "_switch", "bucket", "context", "latency", "operator")
 
     def __init__(
         self,
         operator: Operator,
         context: OperatorContext,
         memory: StateMemory | None = None,
+        *,
         clocks: Clocks = SYSTEM,
+        times: TimeAccount | None = None,
     ) -> None:
         self.operator = operator
         self.context = context
         self._clocks = clocks
         self._account = None if memory is None else memory.open_account(operator, context)
+        times = times or TimeAccount(clocks.monotonic)
+        self.bucket = times.add_bucket()
+        self._switch = times.switch
         self.latency: dict[int, LatencyHistogram] = {}  # by source
 
     def open(self) -> None:
@@ -66,34 +73,18 @@ class ToOperator(Chained):
             raise with_location(error, self.context) from error
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        operator = self.operator
-        operator.rows_in += batch.num_rows
-        try:
-            operator.process(batch)
-            if self._account is not None:
-                self._account.update()
-        except Exception as error:
-            raise with_location(error, self.context) from error
+        self.operator.rows_in += batch.num_rows
+        self._run(self.operator.process, batch)
 
     def emit_watermark(self, time: int) -> None:
         self.watermark = time
-        try:
-            self.operator.process_watermark(time)
-            if self._account is not None:
-                self._account.update()
-        except Exception as error:
-            raise with_location(error, self.context) from error
+        self._run(self.operator.process_watermark, time)
 
     def emit_status(self, active: bool) -> None:
         self.operator.process_status(active)
 
     def on_processing_time(self) -> None:
-        try:
-            self.operator.on_processing_time()
-            if self._account is not None:
-                self._account.update()
-        except Exception as error:
-            raise with_location(error, self.context) from error
+        self._run(self.operator.on_processing_time)
 
     def emit_marker(self, marker: LatencyMarker) -> None:
         if marker.source not in self.latency:
@@ -104,13 +95,21 @@ class ToOperator(Chained):
         output.emit_marker(marker)
 
     def end_input(self) -> None:
-        try:
-            self.operator.end_input()
-        except Exception as error:
-            raise with_location(error, self.context) from error
+        self._run(self.operator.end_input)
         output = self.operator.output
         assert isinstance(output, Chained)
         output.end_input()
+
+    def _run(self, call: Callable[..., None], *arguments: object) -> None:
+        caller = self._switch(self.bucket)
+        try:
+            call(*arguments)
+            if self._account is not None:
+                self._account.update()
+        except Exception as error:
+            raise with_location(error, self.context) from error
+        finally:
+            self._switch(caller)
 
 
 calls_operators(ToOperator)
@@ -119,13 +118,18 @@ calls_operators(ToOperator)
 class ToWriter(Chained):
     """Writes to an exchange: the end of a chain."""
 
-    __slots__ = ("_writer",)
+    __slots__ = ("_switch", "_writer")
 
-    def __init__(self, writer: RecordWriter) -> None:
+    def __init__(self, writer: RecordWriter, times: TimeAccount) -> None:
         self._writer = writer
+        self._switch = times.switch
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        self._writer.emit(batch)
+        caller = self._switch(WRITE)
+        try:
+            self._writer.emit(batch)
+        finally:
+            self._switch(caller)
 
     def emit_watermark(self, time: int) -> None:
         self.watermark = time

@@ -18,7 +18,7 @@ from headgate.runtime.running_operator import calls_operators
 from headgate.runtime.task.chain import Chained, with_location
 from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.input import TaskInput
-from headgate.runtime.task.time_account import Wait
+from headgate.runtime.task.time_account import TimeAccount, Wait
 from headgate.state import shapes
 from headgate.state.snapshot import Snapshot, checkpoint_errors
 
@@ -68,6 +68,7 @@ class SourceHead:
         context: OperatorContext,
         markers: MarkerTimer | None = None,
         clocks: Clocks = SYSTEM,
+        times: TimeAccount | None = None,
     ) -> None:
         self._open_reader = open_reader
         self._plain = plain
@@ -80,6 +81,9 @@ class SourceHead:
         self.context = context
         self._markers = markers
         self._clocks = clocks
+        times = times or TimeAccount(clocks.monotonic)
+        self.bucket = times.add_bucket()
+        self._switch = times.switch
         self._watermark = MIN_TIME
         self._restored = False
         self._idle = False
@@ -96,6 +100,13 @@ class SourceHead:
     def step(self, now: float) -> float:
         if self.ends_now or self.is_held:
             return END if self.ends_now else WAIT
+        caller = self._switch(self.bucket)
+        try:
+            return self._read(now)
+        finally:
+            self._switch(caller)
+
+    def _read(self, now: float) -> float:
         try:
             reader = self._reader
             if reader is None:

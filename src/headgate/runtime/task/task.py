@@ -16,6 +16,7 @@ from headgate.records.events import EndOfPartition
 from headgate.runtime.task.chain import ToOperator
 from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.heads import END, MORE, WAIT, Head
+from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.task.time_account import TimeAccount, Wait
 
 
@@ -70,6 +71,8 @@ class Task:
         self.operators = operators
         self.writers = tuple(writers)
         self.times = times or TimeAccount(clocks.monotonic)
+        #: Measures the thread that drives the task.
+        self.thread = ThreadClock()
         #: After a turn that returned a time or WAIT: why the task waits.
         self.waits_for = Wait.INPUT
         self._timed: tuple[Timed, ...] = self.writers

@@ -38,7 +38,7 @@ from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_channels import channels_of
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
-from headgate.runtime.task.time_account import Wait
+from headgate.runtime.task.time_account import TimeAccount, Wait
 from headgate.transport.data_link import ConsumerEnd
 
 
@@ -147,6 +147,7 @@ class _TaskAssembly:
         self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part, services.clocks)
         self._requests: list[Callable[[], None]] = []
         self._task: Task | None = None
+        self._times = TimeAccount(services.clocks.monotonic)
 
     def assemble(self) -> BuiltTask:
         head_node = self._vertex.head
@@ -171,6 +172,7 @@ class _TaskAssembly:
             restore=lambda: self._restore(state, task_input),
             ended=lambda: self._ended(state),
             clocks=self._services.clocks,
+            times=self._times,
         )
         task.add_timed(self._barriers)
         task.add_timers(operator_timers(self._entries, self._services.clocks))
@@ -209,6 +211,7 @@ class _TaskAssembly:
             store=store,
             channels=channels,
             clocks=self._services.clocks,
+            times=self._times,
         )
         if store is not None:
             self._barriers.capturer = state
@@ -251,7 +254,7 @@ class _TaskAssembly:
             return None
         gates = [each.gate for each in self._gates]
         debloating = Debloating(
-            gates, self._services.config, lambda: task.times.seconds()[Wait.INPUT], task_input.set_message_size
+            gates, self._services.config, lambda: self._times.seconds()[Wait.INPUT], task_input.set_message_size
         )
         task.add_timed(debloating)
         return debloating
@@ -306,6 +309,7 @@ class _TaskAssembly:
             context=context,
             markers=markers,
             clocks=self._services.clocks,
+            times=self._times,
         )
 
     def _build_entry(self, node: Node) -> ToOperator:
@@ -320,7 +324,13 @@ class _TaskAssembly:
             assert node.operator is not None
             operator = node.operator()
         operator.output, operator.sides = output, sides
-        entry = ToOperator(operator, self._context(node), self._services.state_memory, self._services.clocks)
+        entry = ToOperator(
+            operator,
+            self._context(node),
+            self._services.state_memory,
+            clocks=self._services.clocks,
+            times=self._times,
+        )
         self._nodes[node.id] = operator
         self._entries.append(entry)
         self._entered.append(node)
@@ -339,7 +349,7 @@ class _TaskAssembly:
 
     def _build_consumers(self, node: Node, tag: str | None) -> list[Chained]:
         edges = self._services.plan.job.outputs(self._vertex, node, tag)
-        outputs: list[Chained] = [ToWriter(self._build_writer(edge, node)) for edge in edges]
+        outputs: list[Chained] = [ToWriter(self._build_writer(edge, node), self._times) for edge in edges]
         return outputs + [self._build_entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
 
     # --- outputs and inputs

@@ -16,6 +16,7 @@ from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.in_flight import InFlight
 from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.task_channels import TaskChannels
+from headgate.runtime.task.time_account import SNAPSHOT, TimeAccount
 from headgate.state import shapes
 from headgate.state.in_flight_file import InFlightData
 from headgate.state.snapshot import Snapshot, checkpoint_errors
@@ -52,6 +53,7 @@ class TaskState:
         store: Callable[[Captured], None] | None,
         channels: Callable[[], TaskChannels],
         clocks: Clocks = SYSTEM,
+        times: TimeAccount | None = None,
     ) -> None:
         self._subtask = subtask
         self._parallelism = parallelism
@@ -60,6 +62,7 @@ class TaskState:
         self._store = store
         self._channels = channels
         self._clocks = clocks
+        self._times = times or TimeAccount(clocks.monotonic)
         self._captured: Captured | None = None
         self._has_ended = False
         #: The number of the last checkpoint that the task took part in.
@@ -76,6 +79,13 @@ class TaskState:
             f"checkpoint {checkpoint}: the task has ended, and what its sinks have pending is in no part"
         )
         self.took_part = checkpoint
+        caller = self._times.switch(SNAPSHOT)
+        try:
+            self._captured = self._capture(checkpoint)
+        finally:
+            self._times.switch(caller)
+
+    def _capture(self, checkpoint: int) -> Captured:
         pending = {}
         for key, sink in self._sinks():
             try:
@@ -84,7 +94,7 @@ class TaskState:
                 raise with_location(error, sink.context) from error
             if written:
                 pending[key] = written
-        self._captured = Captured(
+        return Captured(
             checkpoint=checkpoint, snapshots=self._snapshots(), pending=pending, taken_at=self._clocks.monotonic()
         )
 

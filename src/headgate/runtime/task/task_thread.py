@@ -13,8 +13,10 @@ from headgate.runtime.task.task import Task
 
 def run_task(task: Task, done: Callable[[Task, HeadgateError | None], None], clocks: Clocks = SYSTEM) -> None:
     """Run the task in the calling thread, and close it. `done` gets the error that ended it, or None."""
+    task.thread.start()
     error = _run_turns(task, clocks.monotonic)
     closing_error = task.close()
+    task.thread.stop()
     error = error or closing_error
     if error is not None:
         error = from_wire(to_wire(error))  # a copy without frames: they may hold views into segments

@@ -17,8 +17,11 @@ class Wait(enum.IntEnum):
     CLOSED = 4  # its input has ended; its consumers have not processed all of its output
 
 
-#: The bucket of the task's own work: it reads input, deserialises it, and runs its mail.
-TASK: Final = len(Wait)
+#: Buckets of the task's own work. Each operator of its chain has one more, see `TimeAccount.add_bucket`.
+TASK: Final = len(Wait)  #: takes buffers, deserialises them, runs its mail and its barriers
+WRITE: Final = TASK + 1  #: partitions and serialises its output
+SNAPSHOT: Final = TASK + 2  #: takes its state for a checkpoint
+_BUCKETS: Final = TASK + 3
 
 
 class TimeAccount:
@@ -30,9 +33,9 @@ class TimeAccount:
 
     __slots__ = ("_clock", "_open", "_seconds")
 
-    def __init__(self, clock: Callable[[], float], buckets: int = TASK + 1) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._seconds = [0.0] * buckets
+        self._seconds = [0.0] * _BUCKETS
         #: The current bucket, the time of the switch to it, and its seconds before that.
         self._open: tuple[int, float, float] = (TASK, clock(), 0.0)
 

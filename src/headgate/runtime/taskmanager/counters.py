@@ -10,11 +10,10 @@ from headgate.exchange.pool_usage import exclusive_usage, floating_usage, output
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.operator import Operator
 from headgate.operators.windows.window import WindowAggregate
-from headgate.runtime.latency_markers import LatencyHistogram
 from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.task_builder import BuiltTask
-from headgate.runtime.task.time_account import Wait
+from headgate.runtime.task.time_account import SNAPSHOT, TASK, WRITE, Wait
 
 Counters = dict[str, Any]
 
@@ -36,7 +35,12 @@ def snapshot(
     link_bytes: LinkBytes,
 ) -> Counters:
     """Return one TaskManager's counters now: bytes, seconds and rows, all from the job's start."""
-    operators = [_operator(built, node.id) for built in tasks for node in built.vertex.nodes]
+    operators: list[Counters] = []
+    rows: list[Counters] = []
+    for built in tasks:
+        seconds = built.task.times.seconds()
+        operators += [_operator(built, node.id, seconds) for node in built.vertex.nodes]
+        rows.append(_task(built, seconds))
     return {
         "operators": operators,
         "edges": [
@@ -44,7 +48,7 @@ def snapshot(
             for built in tasks
             for name, writer in built.writers
         ],
-        "tasks": [_task(built) for built in tasks],
+        "tasks": rows,
         "remote_bytes": remote_bytes,
         "bytes_sent_by_sendfile": sendfile_bytes,
         "in_flight": _in_flight(tasks, link_bytes),
@@ -69,7 +73,7 @@ def _in_flight(tasks: Sequence[BuiltTask], link_bytes: LinkBytes) -> dict[str, i
     }
 
 
-def _operator(built: BuiltTask, node_id: int) -> Counters:
+def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Counters:
     node = next(node for node in built.vertex.nodes if node.id == node_id)
     instance = built.nodes[node_id]
     place: Counters = {"node": node_id, "name": node.name, "subtask": built.subtask}
@@ -77,6 +81,7 @@ def _operator(built: BuiltTask, node_id: int) -> Counters:
         return {
             **place,
             "kind": "source",
+            "busy_s": seconds[instance.bucket],
             "rows_in": instance.rows,
             "rows_out": instance.rows,
             "watermark": instance.output.watermark,
@@ -84,15 +89,17 @@ def _operator(built: BuiltTask, node_id: int) -> Counters:
             "split": instance.split,
             "ended_at": instance.ended_at,
         }
+    entry = next(entry for entry in built.task.operators if entry.operator is instance)
     counts: Counters = {
         "kind": "sink" if node.sink is not None else "operator",
+        "busy_s": seconds[entry.bucket],
         "rows_in": instance.rows_in,
         "rows_out": instance.rows_out,
         "late_rows": instance.late_rows,
         "state_bytes": instance.state_bytes(),
         "state_keys": instance.state_keys(),
         "watermark": _watermark(instance),
-        "latency": [[source, histogram.points()] for source, histogram in _latency(built, instance).items()],
+        "latency": [[source, histogram.points()] for source, histogram in entry.latency.items()],
     }
     if isinstance(instance, WindowAggregate):
         counts["emissions"] = instance.emissions.points()
@@ -104,13 +111,8 @@ def _watermark(instance: Operator) -> int | None:
     return None if isinstance(instance, SinkOperator) else getattr(instance.output, "watermark", None)
 
 
-def _latency(built: BuiltTask, instance: Operator) -> dict[int, LatencyHistogram]:
-    return next(entry.latency for entry in built.task.operators if entry.operator is instance)
-
-
-def _task(built: BuiltTask) -> Counters:
+def _task(built: BuiltTask, seconds: Sequence[float]) -> Counters:
     task = built.task
-    seconds = task.times.seconds()
     debloated: Counters = {}
     if built.debloating is not None:
         debloated["debloated_buffer_size"] = built.debloating.buffer_size
@@ -122,6 +124,14 @@ def _task(built: BuiltTask) -> Counters:
         "idle_s": seconds[Wait.INPUT],
         "soft_backpressured_s": seconds[Wait.OUTPUT_SOFT],
         "hard_backpressured_s": seconds[Wait.OUTPUT_HARD],
+        "checkpoint_wait_s": seconds[Wait.CHECKPOINT],
+        "closed_s": seconds[Wait.CLOSED],
+        "busy_s": sum(seconds[TASK:]),
+        "input_s": seconds[TASK],
+        "output_s": seconds[WRITE],
+        "snapshot_s": seconds[SNAPSHOT],
+        "cpu_s": task.thread.cpu(),
+        "run_delay_s": task.thread.run_delay(),
         "segments_in_use": sum(partition.pool.in_use for partition in built.partitions),
         "input_queue": sum(channel.queue_length for channel in built.channels),
         "gathering_bytes": built.gathering.memory_bytes if built.gathering is not None else 0,

@@ -1,0 +1,48 @@
+"""The processor time of one thread, and how long it waited for a processor, which other threads read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+
+class ThreadClock:
+    """Measures the thread that calls `start`, until it calls `stop`. Any thread may read."""
+
+    def __init__(self) -> None:
+        self._clock: int | None = None
+        self._schedule: Path | None = None
+        self._cpu = 0.0
+        self._run_delay: float | None = None
+
+    def start(self) -> None:
+        """Measure the calling thread from now on."""
+        self._schedule = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
+
+    def stop(self) -> None:
+        """Keep what was measured: the calling thread ends."""
+        self._cpu, self._run_delay = self.cpu(), self.run_delay()
+        self._clock = self._schedule = None
+
+    def cpu(self) -> float:
+        """Return the thread's processor seconds so far."""
+        clock = self._clock
+        if clock is None:
+            return self._cpu
+        try:
+            return time.clock_gettime(clock)
+        except OSError:  # the thread has ended meanwhile
+            return self._cpu
+
+    def run_delay(self) -> float | None:
+        """Return the seconds in which the thread could have run and no processor was free. None on a machine that does
+        not say (Linux does, in schedstat)."""
+        schedule = self._schedule
+        if schedule is None:
+            return self._run_delay
+        try:
+            return int(schedule.read_bytes().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return self._run_delay
