@@ -28,7 +28,7 @@ BUGS = [
     PlantedBug("a buffer that came does not go to the frame", PlainReceiver.credit_available, dropped(call("_resume"))),
     PlantedBug("a frame that waits is read over", Responses.buffers, never(condition())),
     PlantedBug("bytes behind a frame that waits are lost", Responses.resume, constant(call("_parse").argument(1), b"")),
-    PlantedBug("the rest of a run that had too little memory is forgotten", Responses._go_on, dropped(call("_place"))),
+    PlantedBug("the rest of a run that had too little memory is forgotten", Responses._place_rest, dropped(call("_place"))),
     PlantedBug("the rest of a run is as long as the part before it", Responses._place,
                dropped(call("replace").keyword(2).operand(1))),
     PlantedBug("the rest of a run has the number of the part before it", Responses._place, dropped(operation(4, of=8))),

@@ -137,7 +137,7 @@ class PoolMachine(RuleBasedStateMachine):
             segments = self.network.request_exclusive(count, "channels")
         except InsufficientBuffers as error:
             if self.promised() + count <= self.total:
-                assert "ask again" in error.message, "refused what could be promised"
+                assert "request them again" in error.message, "refused what could be promised"
                 rights = [0 if owner.destroyed else owner.claim.required for owner in self.owners]
                 over = [owner.pool.requested > right for owner, right in zip(self.owners, rights, strict=True)]
                 assert any(over), "refused though nobody has more than its right"
@@ -269,8 +269,8 @@ class PoolMachine(RuleBasedStateMachine):
         owner.notified = owner.refilled = 0
         owner.acted = False
         assert not (owner.waiting and pool.free), "a listener waits though a segment is free"
-        hungry = not pool.free and pool.requested < pool.size
-        assert not (hungry and self.network.free_segments), "entitled to a segment that is there, and has none"
+        starved = not pool.free and pool.requested < pool.size
+        assert not (starved and self.network.free_segments), "a pool may take a segment that is free, but has none"
 
     # ---- the end: all returned, nobody stuck
 

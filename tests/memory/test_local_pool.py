@@ -237,7 +237,7 @@ def test_destruction_tells_those_who_wait_and_takes_late_returns_to_the_global_p
     pool.destroy()
     pool.destroy()
     assert (heard, owner.calls, pool.available) == ([None], 1, True)
-    with pytest.raises(ExchangeError, match=r"gate of join\[1\] asked for a buffer after its pool was destroyed"):
+    with pytest.raises(ExchangeError, match=r"gate of join\[1\] requested a buffer after its pool was destroyed"):
         request_one(pool)
     assert not pool.add_listener(lambda segment: True)
     assert network.holders() == {"gate of join[1]": 2}

@@ -65,7 +65,7 @@ def test_exclusive_segments_are_given_at_once_or_not_at_all(locks: CheckedLocks)
     network = NetworkBufferPool(6, 512, locks)
     pool = network.create_local_pool("out", required=1, maximum=6)
     borrowed = [request_one(pool) for _ in range(5)]
-    with pytest.raises(InsufficientBuffers, match="out': 3}; ask again when they have been recycled"):
+    with pytest.raises(InsufficientBuffers, match="out': 3}; request them again when these are recycled"):
         network.request_exclusive(4, "in")
     assert (network.holders(), pool.size) == ({"out": 6}, 6)
     network.validate()

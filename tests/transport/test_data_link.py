@@ -585,7 +585,7 @@ def test_a_producer_that_breaks_the_protocol_is_lost_with_the_reason(make: MakeP
     end = pair.connect()
     on(pair.producer.network, lambda: end._socket.send(encode(ErrorResponse("out of order\x1b[2J"))))
     assert pair.consumer.lost_once.wait(PATIENCE)
-    assert pair.consumer.lost == [r"the producer gave up the connection: out of order\x1b[2J"]
+    assert pair.consumer.lost == [r"the producer closed the connection: out of order\x1b[2J"]
 
 
 def test_both_ends_count_what_crossed(make: MakePair) -> None:
