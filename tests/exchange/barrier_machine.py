@@ -193,7 +193,7 @@ class BarrierMachine(RuleBasedStateMachine):
                     self.last, self.under_way = checkpoint, 0
 
     def resume(self, channel: Channel) -> None:
-        assert channel.blocked and not channel.is_blocked_later, "a channel was asked to go on that was not blocked"
+        assert channel.blocked and not channel.is_blocked_later, "a channel that was not blocked was asked to resume"
         channel.blocked = False
 
     @invariant()

@@ -44,7 +44,8 @@ class SenderCredit:
         """Add credit. Raises ExchangeError when a peer grants more than any consumer can have."""
         if credit < 0 or self.available + credit > MAX_CREDIT:
             raise ExchangeError(
-                f"the consumer granted an impossible credit of {credit} on top of {self.available}: a channel has 0 to {MAX_CREDIT}"
+                f"the consumer granted an impossible credit of {credit} on top of {self.available}: "
+                f"a channel has 0 to {MAX_CREDIT}"
             )
         self.available += credit
 
