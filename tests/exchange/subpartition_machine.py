@@ -228,7 +228,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
 
     def ask(self, tell: bool) -> None:
         """Whether the reader is starved."""
-        starved = self.subpartition.ask_whether_starved(tell=tell)
+        starved = self.subpartition.ask_whether_starved(notify=tell)
         assert starved == self.is_starved
         self.waits = tell and not starved
 

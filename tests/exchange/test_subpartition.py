@@ -677,13 +677,13 @@ class Hunger:
 
 def test_a_reader_with_nothing_to_look_at_is_starved() -> None:
     queue = Queue()
-    assert queue.subpartition.ask_whether_starved(tell=False)
+    assert queue.subpartition.ask_whether_starved(notify=False)
     builder = queue.begin(b"123")
-    assert queue.subpartition.ask_whether_starved(tell=False), "what is not flushed cannot be seen"
+    assert queue.subpartition.ask_whether_starved(notify=False), "what is not flushed cannot be seen"
     queue.subpartition.flush()
-    assert not queue.subpartition.ask_whether_starved(tell=False)
+    assert not queue.subpartition.ask_whether_starved(notify=False)
     assert queue.poll() == b"123"
-    assert queue.subpartition.ask_whether_starved(tell=False)
+    assert queue.subpartition.ask_whether_starved(notify=False)
     queue.end(builder)
 
 
@@ -692,7 +692,7 @@ def test_a_writer_is_told_once_when_the_reader_has_taken_the_last() -> None:
     hunger = Hunger(queue)
     queue.full()
     queue.full()
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)
     queue.poll()
     assert hunger.told == 0
     queue.poll()
@@ -707,7 +707,7 @@ def test_a_reader_is_starved_when_a_barrier_that_overtook_was_the_last_there_was
     queue = Queue()
     hunger = Hunger(queue)
     queue.subpartition.overtake(PRIORITY)
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)
     assert queue.subpartition.poll_priority() == PRIORITY
     assert hunger.told == 1
 
@@ -716,16 +716,16 @@ def test_a_reader_without_credit_is_not_starved_until_it_has_some() -> None:
     queue = Queue()
     hunger = Hunger(queue)
     queue.subpartition.credit_changed(False)
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)
     queue.subpartition.credit_changed(True)
-    assert hunger.told == 1 and queue.subpartition.ask_whether_starved(tell=False)
+    assert hunger.told == 1 and queue.subpartition.ask_whether_starved(notify=False)
 
 
 def test_nobody_is_starved_before_the_reader_comes_and_after_it_has_left() -> None:
     queue = Queue(attached=False)
     hunger = Hunger(queue)
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)
     queue.attach()
-    assert hunger.told == 1 and queue.subpartition.ask_whether_starved(tell=False)
+    assert hunger.told == 1 and queue.subpartition.ask_whether_starved(notify=False)
     queue.subpartition.release()
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)

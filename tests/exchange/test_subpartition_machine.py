@@ -58,7 +58,7 @@ BUGS = [
                never(call("_end_wait"))),
     PlantedBug("credit comes and nobody hears of the hunger", Subpartition.credit_changed, never(call("_end_wait"))),
     PlantedBug("a writer is told of each hunger", Subpartition._end_wait, dropped(assignment())),
-    PlantedBug("a writer that was told at once is told again", Subpartition.ask_whether_starved,
+    PlantedBug("a writer that got its answer at once is notified again", Subpartition.ask_whether_starved,
                dropped(assignment(2, of=2).value.operand(2))),
     PlantedBug("nobody hears of the reader's last word", Subpartition.acknowledge, dropped(call("_on_settled"))),
     PlantedBug("nobody hears that the reader left", Subpartition.release, dropped(call("_on_settled"))),

@@ -10,14 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.exchange.selectors import KeyGroups, Rebalance
-from headgate.exchange.unpartitioned import DEAL_BYTES, MAX_UNDEALT, UnpartitionedBatches, partition_threshold
+from headgate.exchange.unpartitioned import (
+    BYTES_PER_CHANNEL,
+    MAX_UNPARTITIONED,
+    UnpartitionedBatches,
+    partition_threshold,
+)
 from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from tests.exchange.rig import Rig, rows
 
 SCHEMA = pa.schema({"n": pa.int64()})
 CHANNELS = 4
 #: Rows of 8 bytes that are worth a deal.
-ENOUGH = CHANNELS * DEAL_BYTES // 8
+ENOUGH = CHANNELS * BYTES_PER_CHANNEL // 8
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def values(rig: Rig) -> list[int]:
 
 
 def test_the_limit_grows_with_the_channels_up_to_a_bound() -> None:
-    assert partition_threshold(3) == 3 * DEAL_BYTES and partition_threshold(1 << 20) == MAX_UNDEALT
+    assert partition_threshold(3) == 3 * BYTES_PER_CHANNEL and partition_threshold(1 << 20) == MAX_UNPARTITIONED
 
 
 def test_what_waits_is_one_batch_in_order() -> None:

@@ -247,7 +247,9 @@ def test_paranoid_looks_at_every_value() -> None:
     batch = pa.record_batch([broken], names=["x"])
     message = BatchCodec(batch.schema).encode(batch)
     assert BatchCodec(batch.schema).decode(*message).num_rows == 1
-    with pytest.raises(ExchangeError, match="stream corrupted: a message of [0-9]+ bytes is not a record batch: .*UTF8"):
+    with pytest.raises(
+        ExchangeError, match="stream corrupted: a message of [0-9]+ bytes is not a record batch: .*UTF8"
+    ):
         BatchCodec(batch.schema, paranoid=True).decode(*message)
 
 

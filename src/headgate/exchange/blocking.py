@@ -134,7 +134,7 @@ class BlockingSubpartition:
     def flush(self) -> None:
         """Do nothing: no reader sees the data before the end."""
 
-    def ask_whether_starved(self, *, tell: bool) -> bool:
+    def ask_whether_starved(self, *, notify: bool) -> bool:
         """Return False: the reader attaches later."""
         return False
 
