@@ -182,7 +182,7 @@ class Link:
         self.read_size, self.room = ALL, MAX_RUN
         self.data_posts: deque[int] = deque()
         self.credit_posts: deque[int] = deque()
-        self.told_posts: deque[OfChannel] = deque()
+        self.message_posts: deque[OfChannel] = deque()
         self.cancel_posts: deque[int] = deque()
         # The consumer's end.
         self.consumer_memory = NetworkBufferPool(channels * exclusive + floating, SEGMENT, CheckedLocks())
@@ -242,8 +242,8 @@ class Link:
     def credit_available(self, receiver: int) -> None:
         self.credit_posts.append(receiver)
 
-    def tell(self, message: OfChannel) -> None:
-        self.told_posts.append(message)
+    def send(self, message: OfChannel) -> None:
+        self.message_posts.append(message)
 
     def cancel(self, receiver: int) -> None:
         self.cancel_posts.append(receiver)
@@ -253,8 +253,8 @@ class Link:
             self.sender.data_available(self.data_posts.popleft())
         while self.credit_posts:
             self.receiver.credit_available(self.credit_posts.popleft())
-        while self.told_posts:
-            self.receiver.tell(self.told_posts.popleft())
+        while self.message_posts:
+            self.receiver.send(self.message_posts.popleft())
         while self.cancel_posts:
             self.receiver.cancel(self.cancel_posts.popleft())
 
@@ -382,7 +382,7 @@ class Link:
         del self.to_consumer[:done]
         if done:
             self.receiver.received(done)
-            self.receiver.tell_channels()
+            self.receiver.notify_channels()
 
     def send_control(self) -> None:
         data = self.receiver.data_to_send()
@@ -498,7 +498,7 @@ class Link:
             while self.to_consumer:
                 self.receive(self.read_size)
             self.check()
-            posts = self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts
+            posts = self.data_posts or self.credit_posts or self.message_posts or self.cancel_posts
             if not (posts or self.pieces or self.to_consumer or self.to_producer or self.sender.has_output):
                 break
         else:

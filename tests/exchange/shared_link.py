@@ -116,7 +116,7 @@ class SharedLink:
     def credit_available(self, receiver: int) -> None:
         self.buffer_posts.append(receiver)
 
-    def tell(self, message: OfChannel) -> None:
+    def send(self, message: OfChannel) -> None:
         raise AssertionError(f"no barrier asked for {message}")
 
     def cancel(self, receiver: int) -> None:
@@ -181,7 +181,7 @@ class SharedLink:
         del self.to_consumer[:done]
         if places:
             self.receiver.received(done)
-            self.receiver.tell_channels()
+            self.receiver.notify_channels()
 
     def send_control(self) -> None:
         self.to_producer += self.receiver.data_to_send()

@@ -226,11 +226,11 @@ class SubpartitionMachine(RuleBasedStateMachine):
             self._queue(Item(event=EndOfPartition(), segments=0))
             self.finished = True
 
-    def ask(self, tell: bool) -> None:
+    def ask(self, notify: bool) -> None:
         """Whether the reader is starved."""
-        starved = self.subpartition.ask_whether_starved(notify=tell)
+        starved = self.subpartition.ask_whether_starved(notify=notify)
         assert starved == self.is_starved
-        self.waits = tell and not starved
+        self.waits = notify and not starved
 
     @property
     def is_starved(self) -> bool:

@@ -145,7 +145,7 @@ class Remote:
     def credit_available(self, receiver: int) -> None:
         self.posted.append(("credit", receiver))
 
-    def tell(self, message: OfChannel) -> None:
+    def send(self, message: OfChannel) -> None:
         self.said.append(message)
 
     def cancel(self, receiver: int) -> None:
@@ -167,7 +167,7 @@ class Remote:
                 count += len(part)
             data = data[count:]
             self.receiver.received(count)
-            self.receiver.tell_channels()
+            self.receiver.notify_channels()
 
     def frame(self, content: bytes | Event, backlog: int = 0) -> bytes:
         kind = DATA_BUFFER if isinstance(content, bytes) else EVENT_BUFFER
@@ -439,12 +439,12 @@ def test_a_consumer_acknowledges_and_chooses_its_buffer_size(remote: Remote) -> 
     remote.channel.announce_buffer_size(512)
     assert remote.said == [AckAllUserRecordsProcessed(remote.number), NewBufferSize(512, remote.number)]
     for message in remote.said:
-        remote.receiver.tell(message)
+        remote.receiver.send(message)
     assert remote.receiver.data_to_send().endswith(b"".join(map(encode, remote.said)))
     remote.channel.release()
     remote.deliver()
     remote.receiver.data_to_send()
-    remote.receiver.tell(remote.said[0])
+    remote.receiver.send(remote.said[0])
     assert remote.receiver.data_to_send() == b"", "who has left has nothing to say"
 
 

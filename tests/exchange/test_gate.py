@@ -25,11 +25,11 @@ class Scripted(ScriptedChannel):
 class Gate:
     def __init__(self, channels: int) -> None:
         self.told = 0
-        self.gate = InputGate(self._tell)
+        self.gate = InputGate(self._on_data)
         self.channels = [Scripted(index) for index in range(channels)]
         self.gate.channels = self.channels
 
-    def _tell(self) -> None:
+    def _on_data(self) -> None:
         self.told += 1
 
     def put(self, channel: int, *contents: bytes) -> None:

@@ -51,7 +51,7 @@ class Fed:
 
     def credit_available(self, receiver: int) -> None: ...
 
-    def tell(self, message: OfChannel) -> None:
+    def send(self, message: OfChannel) -> None:
         self.told.append(message)
 
     def cancel(self, receiver: int) -> None: ...

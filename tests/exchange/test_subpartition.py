@@ -36,9 +36,9 @@ class Queue:
             self.attach()
 
     def attach(self) -> None:
-        self.subpartition.attach(self._tell)
+        self.subpartition.attach(self._on_data)
 
-    def _tell(self) -> None:
+    def _on_data(self) -> None:
         self.told += 1
 
     def _back(self, *segments: MemorySegment) -> None:
@@ -560,7 +560,7 @@ def test_a_priority_barrier_needs_no_credit_and_tells_a_reader_that_knows_of_dat
 
 def test_a_reader_in_this_process_asks_for_priority_alone() -> None:
     queue, urgent = Queue(attached=False), []
-    queue.subpartition.attach(queue._tell, lambda: urgent.append(1))
+    queue.subpartition.attach(queue._on_data, lambda: urgent.append(1))
     queue.full(b"1")
     assert queue.subpartition.poll_priority() is None
     for buffer in queue.subpartition.overtake(PRIORITY):
@@ -604,7 +604,7 @@ def test_nothing_is_overtaken_after_the_end(queue: Queue) -> None:
 
 def test_a_reader_without_credit_of_its_own_gets_empty_buffers_back() -> None:
     queue = Queue(attached=False)
-    queue.subpartition.attach(queue._tell, sends_empty=True)
+    queue.subpartition.attach(queue._on_data, sends_empty=True)
     builder = queue.begin(b"12")
     queue.subpartition.flush()
     assert queue.poll() == b"12"

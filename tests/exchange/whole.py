@@ -132,7 +132,7 @@ class Wire:
         self.to_consumer, self.to_producer = bytearray(), bytearray()
         self.data_posts: deque[int] = deque()
         self.credit_posts: deque[int] = deque()
-        self.told_posts: deque[OfChannel] = deque()
+        self.message_posts: deque[OfChannel] = deque()
         self.cancel_posts: deque[int] = deque()
 
     def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> Subpartition:
@@ -149,8 +149,8 @@ class Wire:
     def credit_available(self, receiver: int) -> None:
         self.credit_posts.append(receiver)
 
-    def tell(self, message: OfChannel) -> None:
-        self.told_posts.append(message)
+    def send(self, message: OfChannel) -> None:
+        self.message_posts.append(message)
 
     def cancel(self, receiver: int) -> None:
         self.cancel_posts.append(receiver)
@@ -159,7 +159,7 @@ class Wire:
 
     @property
     def has_posts(self) -> bool:
-        return bool(self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts)
+        return bool(self.data_posts or self.credit_posts or self.message_posts or self.cancel_posts)
 
     def deliver(self, count: int) -> bool:
         """The posts that are there, to both ends."""
@@ -168,8 +168,8 @@ class Wire:
             self.sender.data_available(self.data_posts.popleft())
         while self.credit_posts:
             self.receiver.credit_available(self.credit_posts.popleft())
-        while self.told_posts:
-            self.receiver.tell(self.told_posts.popleft())
+        while self.message_posts:
+            self.receiver.send(self.message_posts.popleft())
         while self.cancel_posts:
             self.receiver.cancel(self.cancel_posts.popleft())
         return there
@@ -210,7 +210,7 @@ class Wire:
         del self.to_consumer[:done]
         if done:
             self.receiver.received(done)
-            self.receiver.tell_channels()
+            self.receiver.notify_channels()
         return done > 0
 
 

@@ -113,7 +113,7 @@ class Consumer:
             place[: len(part)] = part
             count += len(part)
         self.receiver.received(count)
-        self.receiver.tell_channels()
+        self.receiver.notify_channels()
         return count
 
     def assert_whole(self) -> None:
@@ -335,8 +335,8 @@ def test_a_producer_that_does_not_read_what_it_is_told_is_given_up(
     monkeypatch.setattr("headgate.protocol.receiver._MAX_UNSENT", 5)
     word = AckAllUserRecordsProcessed(0)
     for _ in range(3):  # beside two requests
-        consumer.receiver.tell(word)
+        consumer.receiver.send(word)
     with pytest.raises(ExchangeError, match="does not read: 5 messages wait for it"):
-        consumer.receiver.tell(word)
+        consumer.receiver.send(word)
     assert consumer.said()[2:] == [word] * 3
-    consumer.receiver.tell(word)
+    consumer.receiver.send(word)

@@ -69,7 +69,7 @@ def dial(
 def test_listen_takes_the_first_free_port_of_a_range() -> None:
     with listen("127.0.0.1", None) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=r"cannot listen on 127.0.0.1: .*; port_range=.* has no free port left"):
+        with pytest.raises(ConfigError, match=r"cannot listen on 127.0.0.1: .*; port_range=.* has no free port"):
             listen("127.0.0.1", (port, port))
         assert not taken.getblocking()
     with listen("127.0.0.1", (port, port)) as again:

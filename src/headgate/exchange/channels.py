@@ -185,7 +185,7 @@ class Connection(Protocol):
     def credit_available(self, receiver: int) -> None:
         """Note that a channel has new credit or, in plain TCP, the buffer that its frame waits for."""
 
-    def tell(self, message: OfChannel) -> None: ...
+    def send(self, message: OfChannel) -> None: ...
 
     def cancel(self, receiver: int) -> None: ...
 
@@ -402,18 +402,18 @@ class RemoteInputChannel(InputChannel):
         return copies
 
     def resume(self) -> None:
-        self._tell(ResumeConsumption)
+        self._send_message(ResumeConsumption)
 
     def acknowledge(self) -> None:
-        self._tell(AckAllUserRecordsProcessed)
+        self._send_message(AckAllUserRecordsProcessed)
 
     def announce_buffer_size(self, size: int) -> None:
         if self._receiver is not None:
-            self._connection.tell(NewBufferSize(size, self._receiver))
+            self._connection.send(NewBufferSize(size, self._receiver))
 
-    def _tell(self, message: type[ResumeConsumption] | type[AckAllUserRecordsProcessed]) -> None:
+    def _send_message(self, message: type[ResumeConsumption] | type[AckAllUserRecordsProcessed]) -> None:
         if self._receiver is not None:
-            self._connection.tell(message(self._receiver))
+            self._connection.send(message(self._receiver))
 
     def release(self) -> None:
         self._released = True

@@ -49,7 +49,7 @@ class PlainInputChannel(RemoteInputChannel):
         """Accept an event on the network thread. After a blocking barrier, ask the producer to resume at once."""
         super().on_event(response, body)
         if blocks(decode_event(body)):
-            self._tell(ResumeConsumption)
+            self._send_message(ResumeConsumption)
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         """Poll like `RemoteInputChannel.poll`. While the channel is blocked, spill received data and return nothing.

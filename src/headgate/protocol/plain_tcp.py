@@ -137,4 +137,4 @@ class PlainReceiver(Receiver):
 
     def _resume(self) -> None:
         self._dispatch(self._decoder.resume())
-        self.tell_channels()
+        self.notify_channels()

@@ -102,7 +102,7 @@ class Receiver:
         return self._decoder.is_waiting
 
     def received(self, count: int) -> None:
-        """Account for `count` bytes in `buffers()`. Call `tell_channels` when all available bytes have been read.
+        """Account for `count` bytes in `buffers()`. Call `notify_channels` when all available bytes have been read.
 
         Raises ExchangeError when the connection is unusable and must be closed.
         """
@@ -119,29 +119,29 @@ class Receiver:
             if isinstance(item, BacklogAnnouncement):
                 channel = self._channels.get(item.receiver)
                 if channel is not None:
-                    self._tell_backlog(item.receiver, channel)
+                    self._pass_backlog(item.receiver, channel)
                     channel.on_backlog(item.backlog)
                 continue
             response, body = item
             if response.is_event:
                 channel = self._channels.get(response.receiver)
                 if channel is not None:
-                    self._tell_backlog(response.receiver, channel)
+                    self._pass_backlog(response.receiver, channel)
                     channel.on_event(response, body)
             elif self._filling is not None:
                 (channel, segments), self._filling = self._filling, None
                 channel.on_data(response, segments)
                 backlogs[response.receiver] = response.backlog
 
-    def tell_channels(self) -> None:
+    def notify_channels(self) -> None:
         """Call `on_read` of each channel that has received data since the previous call."""
         for receiver in list(self._backlogs):
             channel = self._channels.get(receiver)
             if channel is not None:
-                self._tell_backlog(receiver, channel)
+                self._pass_backlog(receiver, channel)
         self._backlogs.clear()
 
-    def _tell_backlog(self, receiver: int, channel: ReceivingChannel) -> None:
+    def _pass_backlog(self, receiver: int, channel: ReceivingChannel) -> None:
         """Pass on the backlog of the last data buffer, before any newer backlog overwrites it."""
         if receiver in self._backlogs:
             channel.on_read(self._backlogs.pop(receiver))
@@ -193,7 +193,7 @@ class Receiver:
         """Queue a channel that has unannounced credit. The channel's notification arrives here on this thread."""
         self._credited.append(receiver)
 
-    def tell(self, message: OfChannel) -> None:
+    def send(self, message: OfChannel) -> None:
         """Send a channel's message, unless the channel is cancelled.
 
         Raises ExchangeError when too many messages wait because the producer does not read.
