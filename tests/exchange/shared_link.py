@@ -245,7 +245,7 @@ class SharedLink:
             assert any(not pool.free for pool in self.gate_pools), "reading is stopped though every gate has a buffer"
             assert self.held or any(channel.queue_length for channel in self.channels), "stuck: nothing can be consumed"
         else:
-            assert not self.to_consumer, "bytes are there and nobody reads them"
+            assert not self.to_consumer, "bytes are available but not read"
         for gate, each in enumerate(self.gates):
             waits = any(channel.queue_length for channel in each.channels)
             assert each.has_data or not waits, f"gate {gate} does not know of data"

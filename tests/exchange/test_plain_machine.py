@@ -21,7 +21,7 @@ BUGS = [
     PlantedBug("a channel without a buffer discards", SharedBuffers.take, constant(returned(2, of=2).operand(2), None)),
     PlantedBug("a run takes a buffer too many", SharedBuffers.take, plus(call("request_many").argument(1), 1)),
     PlantedBug("a frame waits for good after its first buffer", SharedBuffers._offer, dropped(assignment(1, of=2))),
-    PlantedBug("a buffer comes and tells nobody", SharedBuffers._offer, dropped(call("_on_buffer"))),
+    PlantedBug("a buffer comes and does not notify", SharedBuffers._offer, dropped(call("_on_buffer"))),
     PlantedBug("a released channel keeps the buffer that had come", SharedBuffers.release,
                dropped(call("recycle_many"))),
     PlantedBug("a consumed shared buffer is lost", SharedBuffers.recycle, dropped(call("recycle_many"))),

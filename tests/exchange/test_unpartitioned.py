@@ -55,7 +55,7 @@ def test_what_waits_is_one_batch_in_order() -> None:
     assert batch.column(0).to_pylist() == list(range(6)) and size == 48 and not unpartitioned
 
 
-def test_batches_are_dealt_together_when_there_are_enough(made: list[Rig]) -> None:
+def test_batches_are_split_together_when_there_are_enough(made: list[Rig]) -> None:
     rig = keyed(made)
     half = ENOUGH // 2
     rig.writer.emit(rows(0, half))
@@ -116,12 +116,12 @@ def test_starved_readers_get_theirs(made: list[Rig]) -> None:
     assert sorted(values(rig)) == list(range(10))
 
 
-def test_a_full_budget_deals_early(made: list[Rig]) -> None:
+def test_a_full_budget_splits_early(made: list[Rig]) -> None:
     rig = keyed(made, limit=4000)
     rig.writer.emit(rows(0, 450))
     assert rig.writer.pending_bytes == 3600
     rig.writer.emit(rows(450, 200))
-    assert rig.writer.pending_bytes == 0, "dealt, and each channel has a message"
+    assert rig.writer.pending_bytes == 0, "split, and each channel has a message"
 
 
 @settings(max_examples=25)

@@ -660,7 +660,7 @@ class Exchange:
         self.check()
         for producer in self.producers:
             producer.is_back = False
-            assert not producer.writer._due.channels, "stuck: a writer has something due and nobody is behind"
+            assert not producer.writer._due.channels, "stuck: a writer has due items although no reader is behind"
             self._check_arrived(producer)
         counting = [producer for producer in self.producers if producer.active and not producer.writer.is_finished]
         for reader in self.readers:

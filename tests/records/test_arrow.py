@@ -127,7 +127,7 @@ def test_runs_and_list_views_travel_as_their_values(name: str) -> None:
         assert decoded.schema == plain_schema(batch.schema)
         assert not any(word in str(decoded.schema) for word in ("run_end", "view", "dictionary"))
         assert decoded.to_pydict() == part.to_pydict()
-        assert decoded.take(pa.array(range(count), pa.int64())).equals(decoded), "its rows can be dealt out"
+        assert decoded.take(pa.array(range(count), pa.int64())).equals(decoded), "its rows can be taken"
 
 
 class Code(pa.ExtensionType):

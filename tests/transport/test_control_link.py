@@ -135,7 +135,7 @@ def test_what_is_queued_is_sent_before_the_link_is_closed(raw: Callable[..., tup
     assert end.lost.empty()
 
 
-def test_the_end_of_the_peer_is_told_once(raw: Callable[..., tuple[End, socket.socket]]) -> None:
+def test_the_end_of_the_peer_is_reported_once(raw: Callable[..., tuple[End, socket.socket]]) -> None:
     end, sock = raw()
     assert sock.recv(1000), "its first heartbeat"
     sock.close()

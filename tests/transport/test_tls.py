@@ -292,7 +292,7 @@ def test_those_of_one_attempt_meet(make_door: MakeDoor, listener: Credentials, k
     comes_in(make_door(listener, kind), kind)
 
 
-#: Where is dialled, by whom, for what, and why nothing comes of it.
+#: The target, the dialler, the link kind, and why no link is established.
 REFUSED = {
     "a survivor of another attempt": (
         OF_DRIVER, OF_OTHER_TASKMANAGER, CONTROL_LINK,
@@ -324,7 +324,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("listener", "dialler", "kind", "reason"), REFUSED.values(), ids=REFUSED)
-def test_nobody_else_comes_in(
+def test_every_other_peer_is_refused(
     make_door: MakeDoor, listener: Credentials, dialler: Credentials, kind: int, reason: str
 ) -> None:
     door = make_door(listener, kind)
@@ -378,7 +378,7 @@ def test_what_follows_the_handshake_at_once_is_left_for_the_link(make_door: Make
         came.close()
 
 
-def test_who_says_nothing_or_no_tls_is_dropped_and_nobody_waits_for_it(make_door: MakeDoor) -> None:
+def test_a_silent_peer_or_one_without_tls_is_dropped_without_delaying_others(make_door: MakeDoor) -> None:
     door = make_door(OF_TASKMANAGER, DATA_LINK)
     silent, halting, plain = (socket.create_connection(door.address, PATIENCE) for _ in range(3))
     halting.sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a client's first record
@@ -439,7 +439,7 @@ def test_certificates_are_of_one_attempt_and_are_good_on_machines_whose_clocks_d
 
 @pytest.fixture
 def files_of_keys(monkeypatch: pytest.MonkeyPatch) -> list[tuple[os.stat_result, str]]:
-    """What Python is told to read keys from, while it reads."""
+    """The files from which Python reads keys, while it reads."""
     seen: list[tuple[os.stat_result, str]] = []
     load = ssl.SSLContext.load_cert_chain
 
