@@ -346,8 +346,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
             assert was_blocked or self.released, "went on though no barrier blocks"
 
     def recycle(self, count: int) -> None:
-        """Recycle buffers that were read, and the copies of overtaken data. These references kept the memory until now, so it
-        is checked first."""
+        """Recycle polled and overtaken buffers. Overtaken ones must still have their bytes."""
         recycle_all(self.held[:count])
         del self.held[:count]
         for overtaken, expected in self.kept:
