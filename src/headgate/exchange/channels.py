@@ -379,7 +379,7 @@ class RemoteInputChannel(InputChannel):
         return any(isinstance(event, CheckpointBarrier) for event in tuple(self._priority))
 
     def _is_passed(self, event: Event) -> bool:
-        """Return whether an event is a barrier up to the last prioritised one; the task has acted upon all these."""
+        """Return whether `poll` skips an event: a barrier that `prioritise` named, or an older one."""
         return isinstance(event, CheckpointBarrier) and event.id <= self._prioritised
 
     def poll_priority(self) -> Event | None:

@@ -46,7 +46,9 @@ def _ignore() -> None: ...
 class PipelinedSubpartition:
     """A queue with one writer (the task) and one reader (the network thread, or a task of the same TaskManager).
 
-    The lock protects the queue and all flags. It is the last lock that is taken, and callbacks run without it.
+    The lock protects the queue and all flags. It is taken before the pool's lock, because `poll` closes and recycles
+    empty buffers under it. This class's own callbacks run without it.
+
     `on_settled` is called, on any thread, when the reader has acknowledged the end of data or has left. `buffer_size`
     is the most bytes that the reader wants in one buffer; None means a full segment.
     """

@@ -4,7 +4,7 @@ Any thread may call any method. No method waits: an empty pool returns no segmen
 (`on_available`, listeners) run without a lock, on the thread that freed the segment, and must be short.
 
 Locks are taken in the order factory lock, local lock, queue lock. Only `destroy` takes the factory lock. The local lock
-protects every attribute of the pool.
+protects the counts, the free segments and the listeners.
 The rules are those of Flink's LocalBufferPool, except one: a segment from the global pool also goes to a waiting
 listener first. A listener therefore never waits while the pool has a segment for it.
 """

@@ -1,9 +1,9 @@
 """The TaskManager's pool of all segments. It lends them to local pools and, as exclusive buffers, to input channels.
 
 Two locks prevent deadlock, by Flink's rule. The queue lock protects the free segments; every request that a local pool
-cannot serve alone takes it. The factory lock protects the claims and shares; only the creation and the release of a
-pool or of exclusive buffers take it. The order is factory lock, local pool's lock, queue lock. A local pool that holds
-its own lock may take the queue lock, never the factory lock.
+cannot serve alone takes it. The factory lock protects the claims and shares. The creation and the release of a pool or
+of exclusive buffers take it, and so do the reports. The order is factory lock, local pool's lock, queue lock. A local
+pool that holds its own lock may take the queue lock, never the factory lock.
 """
 
 from __future__ import annotations
