@@ -60,7 +60,7 @@ def test_it_is_refused(make: Callable[[], Operator]) -> None:
 
 @pytest.mark.parametrize("group", [-1, GROUPS])
 def test_groups_that_nobody_has_are_refused(group: int) -> None:
-    """No subtask went on from these rows."""
+    """No subtask resumed from these rows."""
     table = pa.table({KEY_GROUP: pa.array([0, group, GROUPS - 1], pa.int32())})
     with pytest.raises(UnusableState, match=f"'t' has rows of key groups from .*, and the last group is {GROUPS - 1}"):
         Snapshot({"t": table}).check_groups(GROUPS)

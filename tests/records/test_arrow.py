@@ -191,7 +191,8 @@ def test_a_sliced_batch_sends_its_own_rows_only() -> None:
 def test_metadata_of_schemas_does_not_travel() -> None:
     schema = pa.schema([pa.field("x", pa.int64(), metadata={"k": "v"})], metadata={"pandas": "{}"})
     codec = BatchCodec(schema)
-    assert codec.schema.metadata is None and codec.schema.field(0).metadata is None
+    assert codec.schema.metadata is None
+    assert codec.schema.field(0).metadata is None
     decoded = codec.decode(*codec.encode(pa.record_batch([pa.array([1])], schema=schema)))
     assert decoded.schema.equals(codec.schema, check_metadata=True)
 
@@ -266,4 +267,5 @@ def test_as_arrow_is_what_pyarrow_makes(kind: str, nulls: list[bool] | None) -> 
     mask = None if nulls is None else np.array(nulls)
     made = as_arrow(values, mask)
     made.validate(full=True)
-    assert made.equals(pa.array(values, mask=mask)) and made.type == pa.array(values).type
+    assert made.equals(pa.array(values, mask=mask))
+    assert made.type == pa.array(values).type

@@ -1,7 +1,7 @@
 """Where the checkpoints of a job are: a folder by path or URI, `<uri>/<job>/chk-<id>` for each, `chk-<id>-<owner>` for
 those of all owners but the first (see `headgate.ownership`); `<uri>/<job>/owners` says who they were.
 
-Tasks write files into a checkpoint's folder; each has a name of its own, so nobody writes over what somebody else wrote
+Tasks write files into a checkpoint's folder; each has a name of its own, so no task writes over what another one wrote
 - not a task of an older attempt, nor another run of the job. The driver writes `_metadata`, which names those that
 count, last and at once: a checkpoint is complete when it is there, and nothing without it is one.
 

@@ -200,7 +200,7 @@ class KeyTable:
 
 def check_key_groups(table: pa.Table, keys: int, max_parallelism: int) -> None:
     """Raises ValueError for a row of state in another key group than that of its key, which is in the columns behind:
-    one subtask would go on from it, and others get the rows of that key."""
+    one subtask would resume from it, and others get the rows of that key."""
     for batch in table.to_batches():
         there = raw_values(batch.columns[0])
         groups = np.broadcast_to(key_groups(key_hash(batch.columns[1 : 1 + keys]), max_parallelism), len(there))

@@ -14,7 +14,7 @@ class PairTable:
 
     A pair is one word: the right number in as few low bits as all right numbers need, the left one above. So words stay
     small where pairs are dense, and are then found by direct indexing; when the right numbers outgrow their bits, which
-    then double their range, all words are written anew.
+    then double their range, all words are written again.
     """
 
     def __init__(self) -> None:

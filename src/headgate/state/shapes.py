@@ -68,7 +68,7 @@ def _is_folder(value: Any) -> bool:
 
 #: A path that leads below the folder that it is relative to.
 path_below: Final = _one("a path below a folder", _is_below)
-#: As UTF-8 has it.
+#: In UTF-8.
 text: Final = _one("a text", _is_text)
 #: Of a file, without its folder.
 file_name: Final = _one("the name of a file", _is_name)

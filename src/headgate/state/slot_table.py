@@ -121,7 +121,7 @@ class SlotTable(ABC, Generic[Keys]):
         return (hashes.view(np.int64) & self._mask) | 1
 
     def _make_room(self, more: int) -> bool:
-        """True when that many keys more fit; else the table has grown and places must be looked up anew."""
+        """True when that many keys more fit; else the table has grown and places must be looked up again."""
         if _PLACES_PER_KEY * (self._count + more) <= len(self._places):
             return True
         if self._count + more > _MOST_KEYS:

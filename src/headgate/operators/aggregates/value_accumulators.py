@@ -19,7 +19,7 @@ from headgate.state.pairs import PairTable
 from headgate.state.renumber import OneRowPerSlot, renumbering
 from headgate.state.values import ValueLog
 
-#: Values that nobody refers to any more are thrown out when they are this many more than those in use.
+#: Values that no group refers to any more are thrown out when they are this many more than those in use.
 _SLACK = 1 << 16
 
 

@@ -324,7 +324,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         for key in old:
             self._drop(slot, key)
         if old and oldest is not None:
-            self._times[slot] = dict(self._times[slot])  # or whoever looks for the first passes all that were dropped
+            self._times[slot] = dict(self._times[slot])  # or a search for the first passes all that were dropped
         return oldest
 
 

@@ -1,4 +1,4 @@
-"""`KeyedProcessFunction`: a user's function with state and timers for each key, and what it is told when called."""
+"""`KeyedProcessFunction`: a user's function with state and timers for each key, and its context."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NO_EVENT_TIME = (
 
 
 class ProcessContext(OtherNames):
-    """What a `KeyedProcessFunction` is told, and where it sets timers; times are microseconds since the epoch.
+    """What a `KeyedProcessFunction` may ask, and where it sets timers; times are microseconds since the epoch.
 
     Timers belong to the current key. Each time is there once for a key, however often it is registered, and can be
     given as a `datetime` too (UTC, if it has no zone).

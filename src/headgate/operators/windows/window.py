@@ -139,7 +139,7 @@ class WindowAggregate(Operator):
         if windows.has_panes:
             self._empty_state = partial(PaneState, key_types, accumulators, windows.per_row)
         self._shards = [self._new_shard(MIN_TIME, self._last_ended(MIN_TIME))]
-        #: Those of this subtask whose subtasks had ended when it went on from a checkpoint.
+        #: Those of this subtask whose subtasks had ended when it resumed from a checkpoint.
         self._ended_groups: list[range] = []
 
     def open(self, context: OperatorContext) -> None:
@@ -338,7 +338,7 @@ class WindowAggregate(Operator):
         return batch.filter(as_arrow(~nulls))
 
     def _put_aside(self, late: pa.RecordBatch) -> None:
-        """Late rows: to whoever reads them, or dropped."""
+        """Emit late rows to their side output if it is read, or count and drop them."""
         if self._late_tag in self.sides:
             self.emit_side(self._late_tag, late)
         else:
