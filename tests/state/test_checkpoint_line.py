@@ -68,5 +68,5 @@ def test_a_start_is_plain_json(start: Start) -> None:
 
 @pytest.mark.parametrize("values", [None, [], {}, {"after": [1], "uri": None}, {"after": ["1", 2], "uri": None}, 5])
 def test_anything_else_is_refused(values: object) -> None:
-    with pytest.raises(ValueError, match="not what a program notes at its start"):
+    with pytest.raises(ValueError, match="a note of an owner's start has the wrong form"):
         Start.from_json(values)
