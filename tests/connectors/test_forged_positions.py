@@ -124,7 +124,7 @@ def test_any_value_anywhere_in_a_position(folder: Path, kind: str) -> None:
 def test_something_else_in_place_of_a_position(folder: Path, kind: str, value: Any) -> None:
     if value is None and kind == "socket":
         return
-    with pytest.raises(hg.CheckpointError, match=f"{FILE}: is no state that this job can go on from"):
+    with pytest.raises(hg.CheckpointError, match=f"{FILE}: is no state that this job can resume from"):
         resume(SOURCES[kind](folder), [value], 1)
 
 

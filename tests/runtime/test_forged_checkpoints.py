@@ -187,7 +187,7 @@ def test_another_file_than_those_that_are_watched(tmp_path: Path) -> None:
     })  # fmt: skip
     env, found = build()
     with pytest.raises(
-        hg.CheckpointError, match=r"\.state: is no state that this job can go on from: .*secret"
+        hg.CheckpointError, match=r"\.state: is no state that this job can resume from: .*secret"
     ) as caught:
         env.execute("watch", resume=str(savepoint))
     assert str(savepoint) in caught.value.message and found == []
