@@ -16,7 +16,7 @@ from headgate.operators.lookup_source import TableSource, lookup_source
 from headgate.operators.operator import Operator, OperatorContext, call_user
 from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.operators.sql.sql_types import kind_of
-from headgate.records.arrow import plain_type
+from headgate.records.arrow import describe_difference, plain_type
 from headgate.records.canonical import Bools, Int64s, as_arrow, check_keyable, null_mask, value_type
 from headgate.state.keys import KeyTable
 
@@ -190,11 +190,11 @@ def _result_names(added: Sequence[str], suffix: str | None, taken: Sequence[str]
 
 def _loaded(source: TableSource) -> pa.Table:
     table = call_user(source)
-    if not isinstance(table, pa.Table) or not table.schema.equals(source.schema):
-        raise SourceError(
-            f"{source}: the loaded table does not have the columns that it had when the job was planned; start the job "
-            "again"
-        )
+    if not isinstance(table, pa.Table):
+        raise SourceError(f"{source}: it loaded {type(table).__name__}, and a pyarrow Table is needed")
+    if not table.schema.equals(source.schema):
+        difference = describe_difference(source.schema, table.schema)
+        raise SourceError(f"{source}: its columns changed after the job was planned: {difference}; start the job again")
     return table
 
 
