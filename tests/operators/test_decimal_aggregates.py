@@ -55,7 +55,9 @@ def expected(kind: str, values: list[Decimal | None], result: pa.DataType) -> De
 @pytest.mark.parametrize("kind", ["sum", "mean"])
 @pytest.mark.parametrize("column", TYPES, ids=str)
 @given(data=st.data())
-def test_any_values_in_any_batches(kind: str, column: pa.DataType, data: st.DataObject) -> None:
+def test_sums_and_means_are_exact_for_random_values_and_batches(
+    kind: str, column: pa.DataType, data: st.DataObject
+) -> None:
     """Some are taken, some come from another accumulator, some from a checkpoint; keys are renumbered in between."""
     batches = data.draw(st.lists(st.lists(st.tuples(st.integers(0, 2), values_of(column)), max_size=3), max_size=3))
     ways = data.draw(st.lists(st.sampled_from(["update", "absorb", "restore"]), min_size=3, max_size=3))
@@ -86,7 +88,7 @@ def test_any_values_in_any_batches(kind: str, column: pa.DataType, data: st.Data
     ]
 
 
-def test_types_are_those_of_spark() -> None:
+def test_result_types_are_those_of_spark() -> None:
     """See `test_decimals_are_those_of_spark_sql` in tests/spark for Spark's own word."""
     schema = pa.schema({"a": pa.decimal128(9, 2), "b": pa.decimal128(38, 18), "c": pa.decimal256(70, 3)})
     of = {
@@ -99,7 +101,7 @@ def test_types_are_those_of_spark() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_result_that_does_not_fit_is_an_error_and_what_came_between_is_none(sign: int) -> None:
+def test_only_a_final_result_that_does_not_fit_is_an_error(sign: int) -> None:
     column = pa.decimal128(38, 0)
     most = sign * (10**38 - 1)
     total = make("sum", column)

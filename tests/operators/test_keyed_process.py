@@ -280,7 +280,9 @@ PARALLELISMS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 @pytest.mark.parametrize("function", [Everything, ByRow])
 @settings(max_examples=12, deadline=None)
 @given(PARALLELISMS, st.integers(0, 1 << 32))
-def test_it_says_what_plain_dicts_say(function: type[Everything], parallelisms: list[int], seed: int) -> None:
+def test_the_operator_agrees_with_a_model_of_plain_dicts(
+    function: type[Everything], parallelisms: list[int], seed: int
+) -> None:
     compare(lambda clock: make(clock, function()), parallelisms, seed)
 
 
@@ -465,7 +467,7 @@ def one(key: str = "a", time: int = 0) -> pa.RecordBatch:
         (lambda f, b, ctx: hg.SideOutput("aside", {"key": "a", "n": "x"}), "column n, which schema= declares int64"),
     ],
 )  # fmt: skip
-def test_what_a_function_does_wrong_is_named(does: Any, says: str) -> None:
+def test_an_error_names_what_the_function_did_wrong(does: Any, says: str) -> None:
     with pytest.raises(hg.UserFunctionError) as caught:
         opened(Keeps(does)).process(one())
     assert says in caught.value.message
@@ -477,14 +479,14 @@ def test_event_timers_need_event_time() -> None:
         operator.process(one())
 
 
-def test_a_timer_without_on_timer_says_so() -> None:
+def test_a_timer_without_on_timer_is_an_error() -> None:
     for register in ("register_event_time_timer", "register_processing_time_timer"):
         operator = opened(Keeps(lambda f, b, ctx, register=register: getattr(ctx, register)(1)))
         with pytest.raises(hg.UserFunctionError, match="a timer calls on_timer, which this function lacks"):
             operator.process(one())
 
 
-def test_without_a_key_there_is_no_state() -> None:
+def test_state_without_a_current_key_is_an_error() -> None:
     class Early(Keeps):
         def open(self, ctx: hg.ProcessContext) -> None:
             self.does(self, None, ctx)
@@ -498,7 +500,7 @@ def test_without_a_key_there_is_no_state() -> None:
             opened(Early(does))
 
 
-def test_what_is_read_is_a_copy() -> None:
+def test_a_value_that_is_read_is_a_copy() -> None:
     seen = []
 
     def does(f: Keeps, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> None:
@@ -550,7 +552,7 @@ def test_each_subtask_has_a_copy_of_the_function() -> None:
     assert "value" not in vars(function)
 
 
-def test_keys_without_anything_are_forgotten() -> None:
+def test_keys_without_state_and_timers_are_removed() -> None:
     def does(f: Keeps, batch: pa.RecordBatch, ctx: hg.ProcessContext) -> Any:
         if ctx.key[0].endswith("000"):
             f.elements.add(ctx.key[0])
@@ -570,7 +572,7 @@ def test_keys_without_anything_are_forgotten() -> None:
     assert operator.state_bytes() > held
 
 
-def test_what_is_too_old_takes_no_memory() -> None:
+def test_expired_values_take_no_memory() -> None:
     clock = Clock()
 
     class Brief(hg.KeyedProcessFunction):
@@ -599,7 +601,7 @@ def test_what_is_too_old_takes_no_memory() -> None:
     assert operator.next_time() is None
 
 
-def test_a_state_that_is_not_declared_any_more_is_named() -> None:
+def test_the_error_names_a_state_that_is_no_longer_declared() -> None:
     class Renamed(hg.KeyedProcessFunction):
         other = hg.ValueState(pa.int64(), name="value")
         elements = hg.ListState(pa.int64())
@@ -614,7 +616,7 @@ def test_a_state_that_is_not_declared_any_more_is_named() -> None:
         opened(Renamed()).restore([snapshot])
 
 
-def test_a_slow_sweep_goes_on_where_it_stopped() -> None:
+def test_a_removal_of_many_expired_values_takes_several_calls() -> None:
     expiry = Expiry(1_000_000)
     for slot in range(25_000):
         expiry.watch(slot, 0)
@@ -624,7 +626,7 @@ def test_a_slow_sweep_goes_on_where_it_stopped() -> None:
     assert sorted(found) == list(range(25_000))
 
 
-def test_timers_that_are_set_again_and_again_take_no_more_memory() -> None:
+def test_setting_a_timer_repeatedly_takes_no_more_memory() -> None:
     timers = TimerQueue()
     for time in range(10_000):
         timers.add((time + 100, 1))

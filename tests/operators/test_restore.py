@@ -200,7 +200,7 @@ def test_the_output_is_that_of_a_run_without_interruption(
 
 
 @pytest.mark.parametrize("types", KEYS, ids=lambda types: "+".join(map(str, types)) or "no keys")
-def test_keys_of_every_type_come_back(types: tuple[pa.DataType, ...]) -> None:
+def test_keys_of_every_type_are_restored(types: tuple[pa.DataType, ...]) -> None:
     compare(OPERATORS["tumbling"], types, (2, 3), 0, 5)
     compare(OPERATORS["running"], types, (3, 2), 0, 6)
 
@@ -258,7 +258,7 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
 
 @pytest.mark.parametrize("types", [(pa.int64(),), (pa.string(), pa.int64())], ids=["one", "two"])
 @pytest.mark.parametrize("operator", ["tumbling", "panes", "running"])
-def test_what_comes_later_is_not_in_a_snapshot(operator: str, types: tuple[pa.DataType, ...]) -> None:
+def test_later_rows_do_not_change_a_snapshot(operator: str, types: tuple[pa.DataType, ...]) -> None:
     kinds = {**KEYS, (pa.string(), pa.int64()): [KEYS[(pa.string(),)][0], [1, 2, None]]}
     chance, used = random.Random(3), set[int]()
 
@@ -295,7 +295,7 @@ def test_tables_begin_with_the_key_group_and_say_what_their_columns_are() -> Non
 
 
 @pytest.mark.parametrize("make", [of_window, partial(of_window, 40, 10)], ids=["window", "panes"])
-def test_windows_that_are_forgotten_are_not_in_a_snapshot(make: Callable[[], Operator]) -> None:
+def test_closed_windows_are_not_in_a_snapshot(make: Callable[[], Operator]) -> None:
     operator = make()
     operator.process(small(1, 11, 51))
     operator.process_watermark(50)
@@ -352,7 +352,7 @@ def test_windows_need_the_state_of_every_old_subtask() -> None:
             of_window().restore(snapshots)
 
 
-def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_all() -> None:
+def test_shards_are_merged_when_the_watermark_has_passed_all() -> None:
     def make() -> WindowAggregate:
         return WindowAggregate(
             ("key",), time_column="t", time_offset=0, windows=Windows(10, 10), aggregates=COUNT, input_schema=SMALL
@@ -382,7 +382,7 @@ def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_al
     assert new.late == fired + 100
 
 
-def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> None:
+def test_a_closed_window_stays_closed_if_more_lateness_is_allowed() -> None:
     def make(lateness: int) -> Operator:
         return opened(
             WindowAggregate(
@@ -408,7 +408,7 @@ def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> 
     assert later.late_rows == 2
 
 
-def test_final_rows_do_not_come_a_second_time_from_a_checkpoint_at_the_end() -> None:
+def test_final_rows_are_not_emitted_again_after_a_restore() -> None:
     operator = opened(RunningAggregate(("key",), COUNT, input_schema=SMALL, final=True))
     operator.process(small(1, 2))
     operator.process_watermark(MAX_TIME)
@@ -424,7 +424,7 @@ def test_final_rows_do_not_come_a_second_time_from_a_checkpoint_at_the_end() -> 
 
 
 @pytest.mark.parametrize("make", [of_window, of_running], ids=["window", "running"])
-def test_of_a_subtask_that_had_ended_the_values_are_enough(make: Callable[[], Operator]) -> None:
+def test_a_subtask_that_had_ended_needs_no_tables(make: Callable[[], Operator]) -> None:
     ended = make()
     ended.process(small(1))
     ended.process_watermark(MAX_TIME)
@@ -536,7 +536,7 @@ def of_one_price(make: Callable[..., Operator], kind: str) -> Operator:
 
 
 @pytest.mark.parametrize("make", [hg.min, hg.max, hg.first, hg.last, hg.collect_list, hg.count_distinct])
-def test_no_other_state_of_floats_becomes_decimals(make: Callable[[str], Aggregate]) -> None:
+def test_only_sums_and_means_of_floats_become_decimals(make: Callable[[str], Aggregate]) -> None:
     floats = PRICES.set(2, pa.field("price", pa.float64()))
     operator = of_running(schema=floats, specs=(("found", make("price")),))
     operator.process(pa.RecordBatch.from_pydict({"key": [1], "t": [41], "price": [0.25]}, schema=floats))

@@ -59,7 +59,7 @@ def test_it_is_refused(make: Callable[[], Operator]) -> None:
 
 
 @pytest.mark.parametrize("group", [-1, GROUPS])
-def test_groups_that_nobody_has_are_refused(group: int) -> None:
+def test_key_groups_beyond_the_last_one_are_refused(group: int) -> None:
     """No subtask went on from these rows."""
     table = pa.table({KEY_GROUP: pa.array([0, group, GROUPS - 1], pa.int32())})
     with pytest.raises(UnusableState, match=f"'t' has rows of key groups from .*, and the last group is {GROUPS - 1}"):

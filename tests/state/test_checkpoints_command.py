@@ -118,7 +118,7 @@ def test_a_savepoint(storage: CheckpointStorage, capsys: pytest.CaptureFixture[s
     assert run(capsys, "verify", savepoint)[0] == 0
 
 
-def test_where_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_checkpoints_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "list", str(tmp_path / "none")]) == 1
     assert "there are no checkpoints; give the folder" in capsys.readouterr().err
     assert main(["checkpoints", "show", str(tmp_path / "chk-1")]) == 1

@@ -80,7 +80,7 @@ def test_a_program_that_slept_after_it_listed_gets_no_old_epoch(folder: str, mon
     assert late.epoch == 5
 
 
-def test_a_claim_that_was_removed_is_none(folder: str) -> None:
+def test_a_removed_claim_does_not_count(folder: str) -> None:
     first = owner(folder, "a")
     filesystem, inside = filesystems.locate(f"{folder}/1")
     filesystem.delete_file(inside)
@@ -91,7 +91,7 @@ def test_a_claim_that_was_removed_is_none(folder: str) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"run": 1}', b'{"run": "", "host": "", "pid": 1, "since": 1e999}']
 )
-def test_a_claim_that_says_nothing_counts_all_the_same(folder: str, content: bytes) -> None:
+def test_an_unreadable_claim_counts(folder: str, content: bytes) -> None:
     first = owner(folder, "a")
     filesystems.write_whole(f"{folder}/2", content)
     with pytest.raises(Superseded, match=r"owners \(it does not say which\)"):
@@ -152,12 +152,12 @@ class MadeMeanwhile(fs.LocalFileSystem):  # type: ignore[misc]
         return list(super().get_file_info(selector))
 
 
-def test_a_folder_that_is_made_while_it_is_listed(tmp_path: Path) -> None:
+def test_a_folder_that_is_made_while_it_is_listed_is_no_error(tmp_path: Path) -> None:
     """Of two programs that started at the same moment one failed."""
     assert filesystems.listing(MadeMeanwhile(), str(tmp_path / "owners")) == []
 
 
-def test_an_epoch_that_no_program_comes_to_is_refused(tmp_path: Path) -> None:
+def test_an_impossible_epoch_is_refused(tmp_path: Path) -> None:
     (tmp_path / "owners").mkdir()
     (tmp_path / "owners" / "9999999999999999").touch()
     with pytest.raises(CheckpointError, match="9999999999999999 is no epoch of a program; remove that file"):

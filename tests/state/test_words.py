@@ -27,7 +27,7 @@ class Colliding(WordTable):
 
 @pytest.mark.parametrize("table_class", [WordTable, Colliding])
 @given(batches=st.lists(st.lists(st.tuples(WORDS, WORDS), max_size=30), max_size=5), width=st.sampled_from([1, 2]))
-def test_slots_are_those_of_a_dict(
+def test_slots_agree_with_a_dict(
     table_class: type[WordTable], batches: list[list[tuple[int, int]]], width: int
 ) -> None:
     table, model = table_class(width), dict[tuple[int, ...], int]()

@@ -164,7 +164,7 @@ class WindowState:
         self._dead, self._latest = 0, None
 
     def _renumber_keys(self, keys: Int64s) -> Int64s:
-        """Remove keys without an entry, live or dead, if they are half or more of all. Returns the entries' new keys."""
+        """Remove keys without an entry, live or dead, if they are half or more. Returns the entries' new keys."""
         used = np.zeros(len(self._keys), np.bool_)
         used[keys] = True
         mentioned = np.flatnonzero(used)
