@@ -1,4 +1,4 @@
-"""The state of every aggregate as columns and back: exact, and a copy."""
+"""Every aggregate's state is saved as columns and restored from them: exactly, and as a copy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rows(kind: pa.DataType, count: int, chance: random.Random, nulls: bool) -> p
 
 
 def exact(column: pa.Array) -> list[Any]:
-    """Values with the bits of floats; lists in the order they have."""
+    """Return the values, with floats as their bits; lists keep their order."""
 
     def bits(value: Any) -> Any:
         if isinstance(value, float):

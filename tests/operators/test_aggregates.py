@@ -1,4 +1,4 @@
-"""Each aggregate against plain Python, batch by batch, with slots thrown out in between; and what they refuse."""
+"""Each aggregate agrees with plain Python, in random batches, with slots removed in between. Errors are tested, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = pa.schema([("whole", pa.int64()), ("real", pa.float64()), ("text", pa.s
 
 
 def over_values(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """What SQL makes of an aggregate: nulls left out, null over nothing."""
+    """Return the result of an aggregate in SQL: it ignores nulls, and is null over no values."""
 
     def aggregate(values: list[Any]) -> Any:
         known = [value for value in values if value is not None]

@@ -1,4 +1,4 @@
-"""What Arrow would cut, drop or fill in without a word is refused; what it keeps is taken."""
+"""A value that Arrow would change silently is refused. A value that it stores unchanged is accepted."""
 
 from __future__ import annotations
 

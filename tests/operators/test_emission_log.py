@@ -1,4 +1,4 @@
-"""The log of emissions stays small and keeps its end exact."""
+"""The log of emissions stays small, and its newest points stay exact."""
 
 from __future__ import annotations
 

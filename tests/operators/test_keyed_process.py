@@ -1,6 +1,6 @@
-"""`KeyedProcessFunction`: the same function on plain dicts for each key, against the operator, with snapshots between.
+"""`KeyedProcessFunction`: the operator agrees with a model of plain dicts for each key, with restores in between.
 
-What comes out for each key must be the same, in the same order, whatever happens to subtasks on the way.
+For each key, both must emit the same rows in the same order, at any parallelism before and after a restore.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEEDS = ("update", "clear", "add", "put", "remove", "empty", "timer", "no timer"
 
 
 class Everything(hg.KeyedProcessFunction):
-    """Does what each row says, and tells what it sees."""
+    """A function that does what each row says, and emits what it sees."""
 
     value = hg.ValueState(pa.int64())
     brief = hg.ValueState(pa.string(), ttl="50 us")
@@ -78,16 +78,16 @@ class Everything(hg.KeyedProcessFunction):
             case "no clock":
                 ctx.delete_processing_time_timer(ctx.processing_time + n)
             case "look":
-                yield self.told(ctx)
+                yield self.report(ctx)
             case "aside":
                 yield hg.SideOutput("aside", {"key": ctx.key[0], "n": n})
 
     def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:
         if time % 5 == 0 and time < 10_000:
             ctx.register_event_time_timer(time + 3)
-        return [self.told(ctx, f"{ctx.time_domain} {time} ")]
+        return [self.report(ctx, f"{ctx.time_domain} {time} ")]
 
-    def told(self, ctx: hg.ProcessContext, what: str = "") -> dict[str, Any]:
+    def report(self, ctx: hg.ProcessContext, what: str = "") -> dict[str, Any]:
         values = self.value.value(), self.brief.value("none"), self.elements.get(), len(self.lasting.get())
         maps = sorted(self.entries.items()), sorted(self.entries.keys()), self.entries.get("3"), self.kept.get(3)
         more = self.kept.is_empty(), self.entries.contains("5"), sorted(each["n"] for each in self.kept.values())
@@ -95,7 +95,7 @@ class Everything(hg.KeyedProcessFunction):
 
 
 class ByRow(Everything):
-    """The same, row by row."""
+    """The same function, called row by row."""
 
     process = hg.KeyedProcessFunction.process
 
@@ -105,7 +105,7 @@ class ByRow(Everything):
 
 
 class Model:
-    """What one key has, in plain dicts: each value with the time when it was written."""
+    """The state of one key in plain dicts: each value with the time at which it was written."""
 
     def __init__(self, key: str | None) -> None:
         self.key = key
@@ -287,13 +287,13 @@ def test_the_operator_agrees_with_a_model_of_plain_dicts(
 
 
 class Clumsy(TimerQueue):
-    """Timers that were deleted are called all the same."""
+    """A planted bug: deleted timers are called."""
 
     def remove(self, timer: tuple[int, int]) -> None: ...
 
 
 class Unordered(TimerQueue):
-    """Timers are called in the order in which they were set."""
+    """A planted bug: timers are called in the order in which they were set."""
 
     def pop(self, until: int) -> tuple[int, int] | None:
         due = [timer for timer in self._heap if timer[0] <= until and timer in self._timers]
@@ -333,7 +333,7 @@ def with_states(spoil: Callable[[KeyedProcess], None]) -> Make:
 
 
 class NoClocks(KeyedProcess):
-    """Processing-time timers do not come back."""
+    """A planted bug: processing-time timers are not restored."""
 
     def snapshot(self) -> Snapshot:
         snapshot = super().snapshot()
@@ -342,7 +342,7 @@ class NoClocks(KeyedProcess):
 
 
 class Young(KeyedProcess):
-    """What was restored begins to live anew."""
+    """A planted bug: the time to live of restored values begins again."""
 
     def _load(self, name: str, table: pa.Table) -> None:
         place = table.schema.get_field_index("written")
@@ -352,7 +352,7 @@ class Young(KeyedProcess):
 
 
 class NoWatermark(KeyedProcess):
-    """The watermark is not restored."""
+    """A planted bug: the watermark is not restored."""
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         super().restore(snapshots)
@@ -360,7 +360,7 @@ class NoWatermark(KeyedProcess):
 
 
 class TwiceAtOnce(KeyedProcess):
-    """Rows of a key in another order."""
+    """A planted bug: the rows of a key are in another order."""
 
     def _process_keys(self, batch: pa.RecordBatch, slots: Any) -> None:
         super()._process_keys(batch.take(pa.array(np.arange(len(slots))[::-1])), slots[::-1])
@@ -394,7 +394,7 @@ def sweeps_all(operator: KeyedProcess) -> None:
     "made",
     [with_timers(Clumsy), with_timers(Unordered), bad(NoClocks), bad(Young), bad(NoWatermark), bad(TwiceAtOnce),
      with_states(forgets_ttl), with_states(sweeps_all)],
-    ids=["deleted timers", "order of timers", "clocks lost", "ttl begins anew", "watermark lost", "order of rows",
+    ids=["deleted timers", "order of timers", "clocks lost", "ttl begins again", "watermark lost", "order of rows",
          "ttl", "sweep"],
 )  # fmt: skip
 def test_planted_bugs_are_found(made: Make) -> None:
@@ -404,7 +404,7 @@ def test_planted_bugs_are_found(made: Make) -> None:
 
 
 class Keeps(hg.KeyedProcessFunction):
-    """Calls what it is given, with itself."""
+    """A function that calls the given function with itself."""
 
     value = hg.ValueState(pa.int64(), ttl="1 h")
     elements = hg.ListState(pa.string())
@@ -418,7 +418,7 @@ class Keeps(hg.KeyedProcessFunction):
 
 
 class Rings(Keeps):
-    """Takes timers, too."""
+    """The same, with timers."""
 
     def on_timer(self, time: int, ctx: hg.ProcessContext) -> None: ...
 

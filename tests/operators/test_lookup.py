@@ -1,4 +1,4 @@
-"""Lookups: DuckDB's join, and an error for every table that cannot be looked up in."""
+"""Lookups agree with DuckDB's joins. Every unsuitable table is an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STREAM = pa.record_batch({"id": [1, 2, 3, 4], "tail": ["N2", None, "N9", "N3"]})
 
 
 class Collected:
-    """An Output that keeps everything."""
+    """An output that stores all it receives."""
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
@@ -196,7 +196,7 @@ def test_a_file_that_changes_between_plan_and_run_is_an_error(tmp_path: Path) ->
 
 @dataclass
 class Remote:
-    """A table that is loaded where it is needed."""
+    """A table source that loads its table in the subtask."""
 
     result: Any
 

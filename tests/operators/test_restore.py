@@ -1,6 +1,6 @@
-"""Operators snapshot and restored, with the same and with another parallelism, against a run without interruption.
+"""Operators are saved and restored, at the same and at another parallelism, and agree with a run without interruption.
 
-The run to compare with has a subtask for every key group: whatever happens, its output must be the same.
+The uninterrupted run has a subtask for every key group. Both runs must emit the same rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ VALUES = {
     "d": (pa.decimal128(30, 2), [Decimal("0.25"), Decimal("-1000000000000.00"), None]),
     "b": (pa.bool_(), [True, False, None]),
 }
-#: All aggregates; event times are all different, so that first and last are not by chance.
+#: All aggregates. All event times are different, so the results of first and last are certain.
 SPECS = (
     ("rows", hg.count()),
     *((f"{make.__name__}_{name}", make(name))
@@ -62,7 +62,7 @@ Make = Callable[[pa.Schema, tuple[str, ...], Specs], Operator]
 
 
 class Side:
-    """Subtasks of one parallelism, fed by key group."""
+    """The subtasks of an operator at one parallelism; each gets the rows of its key groups."""
 
     def __init__(self, make: Callable[[], Operator], parallelism: int) -> None:
         self.operators = [make() for _ in range(parallelism)]
@@ -84,7 +84,7 @@ class Side:
             operator.process_watermark(time)
 
     def snapshots(self) -> list[Snapshot]:
-        """As they come out of storage."""
+        """Return the snapshots as they are read from storage."""
         found = [operator.snapshot() for operator in self.operators]
         return [decode(encode({"node": snapshot}))["node"] for snapshot in found if snapshot is not None]
 
@@ -122,8 +122,10 @@ def random_batch(
 
 
 def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[int], apart: int, seed: int) -> None:
-    """A run that is interrupted and goes on with each of these parallelisms, against one that is not. `apart` is how
-    much the watermarks of subtasks differ."""
+    """Compare a run that resumes at each of these parallelisms with an uninterrupted one.
+
+    `apart` is how much the watermarks of subtasks may differ.
+    """
     chance, used = random.Random(seed), set[int]()
     names = tuple(f"k{n}" for n in range(len(types)))
     schema = random_batch(types, chance, 0, set()).schema
@@ -444,14 +446,14 @@ OF_PRICES: Specs = (("latest", hg.max("t")), ("total", hg.sum("price")), ("avera
 
 
 def prices(*rows: tuple[int, int, str | None]) -> pa.RecordBatch:
-    """Key, time and price of each."""
+    """Return a batch of rows, each given as (key, time, price)."""
     keys, times, found = zip(*rows, strict=True)
     decimals = [None if price is None else Decimal(price) for price in found]
     return pa.RecordBatch.from_pydict({"key": keys, "t": times, "price": decimals}, schema=PRICES)
 
 
 def with_floats(snapshot: Snapshot, sums: Sequence[float | None]) -> Snapshot:
-    """As the version wrote it that kept sums of decimals as float64: `sums` in place of those that are there."""
+    """Return the snapshot as an earlier version wrote it, with `sums` of decimals as float64."""
     [(name, table)] = snapshot.tables.items()
     for spec, counts in (("total=sum('price')", 0), ("average=mean('price')", 1)):
         own = [column for column in table.column_names if column.startswith(spec)]
@@ -476,7 +478,7 @@ def with_floats(snapshot: Snapshot, sums: Sequence[float | None]) -> Snapshot:
     ids=["tumble", "hop", "panes", "running"],
 )
 def test_float_sums_of_decimals_become_exact(make: Callable[[], Operator]) -> None:
-    """State of an earlier version goes on as the rounded sums do, also where there was no value, or a large one."""
+    """Restored state of an earlier version behaves like the rounded sums, also for slots without a value."""
     rows = [(1, 41, "0.10"), (1, 42, "0.20"), (2, 43, None), (3, 44, "-0.05"), (4, 45, "12345678901234567.25")]
     more = prices((1, 46, "0.01"), (2, 47, "-7.00"), (5, 48, "2.50"), (4, 49, None))
     floats = {1: 0.1 + 0.2, 2: None, 3: -0.05, 4: 12345678901234568.0}
@@ -515,7 +517,7 @@ def test_a_float_sum_that_does_not_fit_is_an_error(make: Callable[..., Operator]
 
 @pytest.mark.parametrize(("total", "mean"), [(1e30, None), (-0.125, "-0.130000"), (0.125, "0.130000")])
 def test_a_float_sum_is_rounded_half_up(total: float, mean: str | None) -> None:
-    """That of a mean may be larger than a sum that is a result; the mean itself is checked as ever."""
+    """The sum of a mean may be larger than the sum of a result. The mean itself must fit its type."""
     operator = of_one_price(of_running, "mean")
     kept = with_floats(operator.snapshot() or Snapshot(), [total])
     migrated = of_running(schema=PRICES, specs=OF_PRICES[2:3])

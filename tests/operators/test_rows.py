@@ -1,4 +1,4 @@
-"""Filter, projection and users' functions: what comes out, and what each mistake is told."""
+"""Filter, projection and users' functions: their results, and the error for each mistake."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TIMED = BATCH.append_column("__event_time__", pa.array([10, 20, 30, 40]))
 
 
 class Collected:
-    """An Output that keeps everything."""
+    """An output that stores all it receives."""
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
@@ -53,7 +53,7 @@ class Collected:
 
 
 def run(operator: Operator, *batches: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """What comes out of the operator, made anew from its pickle as in a task."""
+    """Return what an operator emits; it is unpickled first, as in a task."""
     operator = pickle.loads(cloudpickle.dumps(operator))
     output = operator.output = Collected()
     operator.open(OperatorContext("job", "operator", 0, 1))

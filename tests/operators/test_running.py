@@ -1,4 +1,4 @@
-"""Running aggregates: one row for each key that a batch changed, or the last one of each key."""
+"""Running aggregates emit a row for each key that a batch changed, or only the last row of each key."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_without_rows_one_subtask_emits_one_row_for_the_global_key(final: bool) 
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("came", [True, False])
 def test_the_row_over_no_rows_is_emitted_once_through_a_restart(final: bool, came: bool) -> None:
-    """Whether the checkpoint is of the time before the end or after it."""
+    """The checkpoint is taken before or after the end of the input."""
     operator, _ = opened(final)
     if came:
         operator.process(batch([("a", 1, None)]))

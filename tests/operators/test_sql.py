@@ -1,4 +1,4 @@
-"""SQL strings: what is allowed, what it means, and that every refusal says where and why."""
+"""SQL strings: what is allowed, what it means, and that every error shows the position and the reason."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def evaluate(text: str) -> list[object]:
     ],
 )
 def test_value(text: str, expected: list[object]) -> None:
-    # By their words, since NaN is not equal to itself and True is equal to 1.
+    # Compare them as text, since NaN does not equal itself, and True equals 1.
     assert repr(evaluate(text)) == repr(expected)
 
 

@@ -1,4 +1,4 @@
-"""Values as states keep them."""
+"""How keyed state checks, stores and returns values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NESTED: list[tuple[pa.DataType, Any]] = [
 
 @pytest.fixture
 def at() -> Current:
-    """The first key's turn."""
+    """Return the current key for states: the first key."""
     current = Current()
     current.slot = 0
     return current
@@ -57,7 +57,7 @@ def test_changing_a_list_or_dict_does_not_change_the_state(at: Current) -> None:
 
 
 def test_arrow_checks_struct_fields_that_python_classes_do_not_show(at: Current) -> None:
-    """A boolean is an int to Python, and a lone surrogate is in a str: Arrow judges."""
+    """Python takes a boolean for an int, and a str may have a lone surrogate. Arrow checks both."""
     state = ValueState(POINT).bound("state", at)
     for wrong in ({"x": 1, "names": ["\ud800"]}, {"x": "1", "names": []}, {"x": 1.5, "names": []}, {"y": 1}, [1]):
         with pytest.raises(TypeError, match="value state 'state'"):

@@ -1,4 +1,4 @@
-"""Windows: their bounds, lateness, time types, errors, and the memory they give back."""
+"""Windows: their bounds, lateness, time types and errors, and that closed windows free their memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def build(
 
 
 def rows(times: Sequence[int | None], keys: Sequence[int] | None = None, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    """A batch with these event times (in the column's unit), one key or those given, and the value 1."""
+    """Return a batch with these event times (in the column's unit), one key or those given, and the value 1."""
     numbers = pa.array([1] * len(times) if keys is None else keys, pa.int64())
     return pa.record_batch(
         [numbers, pa.array(times, schema.field("t").type), pa.array([1] * len(times))], schema=schema
@@ -55,7 +55,7 @@ def rows(times: Sequence[int | None], keys: Sequence[int] | None = None, schema:
 
 
 def bounds(kept: Kept) -> list[tuple[int, int, int]]:
-    """Start, end and count of each row that came out, in the unit of the column."""
+    """Return (start, end, count) of each emitted row, in the unit of the column."""
     found = []
     for batch in kept.batches:
         start, end = (batch.column(name).cast(pa.int64()).to_pylist() for name in ("window_start", "window_end"))
@@ -276,7 +276,7 @@ def test_string_keys_have_their_own_type_in_the_result() -> None:
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
 def test_keys_of_fired_windows_are_freed(kind: pa.DataType) -> None:
-    """A hundred windows, each with keys of its own: memory is that of the first few."""
+    """A hundred windows, each with its own keys, take no more memory than the first few."""
     aggregates = (("n", hg.count()), ("total", hg.sum("value")), ("kinds", hg.count_distinct("value")))
     schema = SCHEMA.set(0, pa.field("key", kind))
     operator, kept = build(tumble("1 s"), aggregates, schema=schema)
@@ -394,7 +394,7 @@ def test_late_rows_are_counted_if_the_side_output_is_not_read() -> None:
 
 
 def test_sums_of_panes_may_exceed_64_bits_on_the_way() -> None:
-    """Each pane's own sum needs two words, and so does what they are put together in; the whole fits."""
+    """The sum of each pane needs two words, and so does the merged one on the way. The result fits one."""
     huge = (1 << 63) - 1
     operator, kept = build(hop("8 s", every="2 s"), (("total", hg.sum("value")),))
     for sign in (1, 1, -1, -1):

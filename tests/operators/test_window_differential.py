@@ -1,4 +1,4 @@
-"""Windows against DuckDB's answer and against a plain dict: disorder, nulls, NaN, hops, strings, several columns."""
+"""Windows agree with DuckDB and with a plain dict: with disorder, nulls, NaN, hops, strings and several columns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SPECS = tuple((name, spec) for name, (spec, _) in AGGREGATES.items())
 
 
 def flights(rows: int, seed: int, distinct: int) -> pa.Table:
-    """Rows out of order by up to ten seconds, with nulls, NaN and both zeros in keys and values."""
+    """Return rows out of order by up to ten seconds, with nulls, NaN and both zeros in keys and values."""
     random = np.random.default_rng(seed)
     carriers = np.array(["AA", "", None, *(f"carrier number {i}" for i in range(distinct))], object)
     grades = np.array([0.0, -0.0, math.nan, None, 1.5], object)

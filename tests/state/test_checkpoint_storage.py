@@ -1,4 +1,4 @@
-"""Checkpoint storage in real folders: complete or not there, verified, and unhurt by what goes wrong."""
+"""Checkpoint storage in real folders: checkpoints are complete or do not exist, are verified, and survive failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.state.checkpoints import FullDisk, make_checkpoint, metadata_of, seal
 
 
 def ids(storage: CheckpointStorage) -> list[int]:
-    """The numbers of those that count, the newest first."""
+    """Return the numbers of the checkpoints that count, the newest first."""
     return [int(folder.rpartition("chk-")[2]) for folder in storage.completed()]
 
 
@@ -63,7 +63,7 @@ def storage(tmp_path: Path) -> CheckpointStorage:
 
 @pytest.fixture(params=["disk", "s3"])
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
-    """On each kind of filesystem that can be run here."""
+    """Return a storage on each kind of filesystem that tests can run."""
     if request.param == "disk":
         return CheckpointStorage(tmp_path / "checkpoints", "delays")
     service: S3Service = request.getfixturevalue("s3")
@@ -71,7 +71,7 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorag
 
 
 def another(storage: CheckpointStorage, run: str) -> CheckpointStorage:
-    """The same, as another program has claimed it."""
+    """Return the same storage, claimed by another program."""
     claimed = CheckpointStorage(storage.folder.rpartition("/")[0], storage.job)
     claimed.claim(Program(run, "host", 7, 1700000000.0))
     return claimed
@@ -191,7 +191,7 @@ def test_the_newest_checkpoints_are_retained_and_abandoned_ones_removed(anywhere
 
 
 def test_savepoints_are_not_among_the_retained_checkpoints(anywhere: CheckpointStorage) -> None:
-    """Somebody may remove theirs, and the job is to have something to go on from then."""
+    """The user may remove a savepoint, and the job must then still have checkpoints to resume from."""
     for checkpoint in (1, 2, 4):
         make_checkpoint(anywhere, checkpoint)
     for savepoint in (3, 5, 6, 7):
@@ -230,7 +230,7 @@ def test_a_folder_can_be_used_and_has_nothing_at_first(anywhere: CheckpointStora
 
 
 def test_what_is_removed_leaves_no_checkpoint(anywhere: CheckpointStorage) -> None:
-    """S3 has no folders, and what stands for them may stay."""
+    """S3 has no folders; empty objects that stand for them may remain."""
     make_checkpoint(anywhere, 1)
     discard_own(anywhere, 1)
     assert (find_checkpoints(anywhere.folder), anywhere.completed(), anywhere.next_id()) == ([], [], 1)
@@ -259,7 +259,7 @@ def test_a_program_that_dies_between_its_claim_and_its_start_changes_nothing(any
 
 
 def test_what_older_owners_noted_is_removed_once_none_of_their_checkpoints_is_kept(anywhere: CheckpointStorage) -> None:
-    """A job that was started often had two files of each start for ever."""
+    """Otherwise each start of a job would leave two files for ever."""
     owners = [another(anywhere, "0")]
     owners[0].start(None)
     make_checkpoint(owners[0], 1)
@@ -313,7 +313,7 @@ def test_notes_that_cannot_be_removed_are_tried_again(
 
 
 def notes_of(storage: CheckpointStorage) -> set[int]:
-    """The owners that have left something."""
+    """Return the owners that have files."""
     return {int(entry.base_name.partition(".")[0]) for entry in listed(f"{storage.folder}/owners")}
 
 

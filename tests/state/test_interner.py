@@ -1,4 +1,4 @@
-"""Strings are told apart by their bytes, even when all hashes are the same."""
+"""Different strings get different ids, even when all hashes are the same."""
 
 from __future__ import annotations
 

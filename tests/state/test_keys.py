@@ -1,4 +1,4 @@
-"""`KeyTable`: every key its own slot, and the keys back as they came, whatever their types."""
+"""`KeyTable` gives each key its own slot, and returns the keys as they were, for keys of all types."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ INTS = st.one_of(st.none(), st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1)
 
 
 def plain(value: Any) -> Any:
-    """A value such that equal keys, and only those, are equal in Python."""
+    """Return a value that equals another one in Python exactly if the keys are equal."""
     if isinstance(value, float):
         return "NaN" if value != value else value + 0.0
     return value
 
 
 def grouped(slots: list[int]) -> list[int]:
-    """Slots numbered by their first occurrence, for those of one batch come in any order."""
+    """Return the slots, renumbered by first occurrence: within a batch, new slots have any order."""
     order = list(dict.fromkeys(slots))
     return [order.index(slot) for slot in slots]
 
@@ -73,7 +73,7 @@ def test_compaction_keeps_the_live_keys_and_forgets_the_rest(rows: list[tuple[An
 @settings(max_examples=40)
 @given(st.lists(st.tuples(TEXTS, INTS), min_size=1, max_size=60), st.data())
 def test_later_changes_do_not_change_a_frozen_table(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
-    """As when another thread makes the columns while the operator goes on."""
+    """Another thread may compute the columns while the operator continues."""
     kinds = [pa.string(), pa.int64()]
     table = KeyTable(kinds)
     half = len(rows) // 2

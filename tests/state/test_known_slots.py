@@ -1,4 +1,4 @@
-"""Finding keys without adding them: the answer of a dict, whatever the columns hold."""
+"""Finding keys without adding them agrees with a dict, for columns of all types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder has one owner, the program that claimed it last."""
+"""A folder has one owner: the program that claimed it last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def program(run: str) -> Program:
 
 @pytest.fixture(params=["disk", "s3"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """One that is not there yet, on each kind of filesystem that can be run here."""
+    """Return a folder that does not exist yet, on each kind of filesystem that tests can run."""
     if request.param == "disk":
         return str(tmp_path / "owners")
     service: S3Service = request.getfixturevalue("s3")
@@ -63,7 +63,7 @@ def test_of_many_that_claim_at_once_each_has_an_epoch_of_its_own(folder: str) ->
 
 
 def test_a_program_that_slept_after_it_listed_gets_no_old_epoch(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others have claimed, and removed the claims before theirs, so that the name it wants is free again."""
+    """Meanwhile other programs claimed, and removed older claims. So the name that this program wants is free again."""
     owner(folder, "a")
     create = write_new
 
@@ -108,7 +108,7 @@ def test_notes_are_replaced_and_forgotten(folder: str) -> None:
     second.forget(1)
     assert (second.notes(), second.epochs()) == ({2: {"n": 3}}, [2])
     first.forget(2)
-    assert second.epochs() == [2], "nobody removes the claim of a newer owner"
+    assert second.epochs() == [2], "no program removes the claim of a newer owner"
 
 
 def test_a_file_is_created_once(folder: str) -> None:
@@ -126,7 +126,7 @@ def test_a_filesystem_that_cannot_create_a_file_once_is_refused() -> None:
 
 
 def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> None:
-    """As HDFS does it, on a filesystem that refuses to rename over a file."""
+    """HDFS refuses to rename a file over another one, and so does this filesystem."""
     from pyarrow import fs
 
     class Renaming(fs.LocalFileSystem):  # type: ignore[misc]
@@ -143,7 +143,7 @@ def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> No
 
 
 class MadeMeanwhile(fs.LocalFileSystem):  # type: ignore[misc]
-    """Arrow looks for a folder twice before it says that there is none; another program makes it in between."""
+    """A filesystem on which another program makes the folder between Arrow's two looks for it."""
 
     def get_file_info(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
         if not Path(selector.base_dir).exists():
@@ -153,7 +153,7 @@ class MadeMeanwhile(fs.LocalFileSystem):  # type: ignore[misc]
 
 
 def test_a_folder_that_is_made_while_it_is_listed_is_no_error(tmp_path: Path) -> None:
-    """Of two programs that started at the same moment one failed."""
+    """One of two programs that started at the same time once failed."""
     assert filesystems.listing(MadeMeanwhile(), str(tmp_path / "owners")) == []
 
 

@@ -49,7 +49,7 @@ def test_growth_settles_the_rows_that_were_on_their_way() -> None:
     assert (table.column().take(slots[:100_000]) == words).all()
 
 
-def test_replace_starts_anew_with_other_keys() -> None:
+def test_replace_leaves_only_the_new_keys() -> None:
     table = WordTable()
     table.find_or_add(np.array([5, 6, 7]))
     table.replace([np.array([7, 100_000])])
