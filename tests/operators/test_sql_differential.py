@@ -16,7 +16,7 @@ from headgate.operators.sql.expressions import compile_expression
 
 
 class Pair(NamedTuple):
-    """An expression for Headgate, and the same for DuckDB: it has narrower literals, and no default escape character."""
+    """An expression for Headgate, and the same for DuckDB, which has narrower literals and no default escape."""
 
     ours: str
     theirs: str

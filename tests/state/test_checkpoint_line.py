@@ -1,4 +1,4 @@
-"""Which checkpoints count when several programs have owned a job."""
+"""Which checkpoints of a job count if several programs have owned its folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`Operator`: the base of all operators. An instance belongs to one subtask; its task thread passes it batches.
 
-An operator does no I/O, starts no thread, and runs on one thread only. It emits its results to `self.output`, which is
-the next operator of the chain (a direct call) or a RecordWriter; the operator does not know which.
+An operator does no I/O, starts no thread, and runs on one thread only. It emits its results to `self.output`. This is
+the next operator of the chain (a direct call), or a RecordWriter; the operator does not know which.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Each program that starts or resumes a job claims the job's folder with an epoch (see `headgate.ownership`). Before it
 changes anything, it notes what it starts from. An older program that was paused may still complete a checkpoint later,
-from rows that its successor has produced again. That checkpoint must never count. So these count, newest first: the
-checkpoints of the newest owner, then those of the owner before, up to the one that the newest owner started from, and
-so on.
+from rows that its successor has produced again. That checkpoint must never count. So the checkpoints of the newest
+owner count. Of the owner before, those up to the newest owner's start count; and so on back to the first owner.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Growable(Generic[Scalar]):
         self._data[begin : self._size] = values
 
     def replace(self, values: npt.NDArray[Scalar]) -> None:
-        """Hold these values alone, in new memory: a snapshot may still read the old memory."""
+        """Replace all values by these, in new memory: a snapshot may still read the old memory."""
         self._data = np.empty(max(min(len(self._data), 2 * len(values)), _LEAST), self._data.dtype)
         self._size = 0
         self.append(values)

@@ -1,7 +1,8 @@
 """`Snapshot`: the state of one operator, source reader or sink writer, as a checkpoint holds it: tables and values.
 
-Encoded, the snapshots of a task are a head (magic, version, CRC-32 of all that follows), the length of an index, the
-index in JSON (the values, and where each table lies), and an Arrow IPC stream for each table. Nothing is pickled.
+The encoded snapshots of a task begin with a head: magic, version, CRC-32 of all that follows. Then come the length of
+an index, the index in JSON (the values, and where each table lies), and an Arrow IPC stream for each table. Nothing is
+pickled.
 """
 
 from __future__ import annotations

@@ -51,6 +51,6 @@ class ValueLog:
         return reader
 
     def replace(self, values: pa.Array) -> None:
-        """Hold these values alone."""
+        """Remove all values, and hold these instead."""
         self._chunks = [values]
         self._size = len(values)

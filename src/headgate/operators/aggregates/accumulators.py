@@ -199,8 +199,8 @@ class ValueAccumulator(Accumulator):
 class IntegerSums:
     """Exact sums of 64-bit integers, one for each slot.
 
-    A sum is one int64 while a bound on all sums proves that none can overflow; after that it is two words,
-    high x 2^32 + low. Intermediate sums may therefore exceed 64 bits.
+    A sum is one int64 while a bound on all sums proves that none can overflow. After that it is high x 2^32 + low, in
+    two words. Intermediate sums may therefore exceed 64 bits.
     """
 
     def __init__(self) -> None:

@@ -91,8 +91,8 @@ def sum(column: str) -> Aggregate:
     """Sum the non-null values. The result is null if there are none.
 
     The sum of integers is an exact int64, and that of floats a float64. The sum of decimals (p, s) is an exact decimal
-    (p + 10, s) of at most 38 digits, as in Spark SQL; of at most 76 digits for decimal256. The job fails if the result
-    does not fit; a larger sum on the way does no harm.
+    (p + 10, s), as in Spark SQL. It has at most 38 digits, and for decimal256 at most 76. The job fails if the sum of
+    integers or decimals does not fit; a larger sum on the way does no harm.
 
     ```python
     stream.key_by("shop").aggregate(total=hg.sum("price"))
@@ -124,8 +124,8 @@ def max(column: str) -> Aggregate:
 def mean(column: str) -> Aggregate:
     """Compute the mean of the non-null values. The result is null if there are none.
 
-    It is a float64. The mean of decimals (p, s) is a decimal (p + 4, s + 4) of at most 38 digits, computed exactly and
-    rounded half up, as in Spark SQL; of at most 76 digits for decimal256. The job fails if it does not fit.
+    It is a float64. The mean of decimals (p, s) is a decimal (p + 4, s + 4), as in Spark SQL: computed exactly, and
+    rounded half up. It has at most 38 digits, and for decimal256 at most 76. The job fails if it does not fit.
 
     ```python
     stream.key_by("shop").aggregate(usual=hg.mean("price"))

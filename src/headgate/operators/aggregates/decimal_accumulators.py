@@ -80,7 +80,8 @@ class DecimalSums:
         return len(self._words) == 1
 
     def sums(self, slots: Int64s) -> list[Int64s]:
-        """Return the words of the sums, the lowest first: one more than the type has. The last word is signed."""
+        """Return the sums as arrays of words, the lowest first. There is one word more than in the type; the last word
+        is signed."""
         if self.are_small:
             high, low = self._words[0].sums(slots)
             return [low | (high << _HALF), high >> _HALF, *[high >> 63] * (self._count - 1)]

@@ -54,8 +54,8 @@ def _by_time(aggregate: Aggregate) -> bool:
 class RunningAggregate(Operator):
     """The operator of a running aggregation. For each batch it emits a row for each key that changed.
 
-    With `final` it emits one row for each key when the input ends. Without key columns there is one global key; if no
-    row came for it, the operator emits a row over no rows when the input ends.
+    With `final` it emits one row for each key when the input ends. Without key columns all rows have one global key. If
+    the input ends without any row, the operator still emits a row for this key, as SQL does.
 
     `time_offset` (microseconds) is added to the event-time column. Only `first` and `last` use this column; for them a
     null event time raises DataError.

@@ -33,7 +33,10 @@ _SHOWN = 100
 
 
 def sql_error(text: str, position: int, problem: str) -> PlanError:
-    """Return a PlanError that shows `text` with a mark under `position`. It counts from 0, and the message from 1."""
+    """Return a PlanError that shows `text` with a mark under `position`.
+
+    `position` is counted from 0. The message counts from 1.
+    """
     begin = text.rfind("\n", 0, position) + 1
     line = text[begin:].partition("\n")[0]
     if position - begin > _SHOWN:  # of a long line, show what is near the position

@@ -54,8 +54,8 @@ class PaneState(WindowState):
     def _windows_of(self, panes: Int64s, after: int, last: int) -> list[int]:
         """Return the windows after `after` up to `last` that contain one of these panes, ascending.
 
-        `panes` are ascending and different. Pane n is in the windows from n - self._panes + 1 to n. Of these, the pane
-        before it has already given those up to its own number.
+        `panes` are ascending and different. Pane n is in the windows from n - self._panes + 1 to n. If pane m is the
+        one before n in `panes`, the windows up to m are in the result already; pane n adds only those after m.
         """
         if not len(panes):
             return []
