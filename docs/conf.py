@@ -40,7 +40,7 @@ html_theme_options = {
 _LISTED = re.compile(r"^(?:- |\| )\[[^\]]*\]\(([^)#]+)\.md\)", re.MULTILINE)
 
 
-def _add_contents(app: Sphinx, page: str, text: list[str]) -> None:
+def _add_contents(_app: Sphinx, page: str, text: list[str]) -> None:
     """Give an index the pages that it lists, in that order: sources need no table of contents of Sphinx's own."""
     if os.path.basename(page) == "index":
         pages = "\n".join(_LISTED.findall(text[0]))

@@ -1,6 +1,7 @@
 """Count words per minute of event time: a row function, a key, a window."""
 
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ lines = pa.record_batch(
 WORDS = pa.schema({"said_at": pa.timestamp("us"), "word": pa.string()})
 
 
-def words(row: dict) -> list[dict]:
+def words(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"said_at": row["said_at"], "word": word} for word in row["line"].split()]
 
 

@@ -136,7 +136,7 @@ def _newest_whole(folders: Sequence[str], console: Console) -> tuple[str, Checkp
 
 
 def _positions(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
-    """What readers go on from, by source and subtask."""
+    """Return what readers resume from, by source and subtask."""
     sources = {node.key for node in metadata.nodes if node.kind == "source"}
     found = []
     for vertex in metadata.vertices:

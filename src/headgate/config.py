@@ -61,7 +61,7 @@ class Config:
     connections_per_pair: int = option(
         1,
         WHOLE,
-        "TCP connections over which the channels from one TaskManager to another are dealt.",
+        "TCP connections over which the channels from one TaskManager to another are distributed.",
         unit="connections",
         least=1,
     )
@@ -134,7 +134,7 @@ class Config:
     slots_timeout: float = option(
         10.0,
         DURATION,
-        "How long to wait for enough free slots before the job is refused, or a restart of it is tried anew.",
+        "How long to wait for enough free slots before the job is refused, or a restart of it is tried again.",
         least=0,
     )
     registration_timeout: float = option(

@@ -18,7 +18,7 @@ from headgate.option_kinds import refuse_credentials
 OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 #: Filesystems that rename a file in one step, and refuse to rename over one that is there.
 _RENAMING: Final = ("hdfs", "viewfs")
-#: How often a folder is listed that somebody makes and removes.
+#: How often a folder is listed that another program makes and removes.
 _LOOKS: Final = 9
 
 
@@ -71,7 +71,7 @@ def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> 
     filesystem raises, and OSError for a file name that is not UTF-8."""
     selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
     for _ in range(_LOOKS):
-        with suppress(FileNotFoundError):  # Arrow found no folder, and one that somebody made meanwhile
+        with suppress(FileNotFoundError):  # Arrow found no folder, and one that another program made meanwhile
             return _listed(filesystem, selector)
     return _listed(filesystem, selector)
 

@@ -66,6 +66,6 @@ def option(default: Any, kind: Kind, meaning: str, *, unit: str | None = None, *
 
 
 def option_of(declared: Field[Any]) -> Option:
-    """What `option` was told."""
+    """Return what `option` was given."""
     found: Option = declared.metadata[_KEY]
     return found

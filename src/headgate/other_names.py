@@ -168,9 +168,7 @@ _INSTEAD: Final = {
 
 _OWN_CLIENT: Final = "; a connector to Kafka is not there yet"
 _ROWS: Final = "return or yield rows from the function that is called, or hg.SideOutput(tag, rows)"
-_STATE: Final = (
-    "hg.ValueState(pa.int64()) as an attribute of the function's class; where it runs is told by ctx.subtask"
-)
+_STATE: Final = "hg.ValueState(pa.int64()) as an attribute of the function's class; ctx.subtask says where it runs"
 _CONTEXT: Final = {
     **dict.fromkeys(
         ("timer_service", "timerService"), "register_event_time_timer(time) and the other calls of the context itself"
@@ -243,8 +241,8 @@ _INSTEAD_AT: Final = {
 
 
 def advice(places: Sequence[str], name: str) -> str:
-    """What to write in place of a name of a class or module, for the end of a message; empty for a name that nobody
-    would look for there. The first of these places that has names of its own counts."""
+    """What to write in place of a name of a class or module, for the end of a message; empty for a name that no other
+    system would look for there. The first of these places that has names of its own counts."""
     place = next((place for place in places if place in _ON_THEIR_OWN or place in _INSTEAD_AT), "")
     if place in _ON_THEIR_OWN:
         instead = _ON_THEIR_OWN[place].get(name)

@@ -31,11 +31,11 @@ from typing import Any, Final
 from headgate.errors import CheckpointError, Superseded
 from headgate.filesystems import listing, locate, make_for_files, read_whole, write_new, write_whole
 
-#: So many digits; nobody comes near it.
+#: So many digits: more than any job needs.
 LAST_EPOCH: Final = 10**15
 _CLAIM: Final = re.compile(r"([1-9][0-9]{0,15})")
 _NOTE: Final = re.compile(r"([1-9][0-9]{0,15})\.note")
-#: Bytes; nobody writes longer ones.
+#: Bytes: more than any program writes.
 _LONGEST: Final = 1 << 16
 
 

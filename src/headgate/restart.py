@@ -33,7 +33,7 @@ class FixedDelay:
 @dataclass(frozen=True, slots=True)
 class ExponentialDelay:
     """The first restart at once, the next after `initial` seconds, then `factor` times longer each up to `max`. A job
-    that has run for `reset` seconds since its restart begins anew."""
+    that has run for `reset` seconds since its restart begins again."""
 
     initial: float
     max: float

@@ -1,4 +1,4 @@
-"""The console of the commands: what they show is text, whoever wrote it."""
+"""The console of the commands: what they show is plain text, never markup."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_what_cannot_be_is_named(call: Callable[[], object], says: str) -> None:
 
 def test_numbers_of_numpy_are_numbers() -> None:
     source = hg.sources.generate(rows, rows=np.int64(5), rate=np.float32(2), batch_rows=np.int32(3))
-    assert (source.rows, type(source.rows), source.block_rows, type(source.block_rows)) == (5, int, 1, int)
+    assert (source.rows, type(source.rows), source.block_rows, type(source.block_rows)) == (5, int, 1, int)  # type: ignore[attr-defined]
 
 
 def test_one_column_of_a_lookup_needs_no_list() -> None:

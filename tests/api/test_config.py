@@ -72,7 +72,8 @@ def test_a_folder_is_the_drivers_wherever_it_is_used(monkeypatch: pytest.MonkeyP
 )
 def test_an_option_that_would_do_nothing_is_refused(mode: dict[str, str], option: dict[str, object]) -> None:
     ((name, value),) = option.items()
-    assert getattr(Config(**option), name) == value and Config(**mode)
+    assert getattr(Config(**option), name) == value
+    assert Config(**mode)
     with pytest.raises(ConfigError, match=f"^{name}={value} has no effect with .*: leave it out"):
         Config(**mode, **option)
 
@@ -81,9 +82,9 @@ def test_an_option_that_would_do_nothing_is_refused(mode: dict[str, str], option
     "option", [{"debloat_target": 2.0}, {"debloat_samples": 3}, {"min_segment_size": 1024}], ids=str
 )
 def test_options_of_debloating_need_it(option: dict[str, object]) -> None:
-    assert Config(debloat=True, **option)  # type: ignore[arg-type]
+    assert Config(debloat=True, **option)
     with pytest.raises(ConfigError, match=f"^{next(iter(option))} has no effect without debloat=True"):
-        Config(**option)  # type: ignore[arg-type]
+        Config(**option)
 
 
 def test_debloating_that_could_make_no_buffer_smaller_is_refused() -> None:

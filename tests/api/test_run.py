@@ -59,7 +59,8 @@ def test_wrong_usage(script: Callable[[str], str], capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         main(["run", *(name if word == "SCRIPT" else word for word in words)])
     said = capsys.readouterr()
-    assert ended.value.code == 2 and said.out == ""
+    assert ended.value.code == 2
+    assert said.out == ""
     assert said.err.startswith("usage: headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]\n")
 
 
@@ -117,11 +118,13 @@ def test_a_script_without_jobs_that_ends_itself(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "--json=-", script("import sys; sys.exit(7)")])
-    assert ended.value.code == 7 and json.loads(capsys.readouterr().out) == {"jobs": []}
+    assert ended.value.code == 7
+    assert json.loads(capsys.readouterr().out) == {"jobs": []}
 
 
 def test_a_report_that_cannot_be_written(script: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", script("print('ran')"), "--json", "no/such.json"])
     said = capsys.readouterr()
-    assert "there is no such folder" in said.err and said.out == ""
+    assert "there is no such folder" in said.err
+    assert said.out == ""

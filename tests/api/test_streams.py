@@ -176,7 +176,7 @@ def test_the_next_edge_is_as_asked(plans, call, kind):
 
 
 def test_a_function_or_the_load_deals_rows(plans):
-    def by_delay(batch, subtasks):
+    def by_delay(batch, _subtasks):
         return batch["delay"]
 
     stream = plans.stream().partition_by(by_delay).filter("delay > 1")

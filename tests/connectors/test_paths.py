@@ -1,4 +1,4 @@
-"""Paths, globs and folders as lists of files."""
+"""Expansion of paths, globs and folders to lists of files."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def names(*paths: str | Path) -> list[str]:
         (["in/b.csv", "in/[ab].csv"], ["a.csv", "b.csv"]),
     ],
 )
-def test_what_a_path_stands_for(paths: list[str], expected: list[str]) -> None:
+def test_paths_expand_to_files(paths: list[str], expected: list[str]) -> None:
     assert names(*paths) == expected
 
 
 @pytest.mark.timeout(20)
-def test_links_that_make_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:
-    """Two links to where they are make 2^40 paths."""
+def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:
+    """Two links to their own folder make 2^40 paths."""
     for name, target in (
         ("x", "."),
         ("y", "."),
@@ -66,24 +66,24 @@ def test_links_that_make_a_circle_are_not_followed_for_ever(tmp_path: Path) -> N
     assert found == ["in/d/twice/far.csv"]
 
 
-def test_uris_and_sizes(tmp_path: Path) -> None:
+def test_a_uri_expands_to_files_with_sizes(tmp_path: Path) -> None:
     (file,) = expand(absolute_all(f"file://{tmp_path}/in/?.txt"))
     assert (file.path, file.size) == (f"{tmp_path}/in/c.txt", 5)
 
 
 @pytest.mark.parametrize("path", ["in/none.csv", "in/*.parquet", "nowhere/*", "nowhere", "in/a.csv/*"])
-def test_nothing_there(path: str, tmp_path: Path) -> None:
+def test_a_path_without_a_file_is_refused(path: str, tmp_path: Path) -> None:
     with pytest.raises(hg.SourceError) as caught:
         names(path)
     assert str(caught.value).startswith(f"{tmp_path}/{path}: ")
 
 
-def test_a_folder_with_sub_folders_is_ambiguous() -> None:
-    with pytest.raises(hg.SourceError, match=r"in: has sub-folders \(.*/in/d\); say which files you mean"):
+def test_a_folder_with_subfolders_is_refused() -> None:
+    with pytest.raises(hg.SourceError, match=r"in: has subfolders \(.*/in/d\); give a glob, for example .*/in/\*\*/\*"):
         names("in")
 
 
-def test_relative_paths_are_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_start_at_the_drivers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = hg.sources.csv("in/a.csv", schema=pa.schema({"a": pa.int64()}))
     monkeypatch.chdir(tmp_path / "in")
     source.prepare()
@@ -91,7 +91,7 @@ def test_relative_paths_are_the_drivers(tmp_path: Path, monkeypatch: pytest.Monk
     assert absolute("hdfs://name/x") == "hdfs://name/x"
 
 
-def test_impossible_paths() -> None:
+def test_impossible_paths_are_refused() -> None:
     with pytest.raises(hg.ConfigError, match="list of paths is empty"):
         hg.sources.csv([])
     with pytest.raises(hg.ConfigError, match="'' is not a path"):

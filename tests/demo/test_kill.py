@@ -26,7 +26,7 @@ def workers() -> Iterator[list[tuple[int, subprocess.Popen[str]]]]:
         subprocess.Popen(["sh", "-c", EXECUTOR], stdout=subprocess.PIPE, text=True, start_new_session=True)
         for _ in range(2)
     ]
-    yield [(int(process.stdout.readline()), process) for process in started]  # type: ignore[union-attr]
+    yield [(int(process.stdout.readline()), process) for process in started]
     for process in started:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

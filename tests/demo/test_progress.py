@@ -12,7 +12,7 @@ from headgate.demo.progress_view import Progress, table
 def rendered(view: object, terminal: bool = False) -> str:
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
     console.print(view)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
 def test_rates_are_over_the_time_between_two_looks() -> None:

@@ -27,6 +27,7 @@ from headgate.protocol.messages import (
     BUFFER_RESPONSE_ID,
     EVENT_BUFFER,
     MAX_RUN,
+    TURN,
     AddCredit,
     BufferResponse,
     OfChannel,
@@ -114,11 +115,11 @@ class WatchedChannel(RemoteInputChannel):
 
     @property
     def credits(self) -> BufferManager:
-        return self._buffers
+        return self._buffers  # type: ignore[return-value]
 
     @property
     def floating(self) -> int:
-        return len(self._buffers._floating)
+        return len(self._buffers._floating)  # type: ignore[attr-defined]
 
     def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
         segments = super().take_segments(count)
@@ -321,13 +322,15 @@ class Link:
             raise ExchangeError(f"no subpartition {request.subpartition}")
         subpartition = self.partition.subpartition(request.subpartition)
         subpartition.attach(notify, sends_empty=request.credit == 0)
-        return subpartition
+        return subpartition  # type: ignore[return-value]
 
     def produce(self, room: int) -> None:
         """Let the sender choose what goes next, of about `room` segments, once the last is wholly written."""
         if self.pieces:
             return
-        self.pieces, self.sending = self.sender.next_frames(room)
+        self.pieces, self.sending = self.sender.next_frames(room)  # type: ignore[assignment]
+        sent = sum(len(buffer.segments) for buffer in self.sending)
+        assert sent < room + TURN or len(self.sender._readers) == 1, f"{sent} segments in a turn of about {room}"
         told: dict[int, int] = {}
         for number, piece in enumerate(self.pieces):
             if isinstance(piece, bytes) and piece[8] == BUFFER_RESPONSE_ID:
@@ -561,7 +564,8 @@ class Link:
         else:
             raise AssertionError(f"stuck: wrote {list(map(len, self.written))}, read {list(map(len, self.read))}")
         self.settle()
-        assert self.sender.closed and self.partition.is_consumed, "the consumer's leave did not arrive"
+        assert self.sender.closed, "the consumer's leave did not arrive"
+        assert self.partition.is_consumed, "the consumer's leave did not arrive"
 
     def cut(self, count: int) -> None:
         """The connection breaks after `count` more bytes: both ends let go of it, and every channel hears why."""

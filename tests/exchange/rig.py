@@ -6,6 +6,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from headgate.exchange.blocking import BlockingSubpartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import ChannelSelector
 from headgate.exchange.subpartition import PipelinedSubpartition
@@ -29,7 +30,7 @@ def rows(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(range(first, first + count), pa.int64())], schema=SCHEMA)
 
 
-def poll_one(subpartition: PipelinedSubpartition) -> PolledBuffer | None:
+def poll_one(subpartition: PipelinedSubpartition | BlockingSubpartition) -> PolledBuffer | None:
     """What a reader sees next that looks only while there is something available."""
     polled = subpartition.poll() if subpartition.is_available(True) else []
     return polled[0] if polled else None
@@ -91,7 +92,8 @@ class Rig:
 
     def _wait_hard(self, writer: RecordWriter) -> None:
         """What a task does: wait until readers have made room."""
-        assert writer is self.writer and not writer.is_available
+        assert writer is self.writer
+        assert not writer.is_available
         self.hard_waits += 1
         while not writer.drain():
             before = writer.pending_bytes

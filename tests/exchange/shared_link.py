@@ -133,7 +133,7 @@ class SharedLink:
     def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
         subpartition = self.partition.subpartition(request.subpartition)
         subpartition.attach(notify)
-        return subpartition
+        return subpartition  # type: ignore[return-value]
 
     # ---- the producer
 
@@ -221,7 +221,7 @@ class SharedLink:
         self.consumer_memory.validate()
         self.partition.validate()
         for channel in self.channels:
-            channel._buffers.validate()
+            channel._buffers.validate()  # type: ignore[attr-defined]
         assert len(self.to_consumer) <= self.capacity
 
     def settle(self) -> None:
@@ -275,7 +275,8 @@ class SharedLink:
         else:
             raise AssertionError(f"stuck: wrote {list(map(len, self.written))}, read {list(map(len, self.read))}")
         self.settle()
-        assert self.sender.closed and self.partition.is_consumed, "the consumer's leave did not arrive"
+        assert self.sender.closed, "the consumer's leave did not arrive"
+        assert self.partition.is_consumed, "the consumer's leave did not arrive"
 
     def cut(self, count: int) -> None:
         """The connection breaks after `count` more bytes: both ends let go of it, and every channel hears why."""

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headgate.config import FlowControl
@@ -213,7 +214,7 @@ class Stage:
 
     def _check_file(self) -> None:
         """It is open while somebody may read it, and no longer."""
-        is_open = open_files(self.folder.name) > 0
+        is_open = open_files(Path(self.folder.name)) > 0
         if not self.is_closed or any(isinstance(buffer, FileBuffer) for buffer, _ in self.held):
             assert is_open == (self.file.size > 0), "the file was closed while it is in use"
         elif not self.wire.outgoing.unwritten:

@@ -100,7 +100,7 @@ BUGS = [
     # Frames.
     PlantedBug("the head of a cut request is lost", Requests.feed, constant(subscript(3, of=3), b"")),
     PlantedBug("the head of a cut frame is lost", Responses._parse, constant(subscript(3, of=3), b"")),
-    PlantedBug("a cut payload starts anew", Responses._advance, dropped(assignment(2, of=2))),
+    PlantedBug("a cut payload starts again", Responses._advance, dropped(assignment(2, of=2))),
     PlantedBug("the first byte behind a cut replaces the last before it", Responses._advance,
                replaced(assignment(2, of=2).value, "places[0][count - 1:]")),
     PlantedBug("the second segment of a run is taken for the next frame", Responses.received,

@@ -78,7 +78,7 @@ BUGS = [
     PlantedBug("an idle channel holds back the event time", Valve.on_status, always(assignment(2, of=2).value)),
     PlantedBug("a channel that has ended holds back the event time", Valve.end, constant(call("on_watermark"), None)),
     PlantedBug("nobody says that all records are processed", Barriers.catch_up, dropped(call("acknowledge"))),
-    PlantedBug("an element that spans buffers starts anew", Deserializer.feed, dropped(assignment(4, of=5))),
+    PlantedBug("an element that spans buffers starts again", Deserializer.feed, dropped(assignment(4, of=5))),
     PlantedBug("a complete message stays counted", Gathering.complete, dropped(increment(2, of=2))),
 ]  # fmt: skip
 

@@ -68,7 +68,8 @@ def test_a_budget_adds_up_what_all_writers_hold() -> None:
     budget = PendingBudget(100)
     one, other = budget.add_count(), budget.add_count()
     one.bytes, other.bytes = 60, 40
-    assert budget.used == 100 and not budget.is_exceeded
+    assert budget.used == 100
+    assert not budget.is_exceeded
     other.bytes += 1
     assert budget.is_exceeded
 
@@ -79,7 +80,8 @@ def test_beyond_the_budget_who_holds_more_than_an_equal_share_is_asked_to_give()
     one.bytes, other.bytes = 51, 49
     assert not budget.is_exceeded_by(one), "altogether it is not too much"
     one.bytes, other.bytes = 1000, 50
-    assert budget.is_exceeded_by(one) and not budget.is_exceeded_by(other)
+    assert budget.is_exceeded_by(one)
+    assert not budget.is_exceeded_by(other)
     other.bytes += 1
     assert budget.is_exceeded_by(other)
 

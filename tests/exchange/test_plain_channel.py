@@ -28,7 +28,7 @@ SIZE = 8
 def taken(polled: tuple[int, list[Buffer] | Event] | None) -> bytes | Event | None:
     """What a gate gave: an event, or the bytes of a buffer, which goes back."""
     if polled is None or not isinstance(polled[1], list):
-        return None if polled is None else polled[1]
+        return None if polled is None else polled[1]  # type: ignore[return-value]
     (buffer,) = polled[1]
     data = b"".join(buffer.views)
     buffer.recycle()
@@ -60,9 +60,9 @@ class Fed:
         """A buffer, of several segments if it does not fit into one."""
         count = -(-len(data) // SIZE)
         segments = self.channel.take_segments(count)
-        assert segments is not None and segments is not NO_MEMORY_YET and len(segments) == count, (
-            "nobody gives a buffer back"
-        )
+        assert segments is not None
+        assert segments is not NO_MEMORY_YET
+        assert len(segments) == count, "nobody gives a buffer back"
         for number, segment in enumerate(segments):
             part = data[number * SIZE : (number + 1) * SIZE]
             segment.view[: len(part)] = part
@@ -101,18 +101,22 @@ def test_a_blocked_channel_holds_no_buffer_and_its_data_come_back_in_order(fed: 
     fed.data(b"before")
     fed.event(first)
     assert fed.told == [ResumeConsumption(7)], "the producer goes on at once"
-    assert fed.poll() == b"before" and fed.poll() == first
+    assert fed.poll() == b"before"
+    assert fed.poll() == first
     for number in range(10):
         fed.data(bytes([number]) * SIZE)
-        assert fed.poll() is None and fed.pool.in_use == 0
+        assert fed.poll() is None
+        assert fed.pool.in_use == 0
     fed.event(second)
     fed.data(b"behind")
-    assert fed.poll() is None and fed.channel.bytes_spilled == 10 * SIZE + 6
+    assert fed.poll() is None
+    assert fed.channel.bytes_spilled == 10 * SIZE + 6
     fed.channel.resume()
     assert [fed.poll() for _ in range(10)] == [bytes([number]) * SIZE for number in range(10)]
     assert fed.poll() == second, "and the next barrier blocks as well"
     fed.data(b"new")
-    assert fed.poll() is None and fed.pool.in_use == 0
+    assert fed.poll() is None
+    assert fed.pool.in_use == 0
     fed.channel.resume()
     fed.event(EndOfPartition())
     assert [fed.poll() for _ in range(4)] == [b"behind", b"new", EndOfPartition(), None]
@@ -125,7 +129,9 @@ def test_what_stood_behind_the_barrier_when_it_came_is_spilled_too(fed: Fed) -> 
     fed.data(b"a")
     fed.data(run)
     assert isinstance(fed.poll(), CheckpointBarrier)
-    assert fed.poll() is None and fed.pool.in_use == 0 and fed.channel.bytes_spilled == 1 + len(run)
+    assert fed.poll() is None
+    assert fed.pool.in_use == 0
+    assert fed.channel.bytes_spilled == 1 + len(run)
     fed.channel.resume()
     assert [fed.poll(), fed.poll(), fed.poll()] == [b"a", run, None]
 
@@ -155,7 +161,8 @@ def test_a_released_channel_leaves_no_file(tmp_path: Path) -> None:
     fed.poll()
     fed.data(b"x")
     fed.poll()
-    assert len(os.listdir("/proc/self/fd")) == before + 1 and list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert list(tmp_path.iterdir()) == []
     assert [each for each in open_files() if each.startswith(f"{tmp_path}/#")], "it never had a name"
     fed.close()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -221,11 +228,14 @@ def test_a_local_producer_goes_on_behind_its_barrier_and_what_it_writes_comes_ba
     assert local.read() == [b"before", first]
     for number in range(10):
         local.data(bytes([number]) * SIZE)
-        assert local.poll() is None and local.pool.in_use == 0
+        assert local.poll() is None
+        assert local.pool.in_use == 0
     local.event(second)
     local.data(b"last ")
-    assert local.poll() is None and local.pool.in_use == 1, "the one that is being filled"
-    assert local.channel.bytes_spilled == 10 * SIZE + 5 and local.channel.bytes_polled == 6
+    assert local.poll() is None
+    assert local.pool.in_use == 1, "the one that is being filled"
+    assert local.channel.bytes_spilled == 10 * SIZE + 5
+    assert local.channel.bytes_polled == 6
     local.channel.resume()
     assert local.read() == [*(bytes([number]) * SIZE for number in range(10)), second], "the next barrier blocks too"
     assert local.channel.bytes_polled == 6 + 10 * SIZE
@@ -246,11 +256,11 @@ def test_any_course_of_a_local_channel_keeps_the_order_and_never_blocks_the_prod
             choice = chance.random()
             if choice < 0.5:
                 written.append(chance.randbytes(chance.randint(1, SIZE)))
-                local.data(written[-1])
+                local.data(written[-1])  # type: ignore[arg-type]
             elif choice < 0.6:
                 checkpoint += 1
                 written.append(CheckpointBarrier(checkpoint, 0))
-                local.event(written[-1])
+                local.event(written[-1])  # type: ignore[arg-type]
             elif choice < 0.7 and is_blocked:
                 is_blocked = False
                 local.channel.resume()

@@ -67,7 +67,8 @@ def test_the_end_of_a_channel_holds_nobody() -> None:
 def test_the_end_is_told_once_also_after_a_last_watermark() -> None:
     valve = WatermarkValve(1)
     assert valve.on_watermark(0, MAX_TIME) == MAX_TIME
-    assert valve.end(0) == (None, None) and valve.output == MAX_TIME
+    assert valve.end(0) == (None, None)
+    assert valve.output == MAX_TIME
 
 
 @pytest.mark.parametrize("last_watermark", [True, False])
@@ -100,7 +101,8 @@ def test_when_the_last_active_channel_ends_the_task_is_idle() -> None:
     valve = WatermarkValve(2)
     valve.on_watermark(0, 5)
     valve.on_status(1, False)
-    assert valve.end(0) == (None, False) and valve.output == 5
+    assert valve.end(0) == (None, False)
+    assert valve.output == 5
 
 
 STEP = st.tuples(
@@ -136,21 +138,23 @@ def test_output_rises_only_and_lies_between_what_it_must_and_what_it_may(
         now_active = any(active[index] for index in left) if left else task_active
         assert status == (now_active if now_active != task_active else None)
         task_active = now_active
-        assert valve.output >= before and told == (valve.output if valve.output > before else None)
+        assert valve.output >= before
+        assert told == (valve.output if valve.output > before else None)
         counting = [times[index] for index in left if active[index]]
         assert not counting or valve.output >= min(counting), "somebody who does not count holds the task back"
         assert all(valve.output <= times[index] for index in range(3) if never_idle[index])
         assert (valve.output == MAX_TIME) == (not left), "the end of time is when all have ended"
     told_at_the_end = [valve.end(channel)[0] for channel in range(3) if times[channel] < MAX_TIME]
-    assert valve.output == MAX_TIME and told_at_the_end[-1:] in ([], [MAX_TIME])
+    assert valve.output == MAX_TIME
+    assert told_at_the_end[-1:] in ([], [MAX_TIME])
 
 
 class LooksAtAll(WatermarkValve):
     """Trusts no count of those that hold it back."""
 
-    def watermark(self, channel: int, time: int) -> int | None:
+    def on_watermark(self, channel: int, time: int) -> int | None:
         self._holding = 0
-        return super().watermark(channel, time)
+        return super().on_watermark(channel, time)
 
 
 @settings(max_examples=300)

@@ -108,7 +108,8 @@ class Keeper:
         self.captured[checkpoint] = self._state()
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        assert checkpoint in self.captured and checkpoint not in self.stored
+        assert checkpoint in self.captured
+        assert checkpoint not in self.stored
         self.stored[checkpoint] = in_flight
         self._changed(checkpoint)
 
@@ -577,8 +578,12 @@ class Exchange:
             )
             step(count)
 
+    @property
+    def _tasks(self) -> list[Producer | Reader]:
+        return [*self.producers, *self.readers]
+
     def _any_turn(self, order: random.Random) -> Callable[[int], bool]:
-        task = order.choice([*self.producers, *self.readers])
+        task = order.choice(self._tasks)
         timeouts = order.choice([self.now if self.timeouts_pass else NEVER, None])
         return lambda count: task.turn(self.now, timeouts)
 
@@ -589,7 +594,8 @@ class Exchange:
             for wire in self.wires.values():
                 for step in (wire.deliver, wire.ask, wire.hear, wire.frame, wire.write, wire.read):
                     moved |= step(ALL)
-            tasks = [*filter(has_turns, self.producers), *(reader for reader in self.readers if not reader.left)]
+            readers = [reader for reader in self.readers if not reader.left]
+            tasks: list[Producer | Reader] = [*filter(has_turns, self.producers), *readers]
             for task in tasks:
                 moved |= task.turn(self.now, self.now)
             # Half an element is nothing to a reader, but it has given back the buffers.
@@ -635,7 +641,7 @@ class Exchange:
             host.memory.validate()
         for wire in self.wires.values():
             for channel in wire.receiver._channels.values():
-                channel._buffers.validate()
+                channel._buffers.validate()  # type: ignore[attr-defined]
         for reader in self.readers:
             reader.validate_gathering()
         for producer in self.producers:
@@ -693,17 +699,21 @@ class Exchange:
         assert all(reader.left for reader in self.readers), "stuck: a reader waits for the end"
         for producer in self.producers:
             self._check_arrived(producer)
-            assert producer.partition.is_consumed and not producer.writer.pending_bytes
+            assert producer.partition.is_consumed
+            assert not producer.writer.pending_bytes
         self.settle()
         for wire in self.wires.values():
-            assert not (wire.to_consumer or wire.to_producer or wire.outgoing.unwritten or wire.sender.has_output)
+            assert not wire.to_consumer
+            assert not wire.to_producer
+            assert not wire.outgoing.unwritten
+            assert not wire.sender.has_output
         for reader in self.readers:
             gathered = reader.gathering.memory_bytes, reader.gathering.file_bytes
             assert not reader.input.is_finished or gathered == (0, 0), "counts messages that are complete"
 
     def close(self, order: random.Random) -> None:
         """Cancel whatever runs, its parts in any order. All memory must be back."""
-        steps: list[Callable[[], Any]] = [partial(task.close, order) for task in (*self.producers, *self.readers)]
+        steps: list[Callable[[], Any]] = [partial(task.close, order) for task in self._tasks]
         for wire in self.wires.values():
             steps += [wire.sender.release, wire.outgoing.release, partial(self._cut, wire)]
         order.shuffle(steps)

@@ -92,7 +92,8 @@ def test_two_subpartitions_at_their_cap_must_both_come_down(locks: CheckedLocks)
     network = NetworkBufferPool(10, 512, locks)
     pool = network.create_local_pool("out", required=2, maximum=10, subpartitions=2, max_per_subpartition=1)
     zero, one = request_one(pool, 0), request_one(pool, 1)
-    assert zero is not None and one is not None
+    assert zero is not None
+    assert one is not None
     pool.recycle(zero, 0)
     assert not pool.available
     pool.recycle(one, 1)
@@ -106,8 +107,10 @@ def test_several_at_once_are_what_that_many_requests_give(locks: CheckedLocks) -
     )
     assert len(pool.request_many(2, 1)) == 2
     assert (pool.outstanding(1), pool.free, pool.available) == (2, 1, True)
-    assert len(pool.request_many(9, 1)) == 2 and not pool.is_overdrawn
-    assert len(pool.request_many(9, 1, overdraft=True)) == 1 and pool.is_overdrawn
+    assert len(pool.request_many(9, 1)) == 2
+    assert not pool.is_overdrawn
+    assert len(pool.request_many(9, 1, overdraft=True)) == 1
+    assert pool.is_overdrawn
     assert (pool.outstanding(1), pool.requested, pool.available) == (5, 5, False)
     assert pool.request_many(1) == []
     network.validate()

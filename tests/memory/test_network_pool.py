@@ -193,7 +193,7 @@ def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() 
     threads = []
     for pool in pools:
         events = [threading.Event(), threading.Event()]
-        pool.on_available = lambda events=events: [event.set() for event in events]
+        pool.on_available = lambda events=events: [event.set() for event in events]  # type: ignore[assignment, misc]
         threads += [threading.Thread(target=work, args=(pool, i, event)) for i, event in enumerate(events)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -207,6 +207,7 @@ def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() 
     assert failures == []
     network.validate()
     for pool in pools:
-        assert pool.in_use == 0 and pool.available
+        assert pool.in_use == 0
+        assert pool.available
         pool.destroy()
     network.close()

@@ -76,7 +76,9 @@ def test_a_value_that_arrow_would_change_is_refused(kind: pa.DataType, value: An
 @pytest.mark.parametrize(("kind", "value"), KEPT, ids=str)
 def test_a_value_that_arrow_stores_unchanged_is_accepted(kind: pa.DataType, value: Any) -> None:
     array = converted([value, None], kind)
-    assert array.type == kind and len(array) == 2 and array[1].as_py() is None
+    assert array.type == kind
+    assert len(array) == 2
+    assert array[1].as_py() is None
 
 
 def test_the_error_shows_what_the_value_would_become() -> None:

@@ -117,7 +117,7 @@ def random_batch(
                for n, (t, v) in enumerate(zip(keys, kinds[keys], strict=True))}  # fmt: skip
     columns["t"] = pa.array(times, pa.timestamp("us"))
     for name, (kind, values) in VALUES.items():
-        columns[name] = pa.array(chance.choices(values, k=count), kind, from_pandas=False)
+        columns[name] = pa.array(chance.choices(values, k=count), kind, from_pandas=False)  # type: ignore[arg-type]
     return pa.record_batch(columns)
 
 
@@ -138,7 +138,7 @@ def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[i
         if sides:
             side.restore(sides[-1].snapshots())
         sides.append(side)
-        owners = [subtask_of_key_group(group, parallelism, GROUPS) for group in range(GROUPS)]
+        owners = [subtask_of_key_group(group, parallelism, GROUPS) for group in range(GROUPS)]  # type: ignore[arg-type]
 
         def watermarks(times: Sequence[int], side: Side = side, owners: Sequence[Any] = owners) -> None:
             side.watermarks(times)
@@ -250,7 +250,8 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
     operator.process(small(1, 2, 33))
     operator.process_watermark(5)
     snapshot, same = operator.snapshot(), operator.snapshot()
-    assert snapshot is not None and same is not None
+    assert snapshot is not None
+    assert same is not None
     before = encode({"node": snapshot})
     for time in range(0, 3000, 7):
         operator.process(small(time + 30))
@@ -273,7 +274,8 @@ def test_later_rows_do_not_change_a_snapshot(operator: str, types: tuple[pa.Data
         made.process(batch(around))
         made.process_watermark(64 * (around - 40))
     snapshot, same = made.snapshot(), made.snapshot()
-    assert snapshot is not None and same is not None
+    assert snapshot is not None
+    assert same is not None
     before = [repr(table.to_pydict()) for table in snapshot.tables.values()]  # NaN is NaN
     for around in range(100, 400, 10):
         made.process(batch(around))
@@ -368,7 +370,7 @@ def test_shards_are_merged_when_the_watermark_has_passed_all() -> None:
     assert 0 < fired < 100
     new.restore(old.snapshots())
     [operator] = new.operators
-    assert len(operator.snapshot().values["progress"]) == 2  # type: ignore[union-attr]
+    assert len(operator.snapshot().values["progress"]) == 2
     late = pa.record_batch([keys, pa.array([16] * 100, pa.timestamp("us")), keys], schema=SMALL)
     new.process(late, 1)
     assert new.late == fired, "late where the window had fired, in time where it had not"
@@ -379,7 +381,7 @@ def test_shards_are_merged_when_the_watermark_has_passed_all() -> None:
     again.watermarks([20] * 3)
     assert again.rows == new.rows
     assert sorted(new.rows.values()) == [1] * (100 - fired)
-    assert operator.snapshot().values["progress"] == [[0, GROUPS, 20, 1]]  # type: ignore[union-attr]
+    assert operator.snapshot().values["progress"] == [[0, GROUPS, 20, 1]]
     new.process(late, 1)
     assert new.late == fired + 100
 

@@ -338,7 +338,8 @@ def test_a_row_for_a_window_that_has_fired_emits_it_whole_again() -> None:
     operator.process(at(5))
     operator.process_watermark(15 * SECOND)
     operator.process(at(6))
-    assert in_seconds(kept)[2:] == [(0, 10, 5)] and operator.late_rows == 1
+    assert in_seconds(kept)[2:] == [(0, 10, 5)]
+    assert operator.late_rows == 1
     operator.process_watermark(MAX_TIME)
     assert in_seconds(kept)[3:] == [(10, 20, 2)]
 
@@ -359,7 +360,8 @@ def test_a_late_row_emits_only_windows_that_fired_and_are_retained() -> None:
     assert in_seconds(kept)[1:] == [(0, 10, 2), (5, 15, 3)]
     operator.process_watermark(16 * SECOND)
     operator.process(at(4, 6))
-    assert in_seconds(kept)[3:] == [(5, 15, 4)] and operator.late_rows == 1
+    assert in_seconds(kept)[3:] == [(5, 15, 4)]
+    assert operator.late_rows == 1
     operator.process_watermark(MAX_TIME)
     assert in_seconds(kept)[4:] == [(10, 20, 2)]
 
@@ -411,10 +413,10 @@ def test_the_windows_of_panes_are_found_without_listing_all_windows() -> None:
     chance = random.Random(7)
     for _ in range(200):
         overlap = chance.randint(1, 12)
-        state = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), overlap)
+        state = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), overlap)  # type: ignore[arg-type]
         panes = np.unique([chance.randint(-30, 30) for _ in range(chance.randint(1, 8))])
         after, last = chance.randint(-40, 30), chance.choice([chance.randint(-40, 40), 2**62])
         inside = {pane - back for pane in panes.tolist() for back in range(overlap)}
         assert state._windows_of(panes, after, last) == sorted(w for w in inside if after < w <= last)
-    day = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), 10**12)
+    day = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), 10**12)  # type: ignore[arg-type]
     assert day._windows_of(np.array([0, 10**11]), 10**11 - 3, 2**62) == [10**11 - 2, 10**11 - 1, 10**11]

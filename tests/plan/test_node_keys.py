@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from headgate.plan.node_keys import changed_sinks, check_fits, describe, describ
 from headgate.state.checkpoint_metadata import CheckpointMetadata, VertexState
 
 
-def job(*, uid: str = "per-n", **aggregates: object) -> JobGraph:
+def job(*, uid: str = "per-n", **aggregates: Any) -> JobGraph:
     env = hg.StreamEnvironment(parallelism=2)
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).name("numbers")
     counted = rows.key_by("n").aggregate(**(aggregates or {"rows": hg.count()})).uid(uid)
@@ -40,7 +41,7 @@ def dealt(by: str, parallelism: int) -> JobGraph:
 
 
 def at_random(batch: pa.RecordBatch, subtasks: int) -> np.ndarray:
-    return np.random.default_rng().integers(0, subtasks, batch.num_rows)
+    return np.random.default_rng().integers(0, subtasks, batch.num_rows)  # type: ignore[no-any-return]
 
 
 def groups(of: JobGraph) -> dict[int, int]:
@@ -86,7 +87,7 @@ def prices(
     rows.uid("source").select("other").sink_to(hg.sinks.null()).uid("beside")
     keyed = rows.key_by("n").window(hg.tumble("1 s")) if window else rows.key_by("n")
     specs = {"rows": hg.count(), "total": hg.sum("price"), "average": hg.mean("price"), "most": hg.max("other")}
-    sums = keyed.aggregate(**specs).uid("sums")
+    sums = keyed.aggregate(**specs).uid("sums")  # type: ignore[arg-type]
     if kept:
         sums = sums.key_by("n").aggregate(greatest=hg.max("total")).uid("greatest")
         sums = sums.with_columns(total="greatest")
@@ -145,7 +146,7 @@ def test_float_sums_in_flight_are_refused() -> None:
     )
     with pytest.raises(CheckpointError, match=f"{what}{todo}take a savepoint.*; resume from that one here"):
         check_fits(metadata, now, groups(now))
-    with pytest.raises(CheckpointError, match=f"{what}go on from a savepoint"):  # it was not the version that changed
+    with pytest.raises(CheckpointError, match=f"{what}resume from a savepoint"):  # it was not the version that changed
         check_fits(dataclasses.replace(metadata, run="a run"), now, groups(now))
 
 
@@ -165,16 +166,20 @@ def test_other_key_groups_are_refused() -> None:
     ("by", "why"),
     [
         ("broadcast", "each of 2 subtasks is to get each row once"),
-        ("partition_by", "partition_by has dealt rows to 2 subtasks, and a function may deal them otherwise a second"),
+        (
+            "partition_by",
+            "partition_by has distributed rows to 2 subtasks, and its function may give another answer",
+        ),
     ],
 )
 def test_what_was_dealt_once_needs_as_many_subtasks(by: str, why: str) -> None:
-    """Each subtask would deal rows in flight for itself: a function that draws at random would lose and double them."""
+    """Each subtask would distribute rows in flight for itself: a function that draws at random would lose and double
+    them."""
     was = dealt(by, 2)
     exchange = next(each for each in was.edges if each.target == was.vertices[-1].id)
     metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(exchange, was),))
     check_fits(metadata, dealt(by, 2), groups(was))
-    with pytest.raises(CheckpointError, match=f"'positive -> null .*{why}.*this job has 3: go on from a savepoint"):
+    with pytest.raises(CheckpointError, match=f"'positive -> null .*{why}.*this job has 3: resume from a savepoint"):
         check_fits(metadata, dealt(by, 3), groups(was))
 
 
@@ -206,7 +211,7 @@ def test_an_exchange_that_chaining_removed_is_named_with_the_way_out() -> None:
     now = widening(2)
     says = (
         r"in flight at 'source -> positive \[0\]', and this job chains the two: they need no exchange, since both have "
-        r"2 subtasks; put .rebalance\(\) before 'positive' .*, or go on from a savepoint"
+        r"2 subtasks; put .rebalance\(\) before 'positive' .*, or resume from a savepoint"
     )
     with pytest.raises(CheckpointError, match=says):
         check_fits(metadata, now, groups(now))

@@ -23,7 +23,8 @@ def test_both_ends_see_the_same_neighbours(mine: int, others: int) -> None:
     from_there = {(one, other) for other in range(others) for one in neighbours(other, others, mine)}
     assert from_here == from_there
     counts = [len(neighbours(one, mine, others)) for one in range(mine)]
-    assert min(counts) >= 1 and max(counts) - min(counts) <= 1
+    assert min(counts) >= 1
+    assert max(counts) - min(counts) <= 1
     assert len(from_here) == max(mine, others), "no more channels than it takes"
 
 

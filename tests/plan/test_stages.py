@@ -11,7 +11,7 @@ from headgate.plan.stages import Stages, at_once
 
 
 def plan() -> ExecutionPlan:
-    """Two sources, of which one is dealt to a keyed vertex twice over a detour, and one to a sink behind it."""
+    """Two sources, of which one is distributed to a keyed vertex twice over a detour, and one to a sink behind it."""
     env = hg.StreamEnvironment(parallelism=2)
     batch = pa.record_batch({"n": pa.array([1])})
     first, second = (env.from_source(hg.sources.iterable([batch])) for _ in range(2))
@@ -51,6 +51,7 @@ def test_what_may_run_at_one_time() -> None:
     assert all(vertex in together for vertex, together in zip(sorted(everything), sets, strict=True))
     assert all(sources <= sets[source] for source in sources)
     for edge in job.edges:
-        assert edge.target not in sets[edge.source] and edge.source not in sets[edge.target]
+        assert edge.target not in sets[edge.source]
+        assert edge.source not in sets[edge.target]
     last = job.vertices[-1].id
     assert sets[last] == {last}, "it waits for all others, though not for all of them directly"

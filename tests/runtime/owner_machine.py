@@ -56,7 +56,7 @@ class Driver:
         self._stands = threading.Semaphore(0)
         self._is_lost = False
         self._checkpoints: Checkpoints | None = None
-        #: The checkpoint that it went on from, when it owns the job.
+        #: The checkpoint that it resumed from, when it owns the job.
         self.resumed: CheckpointName | None = None
         self.has_ended = False
         self.error: BaseException | None = None
@@ -122,7 +122,7 @@ class Driver:
             plan=plan,
             config=config,
             ends=ends,
-            tell=_ignore,
+            send=_ignore,
             stopped=_ignore,
             finished=_ignore,
             done=_ignore,
@@ -133,9 +133,9 @@ class Driver:
         ends.prepare(checkpoints.latest)
         checkpoints.take_over(Program.this(run))
         self.resumed = CheckpointName.of(checkpoints.resumption.place.rpartition("/")[2])
-        self._go_on(plan, checkpoints, ends, out)
+        self._resume_and_end(plan, checkpoints, ends, out)
 
-    def _go_on(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: DriverConnectors, out: Any) -> None:
+    def _resume_and_end(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: DriverConnectors, out: Any) -> None:
         [vertex] = plan.job.vertices
         key = node_key(vertex.nodes[-1])
         storage: Any = checkpoints._storage
@@ -159,7 +159,7 @@ class Driver:
                 continue
             metadata = checkpoints._metadata(complete, "checkpoint")
             checkpoints._stored.store(metadata, None)
-            checkpoints.resumption.go_to((storage.folder_of(metadata.id), metadata))
+            checkpoints.resumption.use((storage.folder_of(metadata.id), metadata))
             checkpoints._stored.commit(complete.pending, metadata.id)
             pending = []
             storage.retain(self._machine.keep)
@@ -258,7 +258,9 @@ class OwnerMachine:
             assert name is not None
             while last is not None and last.owner > name.owner:
                 last = by_epoch[last.owner].resumed
-            assert last is not None and last.owner == name.owner and name <= last, f"{name} counts, in {counting}"
+            assert last is not None, f"{name} counts, in {counting}"
+            assert last.owner == name.owner, f"{name} counts, in {counting}"
+            assert name <= last, f"{name} counts, in {counting}"
 
     def notes(self) -> list[str]:
         """What owners have left in the folder of checkpoints."""
@@ -270,7 +272,7 @@ class OwnerMachine:
                 driver.lose()
 
 
-class _Stepping(fs.LocalFileSystem):  # type: ignore[misc]
+class _Stepping(fs.LocalFileSystem):
     """The local filesystem; each operation that a program asks for waits until it may go on."""
 
     def __init__(self, machine: OwnerMachine) -> None:

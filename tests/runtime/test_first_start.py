@@ -52,7 +52,7 @@ class KillsAtLaunch(hg.LocalDeployment):
         if self.attempts > 0:
             self.attempts -= 1
             gang._forks[0].kill()
-        return gang
+        return gang  # type: ignore[no-any-return]
 
 
 def test_killed_while_it_opens_its_operators(tmp_path: Path) -> None:
@@ -64,7 +64,8 @@ def test_killed_while_it_opens_its_operators(tmp_path: Path) -> None:
     let_go(lever)
     kill(victim)
     result = job.wait(PATIENCE)
-    assert result.restarts == 1 and result.rows_out == result.rows_in
+    assert result.restarts == 1
+    assert result.rows_out == result.rows_in
 
 
 LIMITED = {"fixed": hg.restart.fixed(4, delay=0), "failure rate": hg.restart.failure_rate(4, "1 h", delay=0)}
@@ -110,7 +111,8 @@ def test_a_function_that_cannot_be_opened_is_not_tried_again(tmp_path: Path) -> 
     job = opening(tmp_path, fails(lambda: calls.append(1)), hg.LocalDeployment(1, processes=False))
     with pytest.raises(hg.UserFunctionError, match="no model is there"):
         job.wait(PATIENCE)
-    assert job.restarts == 0 and len(calls) <= 2, "once in each subtask"
+    assert job.restarts == 0
+    assert len(calls) <= 2, "once in each subtask"
 
 
 def test_without_a_strategy_the_job_ends(tmp_path: Path) -> None:

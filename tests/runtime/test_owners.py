@@ -74,7 +74,7 @@ state_upload.write_part = write_part
 #: When the first rows are in a hidden file, and no checkpoint is.
 IN_A_FILE = """
 import functools
-from headgate.connectors import file_writer
+from headgate.connectors.file_sinks import file_writer
 write, environment = file_writer.FileWriter.write, functools.partial(environment, checkpoint_interval="1 h")
 
 def stops(writer, batch):
@@ -205,7 +205,7 @@ def test_the_newest_metadata_are_gone(tmp_path: Path) -> None:
     def again() -> hg.StreamEnvironment:
         return build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path)
 
-    said = r"parquet: the results have the rows of checkpoint {}, and the job would go on from checkpoint {}:"
+    said = r"parquet: the results have the rows of checkpoint {}, and the job would resume from checkpoint {}:"
     with pytest.raises(hg.CheckpointError, match=said.format(*numbers)):
         again().execute(resume="latest")
     assert committed(tmp_path) == before
@@ -230,7 +230,7 @@ def test_a_folder_that_is_removed_while_its_checkpoint_is_taken(
     eventually(lambda: job.restarts and complete(tmp_path), 60)
     open_gate(tmp_path)
     assert job.wait(120).restarts == 1
-    [failure] = [each.failure for each in job.checkpoints() if each.failure] or [None]
+    [failure] = [each.failure for each in job.checkpoints() if each.failure] or [None]  # type: ignore[list-item]
     assert failure is None or "was removed before its checkpoint was complete" in failure
     assert removed[0] not in map(str, complete(tmp_path))
     assert committed(tmp_path) == expected()
@@ -240,7 +240,7 @@ def test_what_is_left_of_a_checkpoint_that_was_given_up_is_gone_before_the_next_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it takes the room that the next one needs."""
-    write, seen = state_upload.write_part, list[list[str]]()
+    write, seen = state_upload.write_part, list[list[str]]()  # type: ignore[attr-defined]
 
     def full(folder: str, attempt: int, *arguments: Any) -> Any:
         if attempt == 0:
@@ -271,7 +271,7 @@ def test_what_a_killed_driver_left_is_gone_before_its_successor_writes(
     with driver(tmp_path, checkpoints, IN_AN_UPLOAD) as killed:
         killed.kill()
         killed.communicate()
-    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part
+    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part  # type: ignore[attr-defined]
     assert left
 
     def looks(*arguments: Any) -> Any:
@@ -296,7 +296,8 @@ def test_hidden_files_of_a_driver_that_is_killed_before_its_first_checkpoint(
     with driver(tmp_path, checkpoints, IN_A_FILE) as killed:
         killed.kill()
         killed.communicate()
-    assert hidden(tmp_path) and not complete(tmp_path)
+    assert hidden(tmp_path)
+    assert not complete(tmp_path)
     job = job_in(tmp_path, checkpoints).execute_async(resume=resume)
     open_gate(tmp_path)
     job.wait(120)

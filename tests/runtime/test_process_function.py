@@ -58,7 +58,7 @@ def build(env: hg.StreamEnvironment, folder: Path) -> hg.StreamEnvironment:
 def test_state_and_timers_of_a_process_that_is_killed(tmp_path: Path) -> None:
     job = build(environment(tmp_path, hg.LocalDeployment(2, processes=True)), tmp_path).execute_async()
     eventually(lambda: 0 in attempts(tmp_path))
-    kill(job._master._attempt.members[1].pid)
+    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
     open_gate(tmp_path)
     assert job.wait(60).restarts == 1
     assert committed(tmp_path) == expected()

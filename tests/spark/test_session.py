@@ -18,7 +18,7 @@ from tests.spark_session import SharedSpark
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_session_we_build_is_silent_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_built_session_is_silent_and_leaves_no_files(tmp_path: Path) -> None:
     done = run_script(
         tmp_path,
         """
@@ -76,7 +76,7 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, session: st
     assert (done.stdout, done.returncode) == ("[2]\n", 0), done.stderr
 
 
-#: Says why Spark does not start.
+#: A program that prints why Spark does not start.
 BROKEN = """
 from headgate.errors import ConfigError
 from headgate.spark.session import build_session
@@ -115,7 +115,7 @@ def test_a_machine_without_java_is_explained(tmp_path: Path, home: str, where: s
 
 
 class ConnectSession:
-    """As PySpark's own does for Spark Connect."""
+    """A session whose context raises, as that of Spark Connect does."""
 
     @property
     def sparkContext(self) -> Any:
@@ -133,7 +133,7 @@ def test_sessions_without_a_context_are_refused() -> None:
         SparkDeployment(stopped)
 
 
-def test_an_interpreter_that_the_user_names_for_a_cluster_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_interpreter_for_a_cluster_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     running = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     for master, expected in {"spark://host:7077": "/opt/python", "local-cluster[2,1,1024]": sys.executable}.items():

@@ -40,7 +40,7 @@ def sealed(body: Any) -> bytes:
     return json.dumps(whole).encode()
 
 
-class FullDisk(fs.FileSystemHandler):  # type: ignore[misc]
+class FullDisk(fs.FileSystemHandler):
     """The local filesystem, with room for only `room` more bytes."""
 
     def __init__(self, room: int) -> None:

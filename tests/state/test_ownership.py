@@ -129,7 +129,7 @@ def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> No
     """HDFS refuses to rename a file over another one, and so does this filesystem."""
     from pyarrow import fs
 
-    class Renaming(fs.LocalFileSystem):  # type: ignore[misc]
+    class Renaming(fs.LocalFileSystem):
         def move(self, source: str, target: str) -> None:
             if Path(target).exists():
                 raise OSError(f"rename {source}: destination exists")
@@ -142,7 +142,7 @@ def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> No
     assert Path(path).read_bytes() == b"first"
 
 
-class MadeMeanwhile(fs.LocalFileSystem):  # type: ignore[misc]
+class MadeMeanwhile(fs.LocalFileSystem):
     """A filesystem on which another program makes the folder between Arrow's two looks for it."""
 
     def get_file_info(self, selector: fs.FileSelector) -> list[fs.FileInfo]:

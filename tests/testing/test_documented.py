@@ -1,4 +1,4 @@
-"""What the page and the docstrings of the kit show runs."""
+"""The examples on the page and in the docstrings of the test kit run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import headgate as hg
 from headgate import testing
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-a-pipeline.md"
-#: What is shown within another's example.
+#: Names that the example of another name covers.
 WITHIN_OTHERS = {"AdvanceClock", "PipelineResult"}
 
 
@@ -26,11 +26,11 @@ def shown_on_the_page() -> list[Any]:
 
 
 @pytest.mark.parametrize("test", shown_on_the_page())
-def test_the_page(test: Any) -> None:
+def test_the_examples_of_the_page(test: Any) -> None:
     test()
 
 
-def test_the_page_has_tests() -> None:
+def test_the_page_has_examples() -> None:
     assert len(shown_on_the_page()) == 4
 
 

@@ -1,4 +1,4 @@
-"""Our own examples, tested as a user would: with rows, watermarks and restarts of the test's."""
+"""The project's examples, tested as a user tests a pipeline: with chosen rows, watermarks and restarts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""`OperatorHarness`: one operator by itself, against the same one in a job."""
+"""`OperatorHarness`: one operator alone returns the same rows as in a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTED = pa.schema({"k": pa.string(), "n": pa.int64()})
 
 
 class Clerk(hg.KeyedProcessFunction):
-    """State, timers of both kinds and a side output; what it says tells all that it knows."""
+    """Uses state, timers of both kinds and a side output; its rows show everything that its context holds."""
 
     total = hg.ValueState(pa.int64())
     brief = hg.ListState(pa.int64(), ttl="30 s")
@@ -35,8 +35,8 @@ class Clerk(hg.KeyedProcessFunction):
             yield hg.SideOutput("noted", {"k": row["k"], "n": row["n"]})
 
     def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:
-        told = time, ctx.time_domain, ctx.watermark, ctx.processing_time, self.total.value(), self.brief.get()
-        yield {"k": ctx.key[0], "said": f"{told}"}
+        context = time, ctx.time_domain, ctx.watermark, ctx.processing_time, self.total.value(), self.brief.get()
+        yield {"k": ctx.key[0], "said": f"{context}"}
 
 
 def clerk(rows: hg.DataStream) -> hg.DataStream:
@@ -49,15 +49,15 @@ def in_a_job(env: hg.StreamEnvironment) -> dict[str, hg.DataStream]:
 
 
 def by_key(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The order within a key."""
-    found: dict[str, list[Any]] = defaultdict(list)
+    """Rows by key, in their order."""
+    rows_by_key: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
-        found[row["k"]].append(row)
-    return found
+        rows_by_key[row["k"]].append(row)
+    return rows_by_key
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_it_says_what_a_job_says(seed: int) -> None:
+def test_the_harness_returns_the_rows_that_a_job_returns(seed: int) -> None:
     chance = random.Random(seed)
     clock, event = 0, 0
     operator = OperatorHarness(clerk, schema=ROWS, event_time="at", parallelism=chance.randint(1, 3))
@@ -115,7 +115,7 @@ def test_windows_can_be_driven() -> None:
     testing.assert_same_rows(harness.advance_watermark(at(10)), first)
     assert harness.push({"k": "a", "n": 1, "at": at(1)}) == []
     harness.restart(parallelism=1)
-    assert harness.push({"k": "b", "n": 1, "at": at(1)}) == []  # event time is where it was
+    assert harness.push({"k": "b", "n": 1, "at": at(1)}) == []  # event time did not move
     assert harness.late_rows == 2
     assert [row["n"] for row in harness.end()] == [11, 11]
 
@@ -149,7 +149,7 @@ def test_a_function_is_opened_and_closed_once_in_each_subtask() -> None:
     assert calls == ["open 0 of 2", "open 1 of 2", "close", "close", "open 0 of 1", "close"]
 
 
-def test_an_error_of_a_function_says_where() -> None:
+def test_an_error_of_a_function_names_the_operator() -> None:
     class Broken(hg.KeyedProcessFunction):
         def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> None:
             raise ZeroDivisionError("of the user")
@@ -169,12 +169,12 @@ def test_an_error_of_a_function_says_where() -> None:
         lambda rows: clerk(rows).side_output("noted"),
     ],
 )
-def test_what_is_not_one_operator(operator: Any) -> None:
+def test_a_function_that_adds_no_or_several_operators_is_refused(operator: Any) -> None:
     with pytest.raises(hg.PlanError, match="is to add one operator to the stream; for more of them use Pipeline"):
         OperatorHarness(operator, schema=ROWS)
 
 
-def test_what_else_is_wrong() -> None:
+def test_wrong_arguments_and_calls_are_refused() -> None:
     with pytest.raises(hg.PlanError, match="`operator` must return a stream, not 7"):
         OperatorHarness(lambda rows: 7, schema=ROWS)  # type: ignore[arg-type,return-value]
     harness = OperatorHarness(lambda rows: rows.select("k"), schema=ROWS)

@@ -1,4 +1,4 @@
-"""`hg.testing.run` and `PipelineHarness`: what they give, in which order, and what they say when something is wrong."""
+"""`hg.testing.run` and `PipelineHarness`: the rows they return, their order, and their errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def two_sources(env: hg.StreamEnvironment) -> hg.DataStream:
     return union.key_by("k").window(hg.tumble("10 s")).aggregate(ns=hg.collect_list("n")).select("k", "ns")
 
 
-# --- what is given
+# --- the rows that a test gives
 
 
 def test_files_and_folders_of_the_pipeline_are_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_row_of_a_source_s_side_output() -> None:
 # --- event time and the clock
 
 
-def test_rows_alone_move_no_watermark() -> None:
+def test_rows_do_not_move_the_watermark() -> None:
     with PipelineHarness(counts) as harness:
         harness.push(row("a", 1, 5))
         harness.push(row("a", 1, 500))
@@ -131,7 +131,7 @@ def test_late_rows_are_counted_through_restarts(parallelism: int) -> None:
 
 
 class Relay(hg.KeyedProcessFunction):
-    """Passes each row on when the clock has come to a second later, and says when that was."""
+    """Holds each row back for a second of the clock, and adds the time at which it passes it on."""
 
     waiting = hg.ListState(pa.int64(), ttl="1 h")
 
@@ -152,20 +152,20 @@ def relayed(env: hg.StreamEnvironment) -> hg.DataStream:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_timers_of_the_clock_go_through_all_operators(parallelism: int) -> None:
+def test_advancing_the_clock_fires_the_timers_of_all_operators(parallelism: int) -> None:
     with PipelineHarness(relayed, parallelism=parallelism) as harness:
         for n in range(10):
             harness.push(row(f"{n}", n * 100))
         harness.advance_clock(at("999 ms"))
         assert harness.take() == []
-        harness.advance_clock(at("1 s"))  # the first of the two is through
+        harness.advance_clock(at("1 s"))  # the row leaves the first operator
         assert harness.take() == []
         harness.restart(parallelism=2)
         harness.advance_clock(at("2 s"))
         testing.assert_same_rows(harness.take(), [{"k": f"{n}", "said": f"{n * 100 + 3}"} for n in range(10)])
 
 
-def test_state_is_forgotten_by_the_clock() -> None:
+def test_state_expires_by_the_clock_of_the_test() -> None:
     with PipelineHarness(relayed) as harness:
         harness.push(row("a", 7))
         harness.advance_clock(at("2 h"))
@@ -173,11 +173,11 @@ def test_state_is_forgotten_by_the_clock() -> None:
         assert harness.take() == []
 
 
-# --- the same in each run
+# --- repeatable runs
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
-def test_two_runs_are_the_same_to_the_order_of_rows(parallelism: int) -> None:
+def test_two_runs_return_the_same_rows_in_the_same_order(parallelism: int) -> None:
     given: list[Any] = [row("abcdefg"[n % 7], n, n % 20) for n in range(24)]
     given[8:8] = [AdvanceWatermark(at(10))]
     given[16:16] = [AdvanceWatermark(at(20)), AdvanceClock(at(5))]
@@ -187,7 +187,7 @@ def test_two_runs_are_the_same_to_the_order_of_rows(parallelism: int) -> None:
 
 
 class Forgetful(hg.KeyedProcessFunction):
-    """Counts where no checkpoint sees it."""
+    """Counts in an attribute, which no checkpoint stores."""
 
     def open(self, ctx: hg.ProcessContext) -> None:
         self.seen = 0
@@ -207,7 +207,7 @@ def test_a_restart_shows_what_is_not_in_checkpoints() -> None:
         testing.assert_same_rows(testing.run(pipeline, rows, restarts=[Restart(2)]).rows, undisturbed)
 
 
-def test_outputs_go_by_name_or_uid() -> None:
+def test_outputs_are_found_by_name_or_uid() -> None:
     def pipeline(env: hg.StreamEnvironment) -> hg.DataStream:
         read(env).sink_to(hg.sinks.printer()).name("all").uid("of-all")
         return read(env, "others").uid("source-2")
@@ -222,11 +222,11 @@ def test_outputs_go_by_name_or_uid() -> None:
         testing.run(pipeline, {})["al"]
 
 
-# --- what goes wrong
+# --- errors
 
 
-def test_the_error_of_a_function_is_the_test_s() -> None:
-    def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
+def test_run_raises_the_error_of_a_function() -> None:
+    def broken(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ZeroDivisionError("of the user")
 
     with pytest.raises(hg.UserFunctionError, match="ZeroDivisionError: of the user"):
@@ -244,16 +244,17 @@ def test_a_function_that_does_not_return_is_shown_with_its_line() -> None:
         with pytest.raises(TimeoutError) as caught:
             harness.push(row("a", 1))
         opens.set()
-    assert "not through with {'k': 'a'" in str(caught.value)
-    assert "after 0.5 s" in str(caught.value)
+    assert "did not finish {'k': 'a'" in str(caught.value)
+    assert "within 0.5 s" in str(caught.value)
     assert "in hang\n    opens.wait(60)" in str(caught.value)
 
 
-def test_timers_without_end_are_shown() -> None:
+def test_a_timeout_at_the_end_of_the_input_names_the_step() -> None:
     stop = threading.Event()
 
     class Forever(hg.KeyedProcessFunction):
         def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> None:
+            assert ctx.timestamp is not None
             ctx.register_event_time_timer(ctx.timestamp)
 
         def on_timer(self, time: int, ctx: hg.ProcessContext) -> None:
@@ -265,7 +266,7 @@ def test_timers_without_end_are_shown() -> None:
 
     with PipelineHarness(pipeline, timeout=0.5) as harness:
         harness.push(row("a", 1))
-        with pytest.raises(TimeoutError, match="the end of its input after 0.5 s"):
+        with pytest.raises(TimeoutError, match="the end of its input within 0.5 s"):
             harness.end()
         stop.set()
 
@@ -275,12 +276,12 @@ def test_timers_without_end_are_shown() -> None:
     [
         (lambda env: None, "the pipeline has no result: return its stream"),
         (lambda env: 7, "the pipeline returned 7: return a stream"),
-        (lambda env: read(env).collect(), r"calls collect\(\), and the test is to run it"),
-        (lambda env: (read(env).sink_to(hg.sinks.printer()), env.execute()), r"calls execute\(\), and the test"),
-        (lambda env: read(env).to_dataframe(), r"calls to_dataframe\(\), and the test"),
+        (lambda env: read(env).collect(), r"calls collect\(\), but the test runs it"),
+        (lambda env: (read(env).sink_to(hg.sinks.printer()), env.execute()), r"calls execute\(\), but the test"),
+        (lambda env: read(env).to_dataframe(), r"calls to_dataframe\(\), but the test"),
     ],
 )
-def test_what_is_no_pipeline(pipeline: Any, message: str) -> None:
+def test_run_refuses_a_function_that_builds_no_pipeline(pipeline: Any, message: str) -> None:
     with pytest.raises(hg.PlanError, match=message):
         testing.run(pipeline, [])
 
@@ -289,40 +290,40 @@ def test_what_is_no_pipeline(pipeline: Any, message: str) -> None:
     ("given", "message"),
     [
         ([{"k": "a", "m": 1}], "there is no column 'm'; the source has: k string, n int64"),
-        ([{"n": 1.5}], r"\[1.5\] are no values of column 'n', which is int64"),
-        ([pa.table({"n": [1]})], r"the rows that the test gives have \(n int64\), the source has \(k string, n int64"),
-        ([7], "7 is no row: give a dict"),
-        ({"n": 1}, "1 are no rows: give a list of dicts"),
-        ([AdvanceWatermark("soon")], "advance_watermark: 'soon' is no moment; give a datetime"),  # type: ignore[arg-type]
+        ([{"n": 1.5}], r"\[1.5\] do not fit column 'n' of type int64"),
+        ([pa.table({"n": [1]})], r"the test gives have the schema \(n int64\); the source has \(k string, n int64"),
+        ([7], "7 is not a row: give a dict"),
+        ({"n": 1}, "1 is not a list of rows: give a list of dicts"),
+        ([AdvanceWatermark("soon")], "advance_watermark: 'soon' is not a moment"),  # type: ignore[arg-type]
         ([AdvanceClock(at(2)), AdvanceClock(at(1))], "1970-01-01T00:00:01.000000Z is before"),
         ([hg.SideOutput("worse", {})], "the source has no side output 'worse'"),
     ],
 )
-def test_what_is_no_row(given: Any, message: str) -> None:
+def test_run_refuses_rows_that_do_not_fit_the_source(given: Any, message: str) -> None:
     with pytest.raises(hg.ConfigError, match=message):
         testing.run(read, given)
 
 
-def test_a_row_without_a_value_that_it_must_have() -> None:
+def test_a_row_without_a_value_for_a_column_that_is_not_nullable_is_refused() -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     with pytest.raises(hg.ConfigError, match="column 'n' is not nullable"):
         testing.run(lambda env: env.from_source(hg.sources.csv("in/", schema=schema)), [{}])
 
 
 def test_a_source_without_event_time_has_no_watermark() -> None:
-    with pytest.raises(hg.ConfigError, match="the source has no event time: give from_source a watermark="):
+    with pytest.raises(hg.ConfigError, match="the source has no event time; give it one"):
         testing.run(lambda env: env.from_source(hg.sources.csv("in/", schema=ROWS)), [AdvanceWatermark(at(1))])
 
 
-def test_restarts_where_there_is_no_row() -> None:
-    with pytest.raises(hg.ConfigError, match=r"Restart\(row=3, parallelism=None\): there are 2 rows"):
+def test_a_restart_after_the_last_row_is_refused() -> None:
+    with pytest.raises(hg.ConfigError, match=r"Restart\(row=3, parallelism=None\): the test gives only 2 rows"):
         testing.run(read, [row("a", 1), row("a", 2)], restarts=[Restart(3)])
     with pytest.raises(hg.ConfigError, match="row=-1 must be the number of a row"):
         Restart(-1)
 
 
-def test_sources_and_outputs_that_are_not_there() -> None:
-    with pytest.raises(hg.PlanError, match="several sources, so say which one: 'left', 'right'"):
+def test_unknown_sources_and_outputs_are_refused() -> None:
+    with pytest.raises(hg.PlanError, match="several sources; name one of them: 'left', 'right'"):
         testing.run(two_sources, [row("a", 1)])
     with pytest.raises(hg.PlanError, match="no source 'middle'; there are: 'left', 'right'"):
         testing.run(two_sources, {"middle": [row("a", 1)]})
@@ -337,5 +338,5 @@ def test_a_harness_is_used_within_its_block_and_before_its_end() -> None:
         harness.push(row("a", 1))
     with harness:
         harness.end()
-        with pytest.raises(hg.ConfigError, match="push nothing after its end"):
+        with pytest.raises(hg.ConfigError, match="take no step after end"):
             harness.push(row("a", 1))

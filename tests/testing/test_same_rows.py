@@ -1,4 +1,4 @@
-"""`assert_same_rows`: rows without order, each as often as it is there."""
+"""`assert_same_rows`: compares rows and how often each occurs, in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_floats_that_agree_to_nine_digits_are_the_same() -> None:
         assert_same_rows([{"x": 1.0}], [{"x": 1.0000001}])
 
 
-def test_tables_will_do() -> None:
+def test_tables_can_be_compared() -> None:
     assert_same_rows(pa.table({"a": [1, 2]}), [{"a": 2}, {"a": 1}])
 
 

@@ -16,7 +16,7 @@ SEEN = pa.schema({"user": pa.string(), "visits": pa.int64(), "why": pa.string()}
 
 
 class Away(hg.KeyedProcessFunction):
-    """Tells how often a user came: 10 min of event time after the last visit, or an hour by the clock."""
+    """Emits the number of a user's visits: 10 min of event time after the last one, or after an hour by the clock."""
 
     visits = hg.ValueState(pa.int64())
     due = hg.ValueState(pa.int64())
@@ -27,6 +27,7 @@ class Away(hg.KeyedProcessFunction):
         else:
             ctx.register_processing_time_timer(ctx.processing_time + 3_600_000_000)
         self.visits.update(self.visits.value(0) + 1)
+        assert ctx.timestamp is not None
         self.due.update(ctx.timestamp + 600_000_000)
         ctx.register_event_time_timer(self.due.value())
         if row["at"] < at("0 s"):

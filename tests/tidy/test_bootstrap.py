@@ -72,7 +72,9 @@ def test_java_that_is_too_old_is_said_each_time(checkout: Checkout) -> None:
     checkout.set_java("1.8.0_402")
     for _ in range(2):
         code, said, runs = checkout.set_up()
-        assert code == 1 and "holds no Java 17 or newer; correct it or unset it" in said and runs == []
+        assert code == 1
+        assert "holds no Java 17 or newer; correct it or unset it" in said
+        assert runs == []
 
 
 def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Checkout) -> None:
@@ -80,7 +82,8 @@ def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Checkout) ->
     python = checkout.root / ".venv" / "bin" / "python"
     python.write_text("#!/no/such/python\n")
     code, _, runs = checkout.set_up()
-    assert runs == ["venv --clear"] and code != 0  # this one only says that it makes one
+    assert runs == ["venv --clear"]
+    assert code != 0
     shutil.copy(checkout.python, python)
     assert checkout.set_up() == (0, "", [])
 

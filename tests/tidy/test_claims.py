@@ -35,8 +35,11 @@ def test_every_statement_has_who_said_it_a_proof_and_a_verdict() -> None:
     for row in ROWS:
         assert len(row) == 4, row
         said_by, statement, seen_in, verdict = row
-        assert set(said_by.split(", ")) <= set("abcde") and statement and verdict, row
-        assert seen_in and not re.sub(r"`[^`]+`|\s", "", seen_in), row
+        assert set(said_by.split(", ")) <= set("abcde"), row
+        assert statement, row
+        assert verdict, row
+        assert seen_in, row
+        assert not re.sub(r"`[^`]+`|\s", "", seen_in), row
 
 
 @pytest.mark.parametrize("proof", PROOFS)

@@ -32,7 +32,9 @@ def test_no_command_runs_first(
     with pytest.raises(SystemExit) as ended:
         main([*command, "--json", path])
     told = capsys.readouterr().err
-    assert ended.value.code == 2 and f"--json: {path!r}" in told and said in told
+    assert ended.value.code == 2
+    assert f"--json: {path!r}" in told
+    assert said in told
     assert list(tmp_path.iterdir()) == []
 
 
@@ -45,7 +47,7 @@ def test_a_file_or_a_folder_without_the_right_to_write(
         asked.append(path)
         return mode != os.W_OK
 
-    monkeypatch.setattr(json_option.os, "access", no_right)  # root, as tests may run, has all rights
+    monkeypatch.setattr(json_option.os, "access", no_right)  # type: ignore[attr-defined]  # root, as tests may run, has all rights
     (tmp_path / "old.json").write_text("{}")
     for name in ("old.json", "new.json"):
         with pytest.raises(SystemExit):

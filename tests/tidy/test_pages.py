@@ -20,7 +20,8 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "docs.py"
 def docs() -> ModuleType:
     """The script that writes pages."""
     spec = importlib.util.spec_from_file_location("docs", SCRIPT)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     return script

@@ -50,7 +50,8 @@ def test_a_broken_link_and_a_broken_anchor_fail_the_build(tmp_path: Path) -> Non
     (root / "docs" / "other.md").write_text("# Other\n\n[no page](gone.md), [no place](index.md#gone)\n")
     done = _build(root, tmp_path / "built")
     assert done.returncode == 1
-    assert "'gone.md'" in done.stderr and "local id not found in doc 'docs/index': 'gone'" in done.stderr
+    assert "'gone.md'" in done.stderr
+    assert "local id not found in doc 'docs/index': 'gone'" in done.stderr
 
 
 def test_links_of_the_readme_are_good() -> None:

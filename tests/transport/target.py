@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -137,7 +138,7 @@ class Target:
         self.refused: list[str] = []
         self.ends: list[ProducerEnd] = []
         self.opened: list[Subpartition] = []
-        self.server = Server(self.network, listen("127.0.0.1", None), CREDENTIALS, DATA_LINK, self._accepted)
+        self.server = Server(self.network, listen("127.0.0.1", None), CREDENTIALS, DATA_LINK, self._accepted)  # type: ignore[arg-type]
         self.server.start()
         self.input = Input(self.memory, self.network, 0)
         self.stopping = threading.Event()
@@ -222,7 +223,8 @@ class Target:
     def _close(self) -> None:
         """Connections that ended let go of what they read, and all memory is back, whatever came."""
         on(self.network, self.server.close)
-        assert self.opened and all(subpartition.is_released for subpartition in self.opened)
+        assert self.opened
+        assert all(subpartition.is_released for subpartition in self.opened)
         self.input.close()
         for end in self.ends:
             on(self.network, end.close)
@@ -233,7 +235,7 @@ class Target:
         self.memory.close()
 
 
-def say(**answer: object) -> None:
+def say(**answer: Any) -> None:
     print(json.dumps(answer), flush=True)
 
 

@@ -242,6 +242,12 @@ class Pair:
             self.watermarks.append(element.time)
         return element is not None or self.consumer.input.catch_up()
 
+    def read_on(self) -> None:
+        """Until something is raised."""
+        while True:
+            if not self.read():
+                self.wait()
+
     def wait(self) -> None:
         assert self.mailbox.wait(PATIENCE), "stuck: nobody is woken"
 
@@ -418,11 +424,12 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
         if polled is None:
             pair.wait()
         elif polled[0] == 0:
-            kept += polled[1]
+            kept += polled[1]  # type: ignore[arg-type]
         else:
             seen += 1
-            recycle_all(polled[1])
-    assert writer._due.has(0) and not writer.is_available
+            recycle_all(polled[1])  # type: ignore[arg-type]
+    assert writer._due.has(0)
+    assert not writer.is_available
     assert 1 <= len(kept) <= 2 + 2, "no more than its exclusive and all floating buffers"
     recycle_all(kept)
 
@@ -434,7 +441,7 @@ def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment
     pair = make(segment=segment, exclusive=count, cap=count)
     end = pair.connect()
     go_on = threading.Event()
-    pair.consumer.network.post(lambda: bool(go_on.wait(3 * PATIENCE)))  # type: ignore[arg-type, return-value]
+    pair.consumer.network.post(lambda: bool(go_on.wait(3 * PATIENCE)))  # type: ignore[arg-type]
     assert write_bytes(pair.producer.partition, 0, bytes(count * segment)) == count * segment
     deadline = time.monotonic() + PATIENCE
     while segment > 64 and not on(pair.producer.network, lambda: end._wants_write):
@@ -450,9 +457,7 @@ def test_a_subpartition_that_is_not_there_fails_its_channel_alone(make: MakePair
     pair.connect()
     pair.producer.writer.emit(rows(0, 10))
     with pytest.raises(ExchangeError, match="there is no subpartition 7 here"):
-        while True:
-            if not pair.read():
-                pair.wait()
+        pair.read_on()
     pair.read_values(10)
     assert pair.consumer.lost == []
 
@@ -489,7 +494,8 @@ def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back
         pair.read()  # without credit, a consumer that has no buffer does not look at the socket
         assert time.monotonic() < deadline
     on(pair.consumer.network, lambda: None)
-    assert len(pair.consumer.lost) == 1 and pair.producer.lost == []
+    assert len(pair.consumer.lost) == 1
+    assert pair.producer.lost == []
     assert pair.producer.partition.is_consumed, "nobody will ask for the rest"
 
 
@@ -506,7 +512,8 @@ def test_a_connection_cut_by_the_consumer_is_told_once_and_frees_the_producer(
     while not pair.producer.lost:
         on(pair.producer.network, lambda: None)
         assert time.monotonic() < deadline
-    assert len(pair.producer.lost) == 1 and pair.consumer.lost == []
+    assert len(pair.producer.lost) == 1
+    assert pair.consumer.lost == []
     assert pair.producer.partition.is_consumed
     while not pair.producer.writer.drain():
         pair.wait()
@@ -532,11 +539,13 @@ def test_what_is_not_there_yet_is_asked_for_again(make: MakePair, flow_control: 
     pair.producer.not_yet = 2
     pair.connect()
     pair.run_to_the_end([rows(0, 10)])
-    assert pair.values == list(range(10)) and pair.producer.not_yet == 0
+    assert pair.values == list(range(10))
+    assert pair.producer.not_yet == 0
     pair.leave()
 
 
-def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair, impatient: None) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair) -> None:
     pair = make()
     with listen("127.0.0.1", None) as closed:
         port = closed.getsockname()[1]
@@ -594,7 +603,8 @@ def test_both_ends_count_what_crossed(make: MakePair) -> None:
     pair.run_to_the_end([rows(0, 500)])
     events = len(encode_event(EndOfData())) + len(encode_event(EndOfPartition()))
     payload = pair.producer.partition.bytes_out + events
-    assert end.bytes_sent == payload and pair.consumer.end.bytes_received > payload
+    assert end.bytes_sent == payload
+    assert pair.consumer.end.bytes_received > payload
 
 
 def test_without_credit_nobody_reads_a_socket_while_the_input_has_no_buffer(make: MakePair) -> None:
@@ -610,7 +620,8 @@ def test_without_credit_nobody_reads_a_socket_while_the_input_has_no_buffer(make
         assert time.monotonic() < deadline, "the input's buffers never run out"
     read = pair.consumer.end.bytes_received
     assert on(network, lambda: receiver.is_stopped and pair.consumer.end._watched == 0)
-    assert pair.consumer.end.bytes_received == read and pair.consumer.floating.free == 0
+    assert pair.consumer.end.bytes_received == read
+    assert pair.consumer.floating.free == 0
     assert sum(channel.queue_length for channel in gate.channels) == pair.consumer.floating.in_use
     pair.read_values(2000)
     assert pair.values == list(range(2000))
@@ -670,7 +681,7 @@ def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwor
                 if polled is None:
                     assert mailbox.wait(PATIENCE), "stuck: nobody is woken"
                 else:
-                    recycle_all(polled[1])
+                    recycle_all(polled[1])  # type: ignore[arg-type]
                     taken += 1
         unsent = on(consumer.network, lambda: len(consumer.end._outgoing))
         assert 0 < unsent <= channels * len(encode(AddCredit(1, 0))), "one message of each channel at most"

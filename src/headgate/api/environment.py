@@ -88,7 +88,7 @@ class StreamEnvironment(OtherNames):
     def execute(self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False) -> JobResult:
         """Run what was added since the last run and wait for its end. Raises the job's error.
 
-        `resume` is a checkpoint to go on from: its path or URI, or "latest" of those that a job of this name has in
+        `resume` is a checkpoint to resume from: its path or URI, or "latest" of those that a job of this name has in
         `checkpoint_dir`, or "latest-if-any", with which a job that has none yet starts afresh. None is a fresh start.
         What `headgate run --from` says comes before it. A checkpoint that is older than what a sink has shown is
         refused, unless `allow_duplicates`: the rows between them are then there twice. A job over an unbounded source

@@ -34,7 +34,7 @@ _NO_SINK = (
 )
 
 
-#: Set by `headgate run --from`: the checkpoint that the script's jobs go on from.
+#: Set by `headgate run --from`: the checkpoint that the script's jobs resume from.
 RESUME: Final = "HEADGATE_FROM"
 #: Set if `headgate run --allow-duplicates` says so.
 ALLOW_DUPLICATES: Final = "HEADGATE_ALLOW_DUPLICATES"

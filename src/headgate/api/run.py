@@ -1,4 +1,4 @@
-"""`headgate run`: a script of the user's, whose jobs may go on from a checkpoint."""
+"""`headgate run`: a script of the user's, whose jobs may resume from a checkpoint."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     where = (
-        'checkpoint to go on from: its path or URI, "latest" of those in the job\'s checkpoint_dir, or '
+        'checkpoint to resume from: its path or URI, "latest" of those in the job\'s checkpoint_dir, or '
         '"latest-if-any", a fresh start where there is none yet'
     )
     parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=where)

@@ -27,7 +27,7 @@ def foreach_dataframe(fn: Callable[[Any, int], object] | Callable[[Any, int, str
     the call only, for its files are removed when `fn` returns. There is no call for a checkpoint without rows.
 
     Every row is in one call, unless the job starts again or is resumed before it is known that `fn` has returned: then
-    `fn` is called again with the same run, number and rows, and has to see to it that they count once, as with
+    `fn` is called again with the same run, number and rows, and must make them count once, as with
     Spark's `foreachBatch`. Calls are one after the other; the tasks go on meanwhile, the next checkpoint waits. What
     `fn` raises is a UserFunctionError, after which the job starts again or fails as for any other.
 

@@ -18,7 +18,7 @@ def dataframe(df: Any) -> Source:
 
     When a job starts, an ordinary Spark job writes them as Parquet files to a new folder in the option `spill_dir` (a
     path or URI that all executors reach), from where the subtasks read them; the folder is removed when the job has
-    ended. So a job that starts again by itself reads on where it was; but no other job goes on from its checkpoints
+    ended. So a job that starts again by itself reads on where it was; but no other job resumes from its checkpoints
     and savepoints (`resume=` is a SourceError), after a stop or when the program was lost: for that, write the rows to
     files, and read these with `parquet`. Raises ConfigError for what is no DataFrame, or where there is no such folder.
     """

@@ -256,8 +256,8 @@ class DataStream(_LastOperator):
         return self._partitioned(RESCALE)
 
     def shuffle(self) -> DataStream:
-        """Deal each row by chance to any subtask of the next operator. The same run again deals the same way, if its
-        batches are cut the same way."""
+        """Distribute each row by chance to any subtask of the next operator. The same run again distributes the same
+        way, if its batches are cut the same way."""
         return self._partitioned(SHUFFLE)
 
     def to_one(self) -> DataStream:
@@ -265,8 +265,8 @@ class DataStream(_LastOperator):
         return self._partitioned(TO_ONE)
 
     def partition_by(self, fn: Callable[[pa.RecordBatch, int], Any]) -> DataStream:
-        """Deal rows as `fn(batch, subtasks)` says: it returns an integer array, for each row the subtask of the next
-        operator, from 0 on. It is called once per batch."""
+        """Distribute rows as `fn(batch, subtasks)` says: it returns an integer array, for each row the subtask of the
+        next operator, from 0 on. It is called once per batch."""
         check_function("partition_by", fn)
         return self._partitioned(Partitioning("custom", function=fn))
 

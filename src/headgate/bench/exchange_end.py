@@ -1,5 +1,6 @@
-"""What either end of an exchange between two processes is made of, each in a process of its own that is asked by
-`conversation`: the runtime's own tasks, writers, partitions, network threads, credit and gates, and one real socket.
+"""The ends of an exchange between two processes, each in a process of its own that `conversation` drives.
+
+They use the runtime's own tasks, writers, partitions, network threads, credit and gates, and one real socket.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ TIMEOUT = 60.0
 
 
 class WriterHead:
-    """What heads that make batches for one writer have in common."""
+    """The common part of heads that make batches for one writer."""
 
     def __init__(self, writer: RecordWriter) -> None:
         self.writer = writer
@@ -57,7 +58,7 @@ class WriterHead:
 
 
 class End:
-    """A socket, under TLS with an identity, a network thread and segments. It sends or receives, once."""
+    """One end: a socket (with TLS if it has an identity), a network thread and segments. It sends or receives once."""
 
     def __init__(self, config: Config, sock: socket.socket, identity: Identity | None, server: str | None) -> None:
         tune(sock)
@@ -66,7 +67,7 @@ class End:
         self._socket: LinkSocket = sock
         if identity is not None:
             context = server_context(identity) if server is None else client_context(identity)
-            self._socket = _secured(TlsSocket(sock, context, self._network.hold, server))
+            self._socket = _with_handshake(TlsSocket(sock, context, self._network.hold, server))
         self._parts = ExchangeParts(config, network_memory(config))
         self._budget = PendingBudget()
         self._mailboxes: list[Mailbox] = []
@@ -79,7 +80,7 @@ class End:
         channels: int,
         head: Callable[[RecordWriter], Head],
     ) -> None:
-        """Run a task for each selector, each with so many channels, until all was taken. Raises what ended one."""
+        """Run a task with `channels` channels for each selector, until the receiver took all. Raises a task's error."""
         self._mailboxes = [Mailbox() for _ in selectors]
         partitions = [
             self._parts.partition(f"output {number}", channels, mailbox.wake)
@@ -96,7 +97,7 @@ class End:
             self._socket,
             peer=1,
             open_view=open_view,
-            lost=self._lost,
+            lost=self._on_link_lost,
             flow_control=self._config.flow_control,
         )
         codec = BatchCodec(schema)
@@ -127,22 +128,24 @@ class End:
     def receive(
         self, schema: pa.Schema, gates: Sequence[Sequence[tuple[int, int, int]]], chain: Sequence[ToOperator]
     ) -> int:
-        """Run one task over gates with channels to these addresses, and over a chain, the last operator first, to the
-        end of all of them. Returns how many buffers came. Raises what ended it."""
+        """Run one task to the end of its input; return the number of buffers received. Raises the task's error.
+
+        `gates` has the addresses of each gate's channels; `chain` has the task's operators, the last one first.
+        """
         mailbox = Mailbox()
         self._mailboxes = [mailbox]
         link = ConsumerEnd(
             self._network,
             0,
             segment_size=self._config.segment_size,
-            lost=self._lost,
+            lost=self._on_link_lost,
             flow_control=self._config.flow_control,
         )
         inputs = [InputGate(mailbox.wake) for _ in gates]
         channels: list[RemoteInputChannel] = []
         for number, (gate, addresses) in enumerate(zip(inputs, gates, strict=True)):
-            made = GateChannels(self._parts, gate, f"gate {number}", len(addresses))
-            channels += [made.add_remote(address, link) for address in addresses]
+            gate_channels = GateChannels(self._parts, gate, f"gate {number}", len(addresses))
+            channels += [gate_channels.add_remote(address, link) for address in addresses]
         for channel in channels:
             link.request(channel)
         barriers = TaskBarriers("input", inputs, [], lambda part: None)
@@ -169,14 +172,14 @@ class End:
             writers=writers,
             mailbox=mailbox,
             opened=mailbox.wake,
-            done=self._done,
+            done=self._on_task_done,
         )
         task.begin()
         return task
 
     @contextmanager
     def _connected(self, link: ProducerEnd | ConsumerEnd, begin: Callable[[], None]) -> Iterator[None]:
-        """Run the network thread meanwhile; at the end raise what ended a task."""
+        """Run the network thread during the block; afterwards raise the first error of a task."""
         self._network.start()
         self._network.post(begin)
         try:
@@ -187,22 +190,22 @@ class End:
         if self._errors:
             raise self._errors[0]
 
-    def _lost(self, reason: str) -> None:
+    def _on_link_lost(self, reason: str) -> None:
         for mailbox in self._mailboxes:
-            mailbox.put(lambda: _fail(f"the data link broke: {reason}"))
+            mailbox.put(lambda: _raise_error(f"bench: the data link to the other end broke: {reason}"))
 
-    def _done(self, task: Task, error: HeadgateError | None) -> None:
+    def _on_task_done(self, task: Task, error: HeadgateError | None) -> None:
         if error is not None:
             self._errors.append(error)
 
 
-def _secured(sock: TlsSocket) -> TlsSocket:
+def _with_handshake(sock: TlsSocket) -> TlsSocket:
     while not sock.shake_hands():
         select.select([sock], [], [], TIMEOUT)
     return sock
 
 
-def _fail(reason: str) -> None:
+def _raise_error(reason: str) -> None:
     raise HeadgateError(reason)
 
 
@@ -210,8 +213,8 @@ Send = Callable[[End, dict[str, Any]], None]
 Receive = Callable[[End, dict[str, Any]], dict[str, Any]]
 
 
-class _Process:
-    """Answers `listen`, then `result`, in the producer's process; `consume` in the consumer's."""
+class _EndProcess:
+    """The requests of an end: the producer answers `listen` and then `result`, the consumer answers `consume`."""
 
     def __init__(self, send: Send, receive: Receive) -> None:
         self._send = send
@@ -228,7 +231,7 @@ class _Process:
                 return {"port": listener.getsockname()[1]}
             case "consume":
                 sock = socket.create_connection(("127.0.0.1", request["port"]), TIMEOUT)
-                return self._receive(_end(request, sock, TASKMANAGER), request)
+                return self._receive(_open_end(request, sock, TASKMANAGER), request)
             case _:
                 self._sending.join(TIMEOUT)
                 if self._error is not None:
@@ -240,21 +243,21 @@ class _Process:
             with listener:
                 listener.settimeout(TIMEOUT)
                 sock, _ = listener.accept()
-            with sock:  # whatever happens, the consumer must not wait for more
-                self._send(_end(request, sock, None), request)
+            with sock:  # closed also after an error, so that the consumer does not wait for more
+                self._send(_open_end(request, sock, None), request)
         except Exception as error:
             self._error = error
 
 
-def _end(request: dict[str, Any], sock: socket.socket, server: str | None) -> End:
-    """For links under TLS the request has certificates and key as text."""
+def _open_end(request: dict[str, Any], sock: socket.socket, server: str | None) -> End:
+    """Open the end that the request describes; for TLS the request has certificates and key as text."""
     identity = Identity(*(part.encode() for part in request["identity"])) if "identity" in request else None
     return End(Config(**request["config"]), sock, identity, server)
 
 
 def serve_end(send: Send, receive: Receive) -> None:
-    """What the process of an end does, whose rank is its argument: sends, or receives, as it is asked to."""
+    """Run the process of an end, whose rank is the program's argument: send or receive as requests ask."""
     sys.setswitchinterval(0.0005)
     pa.set_cpu_count(1)
     with own_cores(int(sys.argv[1]), 2):
-        serve(_Process(send, receive).answer)
+        serve(_EndProcess(send, receive).answer)

@@ -1,6 +1,6 @@
-"""The two ends of an exchange, each in a process of its own: `python -m` this, asked by `exchange`.
+"""The two ends of an exchange; `exchange` runs this module with `python -m` in a process for each.
 
-A task emits one prebuilt batch again and again; another takes the decoded batches.
+A task emits one prebuilt batch again and again; a task in the other process counts the decoded batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.exchange.selectors import Rebalance
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.operators.rows import MapRows
-from headgate.runtime.task.chain import ToOperator, joined
+from headgate.runtime.task.chain import ToOperator, fan_out
 from headgate.runtime.task.task import END, MORE
 
 SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("time", pa.timestamp("us", tz="UTC"))])
@@ -26,7 +26,7 @@ ROW_BYTES = 24
 
 
 def prebuilt_batch() -> pa.RecordBatch:
-    """What is sent: three columns of eight bytes each."""
+    """Return the batch that is sent: three columns of eight bytes each."""
     numbers = np.arange(BATCH_ROWS)
     columns = [pa.array(numbers), pa.array(numbers * 0.5), pa.array(numbers * 1000).cast(SCHEMA.field("time").type)]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -37,25 +37,25 @@ class _PrebuiltHead(WriterHead):
 
     def __init__(self, batches: int, writer: RecordWriter) -> None:
         super().__init__(writer)
-        self._left = batches
+        self._remaining = batches
         self._batch = prebuilt_batch()
 
     def step(self) -> float:
-        if not self._left:
+        if not self._remaining:
             return END
-        self._left -= 1
+        self._remaining -= 1
         self.writer.emit(self._batch)
         return MORE
 
 
 def send(end: End, request: dict[str, Any]) -> None:
-    """So many batches, to the channels in turn."""
+    """Send the requested number of batches, to the channels in turn."""
     channels = request["channels"]
     end.send(SCHEMA, [Rebalance(channels, 0)], channels, partial(_PrebuiltHead, request["batches"]))
 
 
-class _Count(Operator):
-    """Takes decoded batches; the clock starts with the first, which is not counted."""
+class _RowCounter(Operator):
+    """Counts the rows of decoded batches. Its clock starts at the first batch, whose rows are not counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,24 +74,24 @@ class _Count(Operator):
 
 
 def _same_row(row: dict[str, Any]) -> dict[str, Any]:
-    """What a user's function on rows does at least."""
+    """Return the row: the cheapest function on rows."""
     return row
 
 
-def _chain(count: _Count, row_function: bool) -> list[ToOperator]:
-    """The consumer's operators, the last first: what counts, and before it a function on rows, if asked for."""
-    count.output = joined([])
+def _chain(count: _RowCounter, row_function: bool) -> list[ToOperator]:
+    """Return the consumer's operators, the last first: the counter, and with `row_function` a map before it."""
+    count.output = fan_out([])
     chain = [ToOperator(count, OperatorContext("bench", "count", 0, 1))]
     if row_function:
         rows = MapRows(_same_row, SCHEMA)
-        rows.output = joined(list(chain))
+        rows.output = fan_out(list(chain))
         chain.append(ToOperator(rows, OperatorContext("bench", "map", 0, 1)))
     return chain
 
 
 def receive(end: End, request: dict[str, Any]) -> dict[str, Any]:
-    """Take all that comes: payload bytes, and the seconds they took."""
-    count = _Count()
+    """Receive to the end; return the payload bytes, the seconds that they took and the number of buffers."""
+    count = _RowCounter()
     gate = [(0, 0, index) for index in range(request["channels"])]
     buffers = end.receive(SCHEMA, [gate], _chain(count, request["row_function"]))
     return {"bytes": count.rows * ROW_BYTES, "seconds": count.seconds, "buffers": buffers}

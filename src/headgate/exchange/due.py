@@ -107,7 +107,7 @@ class DueOutput:
 
 
 def _is_timed(item: SpanningSerializer | Event, checkpoint: int) -> bool:
-    """It is a checkpoint's barrier with a timeout, which may be told to overtake."""
+    """It is a checkpoint's barrier with a timeout, which may be asked to overtake."""
     return isinstance(item, CheckpointBarrier) and item.id == checkpoint and item.is_announced
 
 

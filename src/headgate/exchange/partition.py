@@ -127,11 +127,12 @@ class ResultPartition:
         return len(segments)
 
     def _request(self, index: int, count: int, overdraft: bool) -> list[MemorySegment]:
-        """Up to `count` segments within the subpartition's cap; none only when one that comes free will be told of."""
+        """Up to `count` segments within the subpartition's cap; none only when a later free segment will be
+        announced."""
         pool = self._pool
         segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
         if not segments:
-            # Say that a segment is wanted before the last look, or one that comes back in between would wake nobody.
+            # Say that a segment is wanted before the last look, or one that comes back in between would wake no task.
             self._wanting = True
             segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
             # Still wanting, if they are enough, perhaps for another subpartition; a word too many does no harm.
@@ -188,7 +189,7 @@ class ResultPartition:
 
     def want_segments(self) -> None:
         """Have `wake` called for the next segment that comes back. The caller looks once more after this, and only then
-        waits: what came back before wakes nobody."""
+        waits: what came back before wakes no task."""
         self._wanting = True
 
     @property
@@ -203,7 +204,7 @@ class ResultPartition:
 
     def validate(self) -> None:
         """Raises AssertionError unless each queue is in order and each of its data buffers is a segment of the pool's
-        that is charged to it; while nobody writes or reads."""
+        that is charged to it; while no thread writes or reads."""
         for index, subpartition in enumerate(self.subpartitions):
             subpartition.validate()
             charged = self._pool.outstanding(index)

@@ -29,7 +29,7 @@ class PendingBudget:
     """Bytes outside segments that all tasks of a TaskManager may hold together: in writers what is pending or due, in
     readers messages that are being gathered.
 
-    Each keeps its own count, which it alone changes; whoever asks adds them up. So there is no lock.
+    Each writer keeps its own count, which it alone changes; a reader adds them up. So there is no lock.
     """
 
     def __init__(self, limit: int = PENDING_BUDGET) -> None:

@@ -2,10 +2,10 @@
 
 The task adds buffers while they are still empty and fills them in place; the reader takes slices of what has been
 written so far, once a buffer is finished or a flush was asked for. Rules and names are Flink's. The reader
-is told only when it would otherwise not look: when it has seen the end of what there was, and there is more.
+is notified only when it would otherwise not look: when it has seen the end of what there was, and there is more.
 
 Barriers: behind an aligned one nothing can be polled until the reader asks for it; a priority one goes
-before all that is queued, and what it overtakes is handed to whoever keeps it.
+before all that is queued, and what it overtakes is handed to the task, which keeps it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PipelinedSubpartition:
         self._flush_requested = False
         self._sequence = 0
         self._listener: Callable[[], None] | None = None
-        self._reader_waits = True  # it found nothing more at its last look, and was told nothing since
+        self._reader_waits = True  # it found nothing more at its last look, and was not notified since
         self._released = False
         self._is_whole = True
         self._writer_waits = False  # for the reader to be starved
@@ -156,7 +156,7 @@ class PipelinedSubpartition:
         return overtaken
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """The barrier of a checkpoint waits in order, and may be told to overtake."""
+        """The barrier of a checkpoint waits in order, and may be asked to overtake."""
         with self._lock:
             return any(_timed_barrier(queued, checkpoint) is not None for queued in self._queue)
 
@@ -218,7 +218,7 @@ class PipelinedSubpartition:
         return True
 
     def _take_listener(self) -> Callable[[], None] | None:
-        """Whom to tell, outside the lock, that something can be polled, and who then counts as told; nobody while the
+        """Whom to tell, outside the lock, that something can be polled, and who then counts as notified; none while the
         reader is still looking."""
         if self._listener is None or not self._reader_waits or not self._is_available():
             return None
@@ -431,7 +431,7 @@ class PipelinedSubpartition:
 
 
 def _timed_barrier(queued: BufferConsumer | EventConsumer | Buffer, checkpoint: int) -> CheckpointBarrier | None:
-    """The barrier of a checkpoint, if this is it and it may be told to overtake."""
+    """The barrier of a checkpoint, if this is it and it may be asked to overtake."""
     event = queued.event if isinstance(queued, EventConsumer) else None
     if isinstance(event, CheckpointBarrier) and event.id == checkpoint and event.is_announced:
         return event

@@ -30,7 +30,7 @@ class WatermarkValve:
         self._times[channel] = time
         if self._aligned[channel] and before < MAX_TIME:
             self._holding -= before == self.output
-            if self._holding > 0:  # with a thousand channels the usual case, and then nobody needs to look at them all
+            if self._holding > 0:  # with a thousand channels the usual case, and then not all need a look
                 return None
         if self._active[channel] and time >= self.output:
             self._aligned[channel] = True
@@ -43,7 +43,7 @@ class WatermarkValve:
         return self._advance(), self._update_status()
 
     def end(self, channel: int) -> tuple[int | None, bool | None]:
-        """A channel has ended and holds back nobody, even if it was idle; returns what `on_status` does."""
+        """A channel has ended and holds back no watermark, even if it was idle; returns what `on_status` does."""
         return self.on_watermark(channel, MAX_TIME), self._update_status()
 
     def _update_status(self) -> bool | None:

@@ -1,9 +1,9 @@
 """RecordWriter: from batches to bytes in subpartitions, without ever waiting for a buffer.
 
 Columnar rule: the slices of a batch wait per channel until they make one Arrow message of `message_size`; otherwise
-dealing a batch to many channels would leave scraps. A message leaves earlier when the buffer timeout or an event asks
-for it. What is cut but does not fit into free segments is *due*; while anything is due the writer is not available, and
-its task takes no new batch. That is back-pressure.
+distributing a batch to many channels would leave scraps. A message leaves earlier when the buffer timeout or an event
+asks for it. What is cut but does not fit into free segments is *due*; while anything is due the writer is not
+available, and its task takes no new batch. That is back-pressure.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RecordWriter:
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
         self._unpartitioned = UnpartitionedBatches(partition_threshold(channels) if selector.splits else 0)
-        self._watermark_behind: int | None = None  # what is undealt
+        self._watermark_behind: int | None = None  # what is not yet distributed
         self._channels = range(channels)
         self._due = DueOutput(partition, self._count)
         self._flush_at: float | None = None
@@ -253,7 +253,7 @@ class RecordWriter:
             self.emit_watermark(time)
 
     def _flush_in_time(self) -> None:
-        """There is something new: see to it that it leaves as the buffer timeout asks."""
+        """Have new rows leave as the buffer timeout asks."""
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=False)
         elif self._buffer_timeout == 0:

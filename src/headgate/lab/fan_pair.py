@@ -1,7 +1,6 @@
-"""The two ends of an exchange with many channels, each in a process of its own: `python -m` this, asked by
-`buffer_timeout`.
+"""The two ends of an exchange with many channels; `buffer_timeout` runs this module with `python -m` in two processes.
 
-Some writers deal rows by chance to as many gates as asked, all read by one union in the other process.
+Writers in the one process shuffle rows over several gates; a union in the other process reads all of them.
 """
 
 from __future__ import annotations
@@ -18,18 +17,20 @@ from headgate.exchange.selectors import Shuffle
 from headgate.exchange.writer import RecordWriter
 from headgate.lab.latencies import BUCKETS, Counts, buckets
 from headgate.operators.operator import Operator, OperatorContext
-from headgate.runtime.task.chain import ToOperator, joined
+from headgate.runtime.task.chain import ToOperator, fan_out
 from headgate.runtime.task.task import END, MORE
 
-#: `due` in microseconds since the epoch: when the row ought to leave; at full speed, when it was made.
+#: `due` is when the row should leave, in microseconds since the epoch; at full speed, when it was made.
 SCHEMA = pa.schema([("due", pa.int64()), ("number", pa.int64()), ("value", pa.float64())])
 BATCH_ROWS = 8192
 _US = 1_000_000
 
 
 class _PacedHead(WriterHead):
-    """Rows at `rate` per second (None: as fast as it goes), from `start` on and until `end`, when what is overdue is
-    dropped: a load that is not carried must not last for ever."""
+    """Emits rows at `rate` per second (None: at full speed) from `start` to `end`.
+
+    At `end` it drops overdue rows, so that a load which the exchange cannot carry ends too.
+    """
 
     def __init__(self, rate: float | None, start: float, end: float, writer: RecordWriter) -> None:
         super().__init__(writer)
@@ -47,7 +48,7 @@ class _PacedHead(WriterHead):
             self._emit(np.full(BATCH_ROWS, round(now * _US)))
             return MORE
         n = min(BATCH_ROWS, int((now - self._start) * self._rate) - self._row)
-        step = min(BATCH_ROWS, max(1, int(self._rate / 1000)))  # a millisecond's rows, or one that is due later
+        step = min(BATCH_ROWS, max(1, int(self._rate / 1000)))  # the rows of a millisecond, but at least one
         if n < step:
             return max(1e-6, self._start + (self._row + step) / self._rate - now)
         due = round(self._start * _US) + (np.arange(self._row, self._row + n) * (_US / self._rate)).astype(np.int64)
@@ -63,7 +64,7 @@ class _PacedHead(WriterHead):
 
 
 def send(end: End, request: dict[str, Any]) -> None:
-    """Send for so many seconds, `rate` rows/s in all, or as fast as it goes."""
+    """Send for the requested seconds, at `rate` rows/s over all writers, or at full speed."""
     writers, gates, rate = request["writers"], request["gates"], request["rate"]
     share = None if rate is None else rate / writers
     selectors = [Shuffle(gates, seed=number) for number in range(writers)]
@@ -72,7 +73,7 @@ def send(end: End, request: dict[str, Any]) -> None:
 
 
 class _Latencies(Operator):
-    """Counts rows and how late they are; those due within `warm_up` seconds from the first are not counted."""
+    """Counts rows and their latencies, except for rows that are due within `warm_up` seconds of the first one."""
 
     def __init__(self, warm_up: float) -> None:
         super().__init__()
@@ -101,11 +102,11 @@ class _Latencies(Operator):
 
 
 def receive(end: End, request: dict[str, Any]) -> dict[str, Any]:
-    """Take all that comes, over writers x gates channels; what `_Latencies` counted."""
+    """Receive to the end over writers x gates channels; return what `_Latencies` counted."""
     counter = _Latencies(request["warm_up"])
-    counter.output = joined([])
+    counter.output = fan_out([])
     gates = [[(0, writer, gate) for writer in range(request["writers"])] for gate in range(request["gates"])]
-    came = end.receive(SCHEMA, gates, [ToOperator(counter, OperatorContext("lab", "count", 0, 1))])
+    buffers_in = end.receive(SCHEMA, gates, [ToOperator(counter, OperatorContext("lab", "count", 0, 1))])
     cells = np.flatnonzero(counter.counts)
     return {
         "rows": counter.rows,
@@ -113,7 +114,7 @@ def receive(end: End, request: dict[str, Any]) -> dict[str, Any]:
         "batches": counter.batches,
         "cells": cells.tolist(),
         "late": counter.counts[cells].tolist(),
-        "buffers": came,
+        "buffers": buffers_in,
     }
 
 

@@ -19,8 +19,8 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A job graph on a number of TaskManagers. Subtask i of every vertex shares slot i; slots are dealt to TaskManagers
-    in turn, so that smaller vertices are spread too."""
+    """A job graph on a number of TaskManagers. Subtask i of every vertex shares slot i; slots are distributed to
+    TaskManagers in turn, so that smaller vertices are spread too."""
 
     job: JobGraph
     taskmanagers: int

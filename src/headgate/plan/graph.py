@@ -35,7 +35,7 @@ class WatermarkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """How an edge deals rows to the subtasks below it."""
+    """How an edge distributes rows to the subtasks below it."""
 
     kind: Literal[
         "forward", "rebalance", "load_aware", "rescale", "shuffle", "broadcast", "to_one", "key_group", "custom"

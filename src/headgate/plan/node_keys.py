@@ -1,4 +1,4 @@
-"""What a node is called in a checkpoint, and whether a checkpoint fits the job that is to go on from it."""
+"""What a node is called in a checkpoint, and whether a checkpoint fits the job that is to resume from it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 from headgate.state.checkpoint_metadata import CheckpointMetadata, ExchangeDescription, NodeDescription
 
-#: Rows in flight that cannot be dealt again to another number of subtasks, by the kind of their partitioning, and why.
+#: Rows in flight that cannot be distributed again to another number of subtasks, by the kind of their partitioning, and
+#: why.
 _DEALT_ONCE: Final = {
     "broadcast": "each of {} subtasks is to get each row once",
-    "custom": "partition_by has dealt rows to {} subtasks, and a function may deal them otherwise a second time",
+    "custom": "partition_by has distributed rows to {} subtasks, and its function may give another answer now",
 }
 #: Any subtask may get any row. Which of these an exchange has may come from the parallelism alone.
 _TO_ANY: Final = frozenset({"forward()", "rebalance()", "load_aware()", "rescale()", "shuffle()"})
@@ -66,7 +67,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def describe(node: Node) -> NodeDescription:
-    """What must not change when a job goes on from a checkpoint that has something of this node."""
+    """What must not change when a job resumes from a checkpoint that has something of this node."""
     return NodeDescription(node_key(node), node.name, _kind(node), _columns(node.schema))
 
 
@@ -164,7 +165,7 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
     ours = {exchange_key(edge, job): describe_exchange(edge, job) for edge in job.edges}
     sources = {exchange_key(edge, job): _source_node(edge, job) for edge in job.edges}
     chained = _chained(job)
-    other = "go on from a savepoint, or from a checkpoint that was taken without unaligned=True"
+    other = "resume from a savepoint, or from a checkpoint that was taken without unaligned=True"
     for was in metadata.exchanges:
         what = f"checkpoint {metadata.id} of job {metadata.job!r} holds data that were in flight at {was.key!r}"
         now = ours.get(was.key)

@@ -1,4 +1,4 @@
-"""Bytes to messages, for both ends of a data link. Neither reads a socket: they say where bytes go and are told how
+"""Bytes to messages, for both ends of a data link. Neither reads a socket: they say where bytes go and hear how
 many came."""
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class ResponseDecoder:
         self._places = places
 
     def _discarded(self, count: int) -> list[memoryview]:
-        """Segments that nobody looks at; they may be one."""
+        """Segments that are never read; they may be one and the same."""
         if not self._discard:
             self._discard = memoryview(bytearray(self._segment_size))
         return [self._discard] * count

@@ -105,7 +105,7 @@ class Credit(Protocol):
 
     @property
     def needs_announcement(self) -> bool:
-        """The consumer grants none until it is told of a backlog, and no buffer can tell it."""
+        """The consumer grants none until a backlog is announced, and no buffer can announce it."""
 
 
 class _Reader:
@@ -201,7 +201,7 @@ class Sender:
             reader.view.release()
 
     def data_available(self, receiver: int) -> None:
-        """A subpartition has told that it has data (the posted notification)."""
+        """A subpartition has reported that it has data (the posted notification)."""
         reader = self._readers.get(receiver)
         if reader is not None:
             self._enqueue(reader)

@@ -1,4 +1,4 @@
-"""What Spark says when a barrier job fails, in one line instead of a hundred."""
+"""Finding the cause in Spark's long message about a failed barrier job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXCEPTION = re.compile(r"^(?:: )?[\w.$]+(?:Exception|Error): (.+)", re.M)
 
 
 def explain(error: str) -> tuple[int | None, str]:
-    """The failed task's index, if Spark names one, and the essence of its many lines."""
+    """Return the index of the failed task, None if Spark names none, and the cause in Spark's many lines."""
     task = _FAILED_TASK.search(error)
     index = int(task[1]) if task else None
     if lost := _EXECUTOR_LOST.search(error):

@@ -1,4 +1,4 @@
-"""What a test can put between the rows that it gives to a pipeline."""
+"""Elements that a test puts between the rows that it gives to a pipeline."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headgate.testing.moments import Moment
 
 @dataclass(frozen=True, slots=True)
 class AdvanceWatermark:
-    """Between rows: the source says that event time has come to `time`. Rows that are earlier and come after it are
-    late, and windows that end by then fire.
+    """A watermark between rows: the source declares that event time has reached `time`.
 
-    `time` is a datetime (UTC, if it has no zone) or microseconds since 1970-01-01T00:00Z; `testing.at("15 min")` makes
-    short ones. A watermark that is not beyond the last one changes nothing.
+    Windows that end by then fire. Later rows with an earlier event time are late. `time` is a datetime (UTC, if it has
+    no zone) or microseconds since 1970-01-01T00:00Z; `testing.at("15 min")` writes a datetime briefly. A watermark
+    that is not beyond the last one changes nothing.
 
     >>> def seconds(env):
     ...     READ = pa.schema({"at": pa.timestamp("s", "UTC")})
@@ -31,17 +31,27 @@ class AdvanceWatermark:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceClock:
-    """Between rows: the processing-time clock, which stands at 1970-01-01T00:00Z in the beginning, comes to `time`.
-    Timers that are due by then are called, and state that is older than its `ttl` is forgotten. Times are written as
-    for `AdvanceWatermark`."""
+    """A step of the processing-time clock between rows: it moves to `time`. It starts at 1970-01-01T00:00Z.
+
+    Timers that are due by then are called. State that is older than its `ttl` expires. `time` is written as for
+    `AdvanceWatermark`.
+
+    >>> def numbers(env):
+    ...     return env.from_source(hg.sources.csv("in/", schema=pa.schema({"n": pa.int64()})))
+    >>> clock = hg.testing.AdvanceClock(hg.testing.at("1 h"))
+    >>> hg.testing.run(numbers, [{"n": 1}, clock, {"n": 2}]).rows
+    [{'n': 1}, {'n': 2}]
+    """
 
     time: Moment
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The pipeline is stopped before row `row` (counted from 0, over all sources) with a checkpoint, and goes on from
-    it with `parallelism` subtasks; None for as many as before.
+    """A restart before row `row`, counted from 0 over all sources.
+
+    The pipeline stops with a checkpoint. It resumes from the checkpoint with `parallelism` subtasks; None keeps their
+    number. Raises ConfigError if `row` is not a whole number from 0 up.
 
     >>> def total(env):
     ...     numbers = env.from_source(hg.sources.csv("in/", schema=pa.schema({"n": pa.int64()})))

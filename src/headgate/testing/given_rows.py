@@ -1,4 +1,4 @@
-"""Rows that a test gives: dicts, RecordBatches, frames; all become one RecordBatch of the source's schema."""
+"""Conversion of a test's rows (dicts, RecordBatches, frames) to one RecordBatch of the source's schema."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Rows: TypeAlias = Any
 
 
 def as_batch(given: Rows, schema: pa.Schema) -> pa.RecordBatch:
-    """Raises ConfigError, which names the column, for what does not fit the schema."""
+    """Return the given rows as one batch of `schema`. Raises ConfigError if they do not fit it."""
     if isinstance(given, dict):
-        return _of_dicts([given], schema)
+        return _from_dicts([given], schema)
     if isinstance(given, pa.RecordBatch):
         given = pa.Table.from_batches([given])
     if is_frame(given):
-        return _of_frame(given, schema)
+        return _from_frame(given, schema)
     if isinstance(given, list) and all(isinstance(row, dict) for row in given):
-        return _of_dicts(given, schema)
+        return _from_dicts(given, schema)
     raise ConfigError(
-        f"{given!r} is no row: give a dict, a list of dicts, a RecordBatch, a frame, or an element of headgate.testing"
+        f"{given!r} is not a row: give a dict, a list of dicts, a RecordBatch, a frame, or an element of "
+        "headgate.testing"
     )
 
 
-def _of_frame(frame: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """With its columns in the order of the schema."""
+def _from_frame(frame: Any, schema: pa.Schema) -> pa.RecordBatch:
     if isinstance(frame, pa.Table) and sorted(frame.column_names) == sorted(schema.names):
         frame = frame.select(schema.names)
     try:
@@ -40,12 +40,12 @@ def _of_frame(frame: Any, schema: pa.Schema) -> pa.RecordBatch:
         raise ConfigError(error.message) from None
     if not batch.schema.equals(schema):
         raise ConfigError(
-            f"the rows that the test gives have ({shown(batch.schema)}), the source has ({shown(schema)})"
+            f"the rows that the test gives have the schema ({shown(batch.schema)}); the source has ({shown(schema)})"
         )
     return batch
 
 
-def _of_dicts(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+def _from_dicts(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     for row in rows:
         if unknown := [name for name in row if name not in schema.names]:
             raise ConfigError(f"{row!r}: there is no column {unknown[0]!r}; the source has: {shown(schema)}")
@@ -57,9 +57,7 @@ def _column(field: pa.Field, values: list[object]) -> pa.Array:
     try:
         column = converted(values, field.type)
     except CONVERSION_ERRORS as error:
-        raise ConfigError(
-            f"{values!r} are no values of column {field.name!r}, which is {field.type}: {error}"
-        ) from None
+        raise ConfigError(f"{values!r} do not fit column {field.name!r} of type {field.type}: {error}") from None
     if column.null_count and not field.nullable:
-        raise ConfigError(f"column {field.name!r} is not nullable, and a row has no value for it")
+        raise ConfigError(f"column {field.name!r} is not nullable, but a row has no value for it: give one")
     return column

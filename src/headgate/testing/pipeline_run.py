@@ -1,4 +1,4 @@
-"""A whole pipeline, run over rows that are known before."""
+"""A whole pipeline, run over rows that the test knows in advance."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from headgate.testing.pipeline_under_test import RETURNED, Pipeline
 
 #: Rows, or what stands between them.
 Element: TypeAlias = Rows
-#: A source's name, None for the only one, and what it is given.
+#: A source's name (None: the only one) and the element for it.
 _Step: TypeAlias = tuple[str | None, Element]
 _NOTHING: Final = object()
 
 
 class PipelineResult:
-    """What a pipeline made of the rows that it was given.
+    """The output of a pipeline in a test.
 
-    `rows` are those of the stream that the pipeline returned, or of its only sink, as dicts; `result["late"]` are those
-    of another output: by the name of a sink, or the one under which the pipeline returned the stream. They are in the
-    order in which they came; those of different subtasks in one step are in the order of the subtasks. `late_rows` is
-    how many rows windows have dropped.
+    `rows` are the rows of the stream that the pipeline returned, or of its only sink, as dicts. `result["late"]` are
+    the rows of the output "late": a sink of this name, or a stream that the pipeline returned under it. Rows are in the
+    order of the steps, within a step in the order of the subtasks. `late_rows` is the number of rows that windows
+    dropped because they were late.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table], late_rows: int) -> None:
@@ -37,8 +37,10 @@ class PipelineResult:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of the stream that the pipeline returned, or of its only sink. Raises PlanError where there are
-        several."""
+        """The rows of the stream that the pipeline returned, or of its only sink, as dicts.
+
+        Raises PlanError if there are several outputs and none is the returned stream.
+        """
         if RETURNED in self._tables:
             return self[RETURNED]
         if len(self._tables) > 1:
@@ -50,7 +52,7 @@ class PipelineResult:
         return rows
 
     def table(self, output: str) -> pa.Table:
-        """The rows of an output as a table."""
+        """Return the rows of an output as a table. Raises PlanError if there is no output of this name."""
         if output not in self._tables:
             raise PlanError(f"the pipeline has no output {output!r}; it has {self._names()}")
         return self._tables[output]
@@ -71,20 +73,22 @@ def run(
     restarts: Sequence[Restart] = (),
     timeout: float | str = "60 s",
 ) -> PipelineResult:
-    """Run a pipeline in threads of this process, with your rows in place of what its sources read, to its end.
+    """Run a pipeline to its end in threads of this process, on your rows in place of those of its sources.
 
-    `pipeline` is a function that is given a `StreamEnvironment` and builds streams: it ends them with sinks, or returns
-    a stream, or several as a dict by name. No source or sink of its own is opened.
+    `pipeline` is a function that takes a `StreamEnvironment` and builds streams. It ends them with sinks, or returns
+    a stream, or returns several as a dict by name. Its own sources and sinks are not opened.
 
-    `given` is a list of rows as dicts, with `AdvanceWatermark(time)` and `AdvanceClock(time)` between them as you like;
-    a RecordBatch, a frame or a list of dicts in it is read as one batch. With several sources it is a dict of such
-    lists by the sources' names, which are given in turn, or a list of pairs (name, element) in an order of your own.
+    `given` is a list of rows as dicts. `AdvanceWatermark(time)` and `AdvanceClock(time)` may stand between them. A
+    RecordBatch, a frame or a list of dicts in the list is read as one batch. For several sources, give a dict of such
+    lists by the sources' names, which take turns, or a list of pairs (name, element) in the order that you want.
 
-    Each element is given when all tasks have worked off the one before, so every run gives the same rows; only those
-    that several subtasks make of one element may meet a later operator in any order. Event time moves only by
-    `AdvanceWatermark`, and at the end. `restarts` stops the pipeline before chosen rows, with a checkpoint, and resumes
-    it. An element that takes longer than `timeout` raises TimeoutError; what the job fails with
-    is raised as it is. Nothing is left running but a function that never returns.
+    The sources read an element only when all tasks have finished the one before, so every run returns the same rows.
+    Rows that several subtasks make of one element are the exception: they may reach a later operator in any order.
+    Event time moves only by `AdvanceWatermark`, and at the end. For each of `restarts` the pipeline stops with a
+    checkpoint before the row, and resumes.
+
+    Raises TimeoutError if an element takes longer than `timeout` (seconds, or a string with a unit), and the job's own
+    error if it fails. Only a function of yours that never returns keeps running afterwards.
 
     >>> def totals(env):
     ...     SALES = pa.schema({"shop": pa.string(), "amount": pa.int64()})
@@ -110,28 +114,31 @@ def run(
 
 
 def _steps(given: Any) -> Iterator[_Step]:
-    """In the order in which they are given."""
+    """Yield the steps in the order in which the pipeline gets them."""
     if isinstance(given, Mapping):
         for elements in zip_longest(*map(_elements, given.values()), fillvalue=_NOTHING):
-            yield from ((name, each) for name, each in zip(given, elements, strict=True) if each is not _NOTHING)
+            yield from (step for step in zip(given, elements, strict=True) if step[1] is not _NOTHING)
         return
-    for each in _elements(given):
-        yield each if isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) else (None, each)
+    for element in _elements(given):
+        is_pair = isinstance(element, tuple) and len(element) == 2 and isinstance(element[0], str)
+        yield element if is_pair else (None, element)
 
 
 def _elements(given: Any) -> Iterable[Element]:
     if isinstance(given, pa.RecordBatch) or is_frame(given):
         return [given]
     if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
-        raise ConfigError(f"run: {given!r} are no rows: give a list of dicts, or a dict of such lists by source")
+        raise ConfigError(
+            f"run: {given!r} is not a list of rows: give a list of dicts, or a dict of such lists by source"
+        )
     return given
 
 
 def _with_restarts(steps: Sequence[_Step], restarts: Sequence[Restart]) -> Iterator[_Step]:
-    """Each before its row; a batch is cut there."""
-    waiting, row = sorted(restarts, key=lambda each: each.row), 0
+    """Insert each restart before its row; a batch with that row inside is cut in two."""
+    waiting, row = sorted(restarts, key=lambda restart: restart.row), 0
     for source, element in steps:
-        rows, begin = _cuttable(element), 0
+        rows, begin = _countable(element), 0
         while waiting and waiting[0].row < row + len(rows):
             restart = waiting.pop(0)
             if restart.row - row > begin:
@@ -142,12 +149,12 @@ def _with_restarts(steps: Sequence[_Step], restarts: Sequence[Restart]) -> Itera
         row += len(rows)
     for restart in waiting:
         if restart.row > row:
-            raise ConfigError(f"{restart}: there are {row} rows")
+            raise ConfigError(f"{restart}: the test gives only {row} rows; choose a row up to {row}")
         yield None, restart
 
 
-def _cuttable(element: Element) -> Any:
-    """Its rows, which can be counted and cut; none for what stands between rows."""
+def _countable(element: Element) -> Any:
+    """Return the rows of an element in a form that has a length and slices; none for an element between rows."""
     if isinstance(element, dict):
         return [element]
     if isinstance(element, list | pa.RecordBatch | pa.Table):

@@ -1,4 +1,4 @@
-"""Comparing rows that have no order."""
+"""Comparison of rows without regard to their order."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ _SHOWN: Final = 10
 def assert_same_rows(
     rows: Iterable[Mapping[str, Any]] | pa.Table, expected: Iterable[Mapping[str, Any]] | pa.Table
 ) -> None:
-    """Raise AssertionError, which shows the difference, unless both have the same rows, in any order, each as often.
+    """Check that both have the same rows, each the same number of times, in any order.
 
-    Rows are dicts, or those of a table. Floats agree if nine digits do; NaN equals NaN, and 0.0 equals -0.0.
+    Rows are dicts, or those of a table. Floats are equal if nine significant digits agree; NaN equals NaN, and 0.0
+    equals -0.0. Raises AssertionError, which lists the missing and the unexpected rows.
 
     >>> hg.testing.assert_same_rows([{"n": 1}, {"n": 2}], pa.table({"n": [2, 1]}))
     """
-    found, wanted = _counted(rows), _counted(expected)
-    missing, unexpected = wanted - found, found - wanted
+    actual, wanted = _counts(rows), _counts(expected)
+    missing, unexpected = wanted - actual, actual - wanted
     if missing or unexpected:
-        raise AssertionError(f"the rows differ\n{_listed('missing', missing)}\n{_listed('unexpected', unexpected)}")
+        raise AssertionError(f"the rows differ\n{_listing('missing', missing)}\n{_listing('unexpected', unexpected)}")
 
 
-def _counted(rows: Iterable[Mapping[str, Any]] | pa.Table) -> Counter[Any]:
+def _counts(rows: Iterable[Mapping[str, Any]] | pa.Table) -> Counter[Any]:
     return Counter(_canonical(row) for row in (rows.to_pylist() if isinstance(rows, pa.Table) else rows))
 
 
 def _canonical(value: Any) -> Any:
-    """Hashable, and equal where values count as the same."""
+    """Return a hashable value that is equal for values that count as the same."""
     if isinstance(value, float):
         return "NaN" if value != value else float(f"{value + 0.0:.9g}")
     if isinstance(value, Mapping):
@@ -42,7 +43,7 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def _listed(what: str, rows: Counter[Any]) -> str:
+def _listing(what: str, rows: Counter[Any]) -> str:
     lines = [f"  {dict(row)}" + (f", {times} times" if times > 1 else "") for row, times in rows.items()]
     more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "\n".join([f"{what}:", *(lines[:_SHOWN] or ["  none"]), *more])

@@ -1,4 +1,4 @@
-"""The processing-time clock of a test: it stands until the test advances it."""
+"""The processing-time clock of a test: it moves only when the test advances it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ from headgate.testing.moments import in_microseconds, shown_moment
 
 
 class SetClock:
-    """Microseconds since 1970-01-01T00:00Z, where it begins. Read by the tasks' threads, set by the test's."""
+    """A clock that starts at 1970-01-01T00:00Z; `now` is in microseconds since then.
+
+    Only the test's thread sets it; the tasks' threads read it, in seconds, by calling it.
+    """
 
     def __init__(self) -> None:
         self.now = 0
 
     def __call__(self) -> float:
-        return (self.now + 0.5) / 1e6  # seconds that are cut to the same microsecond
+        return (self.now + 0.5) / 1e6  # the middle of the microsecond: a float that rounds down cannot lose one
 
     def advance(self, moment: object) -> None:
-        """Raises ConfigError for a moment before this one."""
+        """Move the clock to `moment`. Raises ConfigError if that is before the present one."""
         now = in_microseconds("advance_clock", moment)
         if now < self.now:
             raise ConfigError(
-                f"advance_clock: {shown_moment(now)} is before {shown_moment(self.now)}; a clock never goes back"
+                f"advance_clock: {shown_moment(now)} is before {shown_moment(self.now)}; give a later time"
             )
         self.now = now
 
 
-class _InTask(KeyedProcess):
-    """Its task's clock is the machine's, so it says only whether something is due: then it was due in 1970."""
+class _OnTaskClock(KeyedProcess):
+    """A keyed process whose task runs on the machine's clock, while its timers run on the test's.
+
+    It therefore reports no future times: 0 if a timer is due now, otherwise None.
+    """
 
     def next_time(self) -> int | None:
         due = super().next_time()
@@ -39,9 +45,11 @@ class _InTask(KeyedProcess):
 
 
 def on_clock(factory: OperatorFactory, clock: SetClock, *, in_task: bool) -> OperatorFactory:
-    """The factory of an operator that reads this clock, if it reads one at all; in a task the task asks it when it has
-    something to do."""
+    """Return a factory whose operator reads `clock`; other factories than those of keyed processes are returned as is.
+
+    With `in_task` a task drives the operator and polls it on the machine's clock; without, the test drives it.
+    """
     if not isinstance(factory, partial) or factory.func is not KeyedProcess:
         return factory
     keywords: dict[str, Any] = {**factory.keywords, "clock": clock}
-    return partial(_InTask if in_task else KeyedProcess, *factory.args, **keywords)
+    return partial(_OnTaskClock if in_task else KeyedProcess, *factory.args, **keywords)

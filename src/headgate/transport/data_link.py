@@ -305,7 +305,7 @@ class ConsumerEnd:
         self._write()
 
     def _read(self) -> None:
-        """All that is there, or as much as is fair to the other links; the channels are told of it in the end."""
+        """All that is there, or as much as is fair to the other links; the channels hear of it in the end."""
         receiver = self._receiver
         try:
             for _ in range(_TURNS):

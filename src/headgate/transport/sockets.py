@@ -33,7 +33,7 @@ RETRY_WAITS = (0.05, 1.0)
 #: Handshakes that one server has under way; with one more the oldest is dropped. So who only connects and says nothing
 #: costs a bounded number of descriptors, and those who go on come in.
 MAX_HANDSHAKES = 512
-#: How long nobody is let in after the process or the kernel could not take one more, seconds.
+#: How long no peer is let in after the process or the kernel could not take one more, seconds.
 ACCEPT_PAUSE = 0.1
 
 
@@ -296,8 +296,8 @@ class Server:
 
 
 class _Accept:
-    """The listening side of one handshake. Who fails it is told the reason, where there is one, and forgotten. `over`
-    is told of the end, good or bad."""
+    """The listening side of one handshake. A peer that fails it gets the reason, if there is one, and is forgotten.
+    `over` is called at the end, good or bad."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The formats that file sinks write."""
+"""The file formats that file sinks write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.errors import PlanError
 
 
 class TableWriter(Protocol):
-    """Arrow's own writers: tables go in, and `close` writes what belongs at the end. The stream stays open."""
+    """One of Arrow's writers. It takes tables; `close` writes the end of the file, and leaves the stream open."""
 
     def write_table(self, table: pa.Table) -> None: ...
 
@@ -20,27 +20,29 @@ class TableWriter(Protocol):
 
 
 class FileFormat(Protocol):
-    """How one file is written; `extension` has no dot."""
+    """A format: it makes a writer for each file. `extension` has no dot."""
 
     extension: str
 
-    def open(self, stream: Any, schema: pa.Schema) -> TableWriter: ...
+    def open(self, stream: Any, schema: pa.Schema) -> TableWriter:
+        """Return a writer to the stream. Raises pa.ArrowInvalid for a schema that the format cannot hold."""
+        ...
 
 
 class ParquetFormat:
-    """Each table becomes a row group; compressed with Snappy, which every reader knows."""
+    """Parquet, with a row group per table, compressed with Snappy, which every reader knows."""
 
     extension = "parquet"
 
     def open(self, stream: Any, schema: pa.Schema) -> TableWriter:
         if pa.binary(0) in schema.types:
-            raise pa.ArrowInvalid("Parquet has no values of 0 bytes")  # Arrow finds out with the first row
+            raise pa.ArrowInvalid("Parquet has no values of 0 bytes")  # Arrow itself raises only at the first row
         writer: TableWriter = pq.ParquetWriter(stream, schema, compression="snappy")
         return writer
 
 
 class CsvFormat:
-    """A header, then rows: texts in quotes, null as nothing at all, so that "" and null stay apart."""
+    """CSV with a header. Texts are in quotes and nulls are empty, so "" and null differ."""
 
     extension = "csv"
 
@@ -52,12 +54,12 @@ class CsvFormat:
 
 
 def check_writable(format_: FileFormat, schema: pa.Schema) -> None:
-    """Raises PlanError that names the column whose type the format does not have."""
+    """Check that the format can hold each column. Raises PlanError, which names the column and its type."""
     for field in schema:
-        one = pa.schema([field])
+        column_schema = pa.schema([field])
         try:
-            writer = format_.open(pa.BufferOutputStream(), one)
-            writer.write_table(one.empty_table())
+            writer = format_.open(pa.BufferOutputStream(), column_schema)
+            writer.write_table(column_schema.empty_table())
             writer.close()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise PlanError(

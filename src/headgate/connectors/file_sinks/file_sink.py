@@ -1,6 +1,6 @@
-"""Files in a folder as a sink, the driver's side: making the folder ready, and showing or removing what was written.
+"""The driver's side of file sinks: it prepares the folder, and shows or removes the files that writers made.
 
-Writers make files with a name that begins with `_`, which readers pass over; a rename makes them visible.
+Writers make hidden files: their names begin with `_`, and readers skip them. A rename makes a file visible.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from headgate.ownership import LAST_EPOCH, Program
 
 Mode = Literal["error", "append", "overwrite"]
 
-#: How often to look for hidden files before the rest is left to the next time.
+#: How often a removal looks for further hidden files. What still comes then stays for the next removal.
 _LOOKS = 5
-#: Where a rename is atomic.
+#: The URI schemes of filesystems with an atomic rename.
 _SCHEMES = ("file", "hdfs", "viewfs")
 
 
 class FileSink(Sink):
-    """Files of one format; see `hg.sinks.parquet` and `csv`."""
+    """A sink of files of one format in a folder; see `hg.sinks.parquet` and `hg.sinks.csv`."""
 
     shows_at_commit = True
     exactly_once = True
@@ -63,41 +63,43 @@ class FileSink(Sink):
         self._target: Target | None = None
         self._ledger: Ledger | None = None
         self._made_root = self._empties = self._is_new = False
-        #: Runs whose ledgers this one has removed with all else that was there.
+        #: The runs whose files and ledgers this run has removed from the folder.
         self._emptied: list[str] = []
 
     def file_in_it(self, files: Sequence[DataFile]) -> DataFile | None:
-        """The first of the files that is in this sink's folder or below."""
+        """Return the first of the files that is in this sink's folder or below; None if none is."""
         filesystem, root = locate(self.path)
         folder = os.path.join(os.path.realpath(root), "")
         for file in files:
-            parent, name = os.path.split(file.path)  # a link in the folder would be removed, too
+            parent, name = os.path.split(file.path)  # the sink would also remove a link in its folder
             places = os.path.realpath(file.path), os.path.join(os.path.realpath(parent), name)
             if file.filesystem.equals(filesystem) and any(place.startswith(folder) for place in places):
                 return file
         return None
 
     def is_below(self, other: FileSink) -> bool:
-        """Whether it writes to the folder of the other, or within it."""
+        """Return whether this sink writes into the other's folder, or below it."""
         (filesystem, root), (others, above) = locate(self.path), locate(other.path)
         return filesystem.equals(others) and f"{os.path.realpath(root)}/".startswith(f"{os.path.realpath(above)}/")
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Check the schema and the folder, which is made. Raises SinkError, PlanError."""
+        """Check the schema, and check or make the folder. Raises SinkError, PlanError."""
         self._target = self._ledger = None
-        # Random, since one job may have two sinks in one folder.
+        # A run's name has a random part, since one job may have two sinks in one folder.
         target = self._target_of(schema, f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}")
         with writing(self.path):
             self._made_root = self._make_root(target.filesystem, target.root)
         self._empties, self._is_new, self._target = self._mode == "overwrite", True, target
 
     def prepared(self) -> Any:
-        """The folder, and the run, by which its files are known."""
+        """Return the folder, and the run, which is part of its files' names."""
         return {"path": self.path, "run": self._prepared().run}
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """Go on with a run of another program: its files stay, whatever the mode. Raises SinkError if they were
-        elsewhere, or the folder is gone."""
+        """Resume a run of another program. Its files stay in any mode.
+
+        Raises SinkError if that program had another folder, or the folder is gone.
+        """
         if prepared["path"] != self.path:
             raise SinkError(
                 f"{self.path}: the rows up to the checkpoint are in {prepared['path']}; give the sink that path, or "
@@ -106,16 +108,19 @@ class FileSink(Sink):
         target = self._target_of(schema, prepared["run"])
         with writing(self.path):
             if target.filesystem.get_file_info(target.root).type != fs.FileType.Directory:
-                raise SinkError(f"{self.path}: is gone, and with it the rows up to the checkpoint")
+                raise SinkError(
+                    f"{self.path}: is gone, and with it the rows up to the checkpoint; put the folder back, or start "
+                    "without resume"
+                )
         self._made_root = self._empties = self._is_new = False
         self._target = target
 
     def newest_owner(self) -> int:
-        """By the ledger in the folder."""
+        """Return the newest owner in the folder's ledger."""
         return Ledger(self.path, self._prepared().run, None, Program.this("")).newest_owner()
 
     def claim(self, claim: Claim) -> bool:
-        """In the ledger. Files carry the epoch from now on."""
+        """Claim the results in the ledger. From now on names of files contain the epoch."""
         target = self._prepared()
         ledger = Ledger(self.path, target.run, claim.home, claim.program, (claim.resumed, claim.resumed_run))
         is_claimed = ledger.claim(claim.epoch)
@@ -124,8 +129,10 @@ class FileSink(Sink):
         return is_claimed
 
     def begin(self, claim: Claim) -> None:
-        """In mode "overwrite" a job that is not resumed empties the folder. In mode "error" another program may have
-        written to it since `prepare`."""
+        """Empty the folder in mode "overwrite", and check in mode "error" that it is still empty.
+
+        Neither is done for a job that resumes. Also removes the files of abandoned runs.
+        """
         target = self._prepared()
         if self._empties:
             self._remove_all(claim)
@@ -135,8 +142,10 @@ class FileSink(Sink):
         self._remove_abandoned(claim)
 
     def _remove_all(self, claim: Claim) -> None:
-        """What is there now, but for this run's ledger. A newer program may take over meanwhile: its files came later,
-        and are not in the list."""
+        """Remove all that is in the folder now, except for this run's ledger.
+
+        A newer program may take over meanwhile. Its files come after the listing, so they stay.
+        """
         target = self._prepared()
         with writing(self.path):
             entries = listing(target.filesystem, target.root, recursive=True)
@@ -156,13 +165,15 @@ class FileSink(Sink):
                 remove_if_empty(target.filesystem, folder)
 
     def _remove_abandoned(self, claim: Claim) -> None:
-        """Remove the hidden files of programs that were lost before the first checkpoint of this job."""
+        """Remove the hidden files of this job's programs that were lost before their first checkpoint."""
         if claim.home is None or claim.referenced is None:
             return
-        claim.check()  # what the job started from is on record now: no successor resumes what no checkpoint refers to
-        runs = [each["run"] for each in claim.referenced if isinstance(each, dict) and isinstance(each.get("run"), str)]
+        # The start of this program is on record now. So no successor resumes a run to which no checkpoint refers.
+        claim.check()
+        sinks = [sink for sink in claim.referenced if isinstance(sink, dict)]
+        runs = [sink["run"] for sink in sinks if isinstance(sink.get("run"), str)]
         for run, ledger in abandoned(self.path, claim.home, {*runs, self._prepared().run}, claim.program):
-            with suppress(Superseded):  # it is that of a newer program, and not abandoned
+            with suppress(Superseded):  # then the run belongs to a newer program, and is not abandoned
                 if ledger.claim(claim.epoch):
                     ledger.check()
                     was_given_up = ledger.give_up()
@@ -171,15 +182,18 @@ class FileSink(Sink):
                         ledger.remove()
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """By the ledger in the folder."""
+        """Return the checkpoint from the folder's ledger."""
         return Ledger(self.path, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Writes one subtask's hidden files."""
+        """Return a writer of one subtask's hidden files."""
         return FileWriter(self._prepared(), context.attempt, context.subtask)
 
     def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
-        """Show the files. Raises ResultsGone for one that is neither hidden nor shown, when the others are shown."""
+        """Make the files visible.
+
+        Raises ResultsGone for a file that is neither hidden nor visible, once the others are visible.
+        """
         target, ledger = self._owned()
         names = [name for group in pending for name in group or ()]
         ledger.check()
@@ -191,18 +205,18 @@ class FileSink(Sink):
             others = f" (and {len(gone) - 1} others)" if len(gone) > 1 else ""
             raise ResultsGone(
                 f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, and with it rows of a checkpoint; "
-                "put it back and resume the job (finished files can be copied, but moved or removed only when a newer "
-                "checkpoint is complete), or choose a path that all machines of the job share, if this is none"
+                "put it back and resume the job (you may copy finished files, but move or remove them only once a "
+                "newer checkpoint is complete), or choose a path that all machines of the job share, if this is none"
             )
 
     def finish(self) -> None:
-        """Remove what an attempt that was given up has left."""
+        """Remove the hidden files that earlier attempts left, and leave a file with the schema if there are no rows."""
         target, ledger = self._prepared(), self._ledger
         if ledger is None:
             return
         ledger.check()
         self._remove_hidden(target)
-        for run in self._emptied:  # what a program that still ran has written since then
+        for run in self._emptied:  # its program may still have run, and written more files
             self._remove_hidden(dataclasses.replace(target, run=run, owner=LAST_EPOCH))
         self._leave_schema(target)
         if ledger.has_shown:
@@ -212,7 +226,7 @@ class FileSink(Sink):
         self._ledger = None
 
     def _leave_schema(self, target: Target) -> None:
-        """A run without rows leaves a file, which has the schema; one that was resumed and got some removes it."""
+        """Leave a file with the schema if the run has no rows. If it got rows after a resume, remove that file."""
         empty = target.empty_name.removeprefix("_")
         own = [entry.base_name for entry in self._entries(target) if target.owns(entry.base_name)]
         if not own:
@@ -223,13 +237,12 @@ class FileSink(Sink):
                 target.filesystem.delete_file(posixpath.join(target.root, empty))
 
     def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
-        """Show the files of the checkpoint, and remove those that are hidden then."""
+        """Make the files of the checkpoint visible, and remove the hidden files that remain."""
         self.commit(pending, checkpoint)
         self._remove_hidden(self._owned()[0])
 
     def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
-        """Remove every file of this run that no checkpoint has, also those of writers that were killed, and the folders
-        that leaves empty."""
+        """Remove the run's files that belong to no checkpoint, also those of killed writers, and empty folders."""
         target, ledger = self._target, self._ledger
         if target is None:
             return
@@ -246,7 +259,10 @@ class FileSink(Sink):
         self._remove_empty_folders(target, keep_root=not self._made_root or checkpoint > 0)  # it may be resumed
 
     def _check_or_clean(self, target: Target, ledger: Ledger) -> None:
-        """Raises Superseded. If the newer program has started afresh, nobody wants the hidden files any more."""
+        """Raise Superseded if a newer program has claimed the results.
+
+        If that program did not resume the run, remove the run's hidden files first.
+        """
         try:
             ledger.check()
         except Superseded:
@@ -262,19 +278,22 @@ class FileSink(Sink):
                 remove_if_empty(target.filesystem, folder)
 
     def _entries(self, target: Target) -> list[fs.FileInfo]:
+        """List all that is in the folder or below, without the ledgers."""
         with writing(self.path):
             entries = listing(target.filesystem, target.root, recursive=True)
         return [entry for entry in entries if FOLDER not in entry.path[len(target.root) :].split("/")]
 
     def _remove_hidden(self, target: Target) -> None:
-        """Remove the run's hidden files but those of newer programs. A program that was replaced may be about to rename
-        some, and finds none; its writers may still create others, so look again."""
+        """Remove the run's hidden files, except for those of newer programs.
+
+        Writers of a program that was replaced may still make files, so look again until there are none.
+        """
         for _ in range(_LOOKS):
             if not self._remove(target, "_part-"):
                 return
 
     def _remove(self, target: Target, prefix: str) -> int:
-        """Remove the run's files whose names begin so; how many there were."""
+        """Remove the run's files whose names begin with `prefix`, and return how many there were."""
         entries = [entry for entry in self._entries(target) if entry.type == fs.FileType.File]
         paths = [e.path for e in entries if e.base_name.startswith(prefix) and target.may_remove(e.base_name)]
         for path in paths:
@@ -284,16 +303,17 @@ class FileSink(Sink):
 
     def _prepared(self) -> Target:
         if self._target is None:
-            raise SinkError(f"{self.path}: the sink was not prepared")
+            raise SinkError(f"{self.path}: the sink was not prepared: prepare() or resume() must come before")
         return self._target
 
     def _owned(self) -> tuple[Target, Ledger]:
         target = self._prepared()
         if self._ledger is None:
-            raise SinkError(f"{self.path}: the sink was not begun")
+            raise SinkError(f"{self.path}: the results of run {target.run} were not claimed: claim() must come before")
         return target, self._ledger
 
     def _target_of(self, schema: pa.Schema, run: str) -> Target:
+        """Return the target of a run, with epoch 0. Raises PlanError for a schema that the files cannot hold."""
         check_partitioning(schema, self._partition_by)
         with writing(self.path):
             filesystem, root = locate(self.path)
@@ -310,7 +330,7 @@ class FileSink(Sink):
         return target
 
     def _make_root(self, filesystem: fs.FileSystem, root: str) -> bool:
-        """Check the folder as the mode says, and make it; True if it did not exist before."""
+        """Check the folder as the mode demands, or make it. Returns whether it was made."""
         info = filesystem.get_file_info(root)
         if info.type == fs.FileType.File:
             raise SinkError(f"{self.path}: is a file; give the path of a folder")
@@ -321,6 +341,7 @@ class FileSink(Sink):
         return False
 
     def _check_empty(self, filesystem: fs.FileSystem, root: str) -> None:
+        """Raise SinkError if the mode is "error" and the folder has visible files."""
         if self._mode == "error" and (name := _first_visible(filesystem, root)):
             raise SinkError(
                 f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'
@@ -328,7 +349,7 @@ class FileSink(Sink):
 
 
 def _show(target: Target, name: str) -> bool:
-    """Rename a hidden file, unless that is done; whether it is there. Another program may do the same now."""
+    """Make a hidden file visible, and return whether it is. Another program may rename it at the same time."""
     folder, base = posixpath.split(target.path(name))
     source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
     with writing(shown):
@@ -338,11 +359,12 @@ def _show(target: Target, name: str) -> bool:
                 return True
             except OSError:
                 if target.filesystem.get_file_info(source).type == fs.FileType.File:
-                    raise
+                    raise  # else another program has renamed it
         return bool(target.filesystem.get_file_info(shown).type == fs.FileType.File)
 
 
 def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:
+    """Return the path below `root` of the first file that readers do not skip."""
     entries = listing(filesystem, root, recursive=True)
     names = sorted(entry.path[len(root) :].lstrip("/") for entry in entries if entry.type == fs.FileType.File)
     return next((name for name in names if not any(part.startswith(("_", ".")) for part in name.split("/"))), None)

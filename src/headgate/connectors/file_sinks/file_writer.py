@@ -1,4 +1,4 @@
-"""Files in a folder as a sink, a subtask's side: gathering rows and writing them to hidden files."""
+"""The subtask's side of file sinks: it collects rows and writes them to hidden files."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from headgate.connectors.file_sinks.partition_by import by_folder
 from headgate.errors import SinkError
 from headgate.filesystems import brief, listing
 
-#: A folder's rows are written together once there are so many ...
+#: The rows that a folder holds in memory. With more, the writer writes them to the folder's file.
 _ROWS_HELD = 65_536
-#: ... or, whichever folder has the most, once all rows held take so many bytes. A batch costs some even if it is tiny.
+#: The bytes that all folders hold in memory. With more, the writer writes those of the folder with the most.
 _BYTES_HELD = 16 << 20
+#: What a batch costs in addition to its data, bytes.
 _BYTES_PER_BATCH = 1 << 10
-#: The size at which a file is ended and the next begun.
+#: The size at which the writer ends a file and starts the next one.
 _FILE_BYTES = 128 << 20
-#: Files open at once; with more folders than that, a folder's next rows go to a new file.
+#: The most open files. Beyond it the writer ends the file that it wrote to longest ago.
 _FILES_OPEN = 64
-#: How often a folder is made that another job removes.
-_TRIES: Final = 10
-#: What is part of files' names.
+#: How often the writer makes a folder that another job removes.
+_ATTEMPTS: Final = 10
+#: What a run looks like in a file's name.
 _RUN: Final = re.compile("[A-Za-z0-9-]+")
+#: What an epoch looks like there.
 _OWNER: Final = re.compile("o([0-9]+)-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where and how one run of one sink writes. Paths below `root` are relative and have slashes.
+    """Where and how one run of one sink writes. Names of files are paths relative to `root`, with slashes.
 
-    A run goes on in other programs, from its checkpoints; `owner`, the program's epoch, tells the files of one from
-    those of the others. It is 0 before the program has taken over.
+    Other programs may resume a run from its checkpoints. `owner` is the epoch of this program, and part of its files'
+    names: so they differ from those of the other programs. It is 0 before the program has claimed the results.
     """
 
     filesystem: fs.FileSystem
@@ -50,21 +52,24 @@ class Target:
     format: FileFormat
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    #: What names of files in the making begin with; `_` hides them.
+    #: How names of unfinished files begin; `_` hides them from readers.
     prefix: str = "_part"
 
     def __post_init__(self) -> None:
-        """Raises SinkError: a checkpoint may say anything."""
+        """Raise SinkError for an impossible run: a checkpoint may hold anything."""
         if not isinstance(self.run, str) or not _RUN.fullmatch(self.run):
             raise SinkError(f"{self.root}: {self.run!r} is no run of a sink; start from another checkpoint")
 
     @property
     def file_schema(self) -> pa.Schema:
-        """The columns within the files; the others are in the folders' names."""
+        """The columns within the files. Folder names hold the others."""
         return pa.schema([column for column in self.schema if column.name not in self.partition_by])
 
     def hidden_name(self, attempt: int, subtask: int, number: int) -> str:
-        """The name of a subtask's file in the making. An attempt that was given up may still be writing."""
+        """Return the hidden name of a subtask's file.
+
+        It contains the attempt: a task of an earlier attempt may still write files.
+        """
         return f"{self.prefix}-{self.run}-o{self.owner}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
 
     @property
@@ -73,25 +78,30 @@ class Target:
         return f"_part-{self.run}-empty.{self.format.extension}"
 
     def owns(self, name: str) -> bool:
-        """Whether this run wrote the file of that name, hidden or visible."""
+        """Return whether this run wrote the file, hidden or visible."""
         return name.removeprefix("_").startswith(f"part-{self.run}-")
 
     def may_remove(self, name: str) -> bool:
-        """Whether this run wrote it, and no program that came after this one."""
-        found = _OWNER.match(name.removeprefix("_").removeprefix(f"part-{self.run}-"))
-        return self.owns(name) and (found is None or int(found[1]) <= self.owner)
+        """Return whether this run wrote the file, in this program or an older one."""
+        owner = _OWNER.match(name.removeprefix("_").removeprefix(f"part-{self.run}-"))
+        return self.owns(name) and (owner is None or int(owner[1]) <= self.owner)
 
     def path(self, name: Any) -> str:
-        """Of a file that a writer of this run told of. Raises SinkError for anything else: a checkpoint may say that,
-        and what is somebody else's is not touched."""
+        """Return the path of a file that a writer of this run named.
+
+        Raises SinkError for other names. A checkpoint may hold anything, and the sink must not touch foreign files.
+        """
         parts = name.split("/") if isinstance(name, str) else [""]
         if not self.owns(parts[-1]) or {"", ".", ".."} & set(parts):
-            raise SinkError(f"{self.root}: {name!r} is no file that this sink wrote; start from another checkpoint")
+            raise SinkError(
+                f"{self.root}: {name!r} is no file that this sink wrote (run {self.run}); start from another checkpoint"
+            )
         return posixpath.join(self.root, name)
 
 
 def remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
-    """Another job may be about to write there, so where there is a removal that spares full folders, use it."""
+    """Remove a folder if it is empty. Another job may just write into it, so use a call that spares full folders,
+    where the filesystem has one."""
     if isinstance(filesystem, fs.LocalFileSystem):
         with suppress(OSError):
             os.rmdir(folder)
@@ -102,7 +112,7 @@ def remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turns what the filesystem and the encoders raise into a SinkError that names the file."""
+    """Turn the errors of filesystems and encoders into a SinkError, which names the file."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -110,7 +120,7 @@ def writing(path: str) -> Iterator[None]:
 
 
 class HiddenFile:
-    """A file being written. Raises SinkError for whatever fails."""
+    """An unfinished file with a hidden name. Its methods raise SinkError for all that fails."""
 
     def __init__(self, target: Target, name: str, schema: pa.Schema) -> None:
         self.name = name
@@ -120,45 +130,48 @@ class HiddenFile:
             self._writer = target.format.open(self._stream, schema)
 
     def write(self, table: pa.Table) -> None:
+        """Append the rows of a table."""
         with writing(self._path):
             self._writer.write_table(table)
 
     def size(self) -> int:
-        """Bytes written."""
+        """Return the number of bytes written."""
         return int(self._stream.tell())
 
     def close(self) -> None:
-        """End the file: afterwards it is whole."""
+        """Write the end of the file, and close it."""
         with writing(self._path):
             self._writer.close()
             self._stream.close()
 
     def abandon(self) -> None:
-        """Let go of it, whatever state it is in."""
+        """Close the file in any state, without errors."""
         for part in (self._writer, self._stream):
             with suppress(OSError, pa.ArrowException):
                 part.close()
 
 
 def _create(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
-    """A new file. Its folder is made, again if another job removes the empty one meanwhile."""
-    for _ in range(_TRIES):
+    """Make a file and its folder. Makes the folder again if another job removes it, since it is still empty."""
+    for _ in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
             filesystem.create_dir(posixpath.dirname(path), recursive=True)
             return filesystem.open_output_stream(path)
-    raise FileNotFoundError(f"{posixpath.dirname(path)} was made {_TRIES} times, and each time it was removed")
+    raise FileNotFoundError(
+        f"another program removed the folder {posixpath.dirname(path)} each of the {_ATTEMPTS} times that it was made"
+    )
 
 
 @dataclass(slots=True)
 class _Held:
-    """A folder's rows that are not written yet."""
+    """The rows of a folder that are in memory."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     nbytes: int = 0
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Take the batch and return what it costs (bytes)."""
+        """Add a batch, and return what it costs (bytes)."""
         cost = int(batch.nbytes) + _BYTES_PER_BATCH
         self.batches.append(batch)
         self.rows += batch.num_rows
@@ -167,7 +180,7 @@ class _Held:
 
 
 class FileWriter(SinkWriter):
-    """Writes a subtask's rows; `flush` and `finish` return the hidden files' names."""
+    """The writer of a subtask's rows. `flush` and `finish` return the hidden names of its finished files."""
 
     def __init__(self, target: Target, attempt: int, subtask: int) -> None:
         self._target = target
@@ -176,12 +189,13 @@ class FileWriter(SinkWriter):
         self._schema = target.file_schema
         self._held: dict[str, _Held] = {}
         self._bytes_held = 0
-        self._open: dict[str, HiddenFile] = {}  # the one written last is last
+        #: Open files by folder. The file that was written to last is the last.
+        self._open: dict[str, HiddenFile] = {}
         self._done: list[str] = []
         self._number = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Hold the rows, and write those of folders that have enough. Raises SinkError."""
+        """Collect the rows, and write those of folders that have enough. Raises SinkError."""
         for folder, rows in by_folder(batch, self._target.partition_by):
             held = self._held.setdefault(folder, _Held())
             self._bytes_held += held.add(rows)
@@ -191,8 +205,10 @@ class FileWriter(SinkWriter):
             self._write_out(max(self._held, key=lambda folder: self._held[folder].nbytes))
 
     def flush(self, checkpoint: int) -> list[str] | None:
-        """Write what is held and end all files; the names, below the sink's folder, of those ended since the last time,
-        None for none."""
+        """Write all rows, and end all files.
+
+        Returns the names of the files that ended since the last call, relative to the sink's folder; None for none.
+        """
         for folder in list(self._held):
             self._write_out(folder)
         for folder in list(self._open):
@@ -201,15 +217,16 @@ class FileWriter(SinkWriter):
         return done or None
 
     def finish(self) -> list[str] | None:
-        """As `flush`, for good."""
+        """Write all rows, and return the files' names as `flush` does."""
         return self.flush(0)
 
     def close(self) -> None:
-        """After a failure files may be open still."""
+        """Close files that a failure left open."""
         while self._open:
             self._open.popitem()[1].abandon()
 
     def _write_out(self, folder: str) -> None:
+        """Write a folder's rows to its file."""
         held = self._held.pop(folder)
         self._bytes_held -= held.nbytes
         file = self._file(folder)
@@ -218,6 +235,7 @@ class FileWriter(SinkWriter):
             self._end(folder)
 
     def _file(self, folder: str) -> HiddenFile:
+        """Return a folder's open file, or a new one."""
         file = self._open.pop(folder, None)
         if file is None:
             if len(self._open) >= _FILES_OPEN:

@@ -1,7 +1,7 @@
-"""What a sink's folder knows of a job's results: which program owns them, and up to which checkpoint they are shown.
+"""The record in a sink's folder of who owns a job's results, and up to which checkpoint they are visible.
 
-`<folder>/.headgate/<run>` belongs to one run of one sink, which goes on in other programs by resuming. Spark and Arrow
-pass over names that begin with a dot.
+`<folder>/.headgate/<run>` belongs to one run of one sink. Other programs may resume the run. Spark and Arrow skip names
+that begin with a dot.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ FOLDER: Final = ".headgate"
 
 
 class Ledger:
-    """The ledger of one run of a sink that writes below `root`, a path or URI; `home` is the folder of the job's
-    checkpoints, if it has any, and `resumed` the checkpoint that the program goes on from, with the run that took it.
-    Methods raise SinkError; `check` raises Superseded, too."""
+    """The ledger of one run of a sink that writes below `root`, a path or URI.
+
+    `home` is the folder of the job's checkpoints, None without checkpoints. `resumed` is the checkpoint that the
+    program resumes from, with the run that took it. Methods raise SinkError; `check` also raises Superseded.
+    """
 
     def __init__(
         self, root: str, run: str, home: str | None, program: Program, resumed: tuple[int, str] = (0, "")
@@ -37,44 +39,50 @@ class Ledger:
         self._last = _Note(epoch=0, home=home, checkpoint=0, run="", taken_in=0, is_given_up=False)
 
     def newest_owner(self) -> int:
-        """The highest epoch with which a program has claimed the results; 0 for none."""
+        """Return the highest epoch with which a program has claimed the results; 0 for none."""
         with writing(self._ownership.folder):
             return self._ownership.newest()
 
     def claim(self, epoch: int) -> bool:
-        """Claim the results, unless another program has with the same epoch; whether that is done. Successors then find
-        `home` and the last checkpoint that was shown."""
+        """Claim the results, and note `home` and the last visible checkpoint for successors.
+
+        Returns False if another program has claimed them with the same epoch.
+        """
         with writing(self._ownership.folder):
             is_claimed = self._ownership.claim_as(epoch)
         if is_claimed:
-            shown = max(self._notes(), key=lambda note: note.epoch, default=self._last)
-            self._write(dataclasses.replace(shown, epoch=epoch, home=self._last.home, is_given_up=False))
+            newest = max(self._notes(), key=lambda note: note.epoch, default=self._last)
+            self._write(dataclasses.replace(newest, epoch=epoch, home=self._last.home, is_given_up=False))
         return is_claimed
 
     def check(self) -> None:
-        """Raise Superseded if another program has taken over."""
+        """Raise Superseded if a newer program has claimed the results."""
         with writing(self._ownership.folder):
             self._ownership.check()
 
     @property
     def has_shown(self) -> bool:
-        """Rows of a checkpoint are shown, by this program or one before."""
+        """Whether this program, or one before, has made rows of a checkpoint visible."""
         return self._last.checkpoint > 0
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """The last checkpoint whose rows a program has begun to show and which are not in this one, that `run` took;
-        0: none. A run's checkpoints follow one another, and those of another run if that claimed the results before."""
+        """Return the last checkpoint that a program began to make visible and that comes after `checkpoint`; 0: none.
+
+        `run` took `checkpoint`. Checkpoints of one run follow one another. Those of two runs follow in the order in
+        which the runs claimed the results.
+        """
         epochs = self._epochs()
 
         def holds(note: _Note) -> bool:
+            """Whether `checkpoint` contains the rows of the note's checkpoint."""
             if not run or not note.run or run == note.run:
                 return checkpoint >= note.checkpoint
-            return epochs.get(run, 0) > note.taken_in  # a claim that is not there any more is older than all that are
+            return epochs.get(run, 0) > note.taken_in  # a claim that was removed is older than all others
 
         return max((note.checkpoint for note in self._notes() if note.checkpoint and not holds(note)), default=0)
 
     def show(self, checkpoint: int) -> None:
-        """Record, before any of its rows is shown, that those of this checkpoint are."""
+        """Record that the rows of this checkpoint become visible. To be called before the first of them does."""
         resumed, resumed_by = self._resumed
         run = resumed_by if checkpoint == resumed else self._program.run
         if run != self._last.run or checkpoint > self._last.checkpoint:
@@ -82,23 +90,26 @@ class Ledger:
             self._write(dataclasses.replace(self._last, checkpoint=checkpoint, run=run, taken_in=taken_in))
 
     def give_up(self) -> bool:
-        """No checkpoint refers to the run, and no program can go on with it: record that. Whether it was on record
-        before: a program that still lives has found that out, and has written its last hidden file."""
-        before = self.is_given_up()
+        """Record that no checkpoint refers to the run, so no program can resume it.
+
+        Returns whether that was recorded before. If so, a program that still lived has seen it by now, and writes no
+        more hidden files.
+        """
+        was_given_up = self.is_given_up()
         self._write(dataclasses.replace(self._last, is_given_up=True))
-        return before
+        return was_given_up
 
     def is_given_up(self) -> bool:
-        """Whether a newer program has given up the run."""
+        """Return whether a newer program has given up the run."""
         return any(note.is_given_up for note in self._notes())
 
     def forget_older(self) -> None:
-        """Remove what older owners noted: this owner's note has it."""
+        """Remove the notes of older owners. This owner's note contains what they say."""
         with writing(self._ownership.folder):
             self._ownership.forget(self._ownership.epoch - 1)
 
     def remove(self) -> None:
-        """The run is over and cannot be resumed: leave nothing, but for what newer programs wrote."""
+        """Remove the ledger, except for what newer programs wrote: the run is over and cannot be resumed."""
         with writing(self._ownership.folder):
             self._ownership.forget(self._ownership.epoch)
             filesystem, inside = locate(self._ownership.folder)
@@ -106,7 +117,7 @@ class Ledger:
                 remove_if_empty(filesystem, folder)
 
     def _epochs(self) -> dict[str, int]:
-        """With which epoch each run has claimed the results, of those that are on record."""
+        """Return the epoch with which each run has claimed the results, for all claims on record."""
         with writing(self._ownership.folder):
             return {run: epoch for epoch, run in sorted(self._ownership.runs().items())}
 
@@ -116,7 +127,7 @@ class Ledger:
             with writing(self._ownership.folder):
                 self._ownership.note(note.to_json())
         except SinkError:
-            self.check()  # the folder is gone, if another job has emptied that of the results
+            self.check()  # another job may have emptied the folder of the results, and the ledger with it
             raise
 
     def _notes(self) -> list[_Note]:
@@ -125,14 +136,17 @@ class Ledger:
                 return [_Note.of(epoch, note) for epoch, note in self._ownership.notes().items()]
         except ValueError as error:
             raise SinkError(
-                f"{self._ownership.folder}: a note of what is shown is damaged ({error}); restore it, or write to "
-                "another folder. Whoever removes it has to see to it that no row comes twice"
+                f"{self._ownership.folder}: a note in this ledger is damaged ({error}); restore it, or write to "
+                "another folder. Without the note the sink cannot tell which rows are visible, and may write rows twice"
             ) from None
 
 
 def abandoned(root: str, home: str, referenced: Collection[str], program: Program) -> Iterator[tuple[str, Ledger]]:
-    """Runs below `root` of the job whose checkpoints are in `home` that none of its checkpoints refers to: programs
-    that were lost, or replaced, before their first one. Each with its ledger, which is not taken over yet."""
+    """Yield the abandoned runs below `root`, each with its ledger, which `program` has not claimed yet.
+
+    These are runs of the job whose checkpoints are in `home` to which none of these checkpoints refers. `referenced`
+    has the others. Their programs were lost, or replaced, before their first checkpoint.
+    """
     folder = f"{root.rstrip('/')}/{FOLDER}"
     with writing(folder):
         filesystem, inside = locate(folder)
@@ -140,29 +154,34 @@ def abandoned(root: str, home: str, referenced: Collection[str], program: Progra
     for run in sorted(entry.base_name for entry in entries if entry.type == fs.FileType.Directory):
         ledger = Ledger(root, run, home, program)
         newest = max(ledger._notes(), key=lambda note: note.epoch, default=None)
-        if run not in referenced and newest is not None and newest.home == home:  # else another job goes on from it
+        if run not in referenced and newest is not None and newest.home == home:  # else another job may resume it
             yield run, ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Note:
-    """What an owner says: the last checkpoint whose rows are shown, 0 for none, the run that took it, "" if that is not
-    known, and an epoch that is no less than that run's."""
+    """What an owner has written to the ledger."""
 
+    #: The owner's epoch.
     epoch: int
+    #: The folder of the job's checkpoints.
     home: str | None
+    #: The last checkpoint whose rows are visible; 0 for none.
     checkpoint: int
+    #: The run that took it; "" if that is not known.
     run: str
+    #: An epoch that is no less than that of `run`.
     taken_in: int
+    #: Whether the owner has given up the run that the ledger is of.
     is_given_up: bool
 
     def to_json(self) -> dict[str, Any]:
-        said = {"home": self.home, "checkpoint": self.checkpoint, "run": self.run, "taken_in": self.taken_in}
-        return {**said, "given_up": True} if self.is_given_up else said
+        fields = {"home": self.home, "checkpoint": self.checkpoint, "run": self.run, "taken_in": self.taken_in}
+        return {**fields, "given_up": True} if self.is_given_up else fields
 
     @staticmethod
     def of(epoch: int, values: Any) -> _Note:
-        """Raises ValueError for what no owner said."""
+        """Read a note. Raises ValueError for values that no owner writes."""
         match values:
             case {"home": str() | None as home, "checkpoint": int(number)} if number >= 0:
                 match values:
@@ -177,5 +196,5 @@ class _Note:
                         )
                 return _Note(
                     epoch=epoch, home=home, checkpoint=number, run="", taken_in=0, is_given_up=False
-                )  # of before notes said so
+                )  # earlier versions did not note the run
         raise ValueError(f"not a note of a sink: {str(values)[:80]}")

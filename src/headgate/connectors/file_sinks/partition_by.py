@@ -1,4 +1,4 @@
-"""Dealing a batch's rows to folders by the values of columns: `carrier=UA/day=2013-01-01`, as Hive and Spark do."""
+"""Partitioning a batch's rows into folders by the values of columns: `carrier=UA/day=2013-01-01`, as in Hive."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import pyarrow.compute as pc
 from headgate.errors import PlanError
 from headgate.records.canonical import as_arrow
 
-#: Hive's name for "no value". As there, "" has it too: a folder name cannot tell the two apart.
+#: Hive's name for null. As in Hive, "" has this name too.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-#: What Hive and Spark write as %XX in folder names; Arrow, DuckDB and they all turn it back.
+#: The characters that Hive and Spark write as %XX in folder names. Arrow, DuckDB, Hive and Spark decode them.
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
 def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Raises PlanError unless the columns exist, leave others to write, and have values fit for a folder's name."""
+    """Check that the columns exist, do not take all columns, and have types whose values can name a folder.
+
+    Raises PlanError.
+    """
     for column in columns:
         if schema.get_field_index(column) < 0:
             raise PlanError(f"partition_by: there is no column {column!r}; there are: {', '.join(schema.names)}")
@@ -35,7 +38,10 @@ def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
 
 
 def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The batch's rows without the columns, per folder (relative, "" without columns), in their order."""
+    """Split a batch by folder. Yields each folder's relative path, and its rows without the columns, in their order.
+
+    Without columns, yields "" and the batch.
+    """
     if not columns:
         yield "", batch
         return
@@ -43,7 +49,7 @@ def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[s
     encoded = [pc.dictionary_encode(batch.column(column), null_encoding="encode") for column in columns]
     for column in encoded:
         codes = codes * len(column.dictionary) + column.indices.to_numpy()
-        codes = np.unique(codes, return_inverse=True)[1]  # dense again, so that many columns do not overflow
+        codes = np.unique(codes, return_inverse=True)[1]  # renumber from 0, so that many columns do not overflow
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     rows = batch.drop_columns(list(columns)).take(as_arrow(order))
@@ -54,6 +60,7 @@ def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[s
 
 
 def _folders(column: str, values: pa.DictionaryArray) -> list[str]:
+    """Return the folder name for each value of a column."""
     texts = values.dictionary_decode().cast(pa.string()).to_pylist()
     return [f"{_escaped(column)}={_escaped(text) if text else NO_VALUE}" for text in texts]
 

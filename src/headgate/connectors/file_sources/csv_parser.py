@@ -1,4 +1,4 @@
-"""Lines of CSV to record batches of a fixed schema."""
+"""Parsing lines of CSV into record batches of a fixed schema."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _ROW_NUMBER = re.compile(r"Row #\d+: ")
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """How values are written. Only an unquoted value can be null; a quoted one is itself, also "" and "NA"."""
+    """How a file writes its values. Only an unquoted value can be null: a quoted "" or "NA" is a text."""
 
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
 
     def read(self, lines: bytes, names: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-        """Parse lines without a header. `names` are the file's columns; the result has those in `types`, in its order.
+        """Parse lines without a header into a table. `names` are the file's columns.
 
-        Without `types` it has all columns, and Arrow guesses their types.
+        The table has the columns of `types`, in that order. Without `types` it has all, and Arrow guesses their types.
         """
         return csv.read_csv(
             pa.py_buffer(lines),
@@ -46,23 +46,23 @@ class CsvDialect:
         )
 
     def values(self, line: bytes) -> list[str]:
-        """The values of one line as text: the column names, if it is a header."""
+        """Return the values of one line as text, for example the column names of a header."""
         options = csv.ParseOptions(delimiter=self.delimiter)
         return [str(name) for name in csv.read_csv(pa.py_buffer(line), parse_options=options).column_names]
 
 
 class CsvParser(LineParser):
-    """`names` are the file's columns in order."""
+    """A parser for one CSV file. `names` are the file's columns in order."""
 
     def __init__(self, schema: pa.Schema, names: Sequence[str], dialect: CsvDialect) -> None:
         self.schema = schema
         self._names = names
         self._dialect = dialect
-        # For Arrow a time without a zone is an error where the column has one; such columns come as text.
+        # Arrow refuses a time without a zone if the column's type has a zone. So such columns are read as text.
         self._types = {field.name: pa.string() if _is_zoned(field.type) else field.type for field in schema}
 
     def _parse(self, lines: bytes) -> pa.RecordBatch:
-        """Blank lines are no rows."""
+        """Parse lines; blank ones are not rows."""
         if not lines.strip(b"\r\n"):
             return pa.RecordBatch.from_pylist([], self.schema)
         table = self._dialect.read(lines, self._names, self._types)
@@ -72,12 +72,16 @@ class CsvParser(LineParser):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _refuse_runaway_quote(self, lines: bytes, rows: int) -> None:
-        """Refuse a quoted value that goes on after its line: whether it parses would depend on where blocks are cut."""
+        """Raise ArrowInvalid for a quoted value that does not end on its line.
+
+        Otherwise whether it parses would depend on where blocks are cut.
+        """
         fits = rows == lines.count(b"\n") or rows == len(_LINE.findall(lines))
         text = lines.rstrip(b"\r\n")
         last = text[text.rfind(b"\n") + 1 :] + b"\n"
         if fits and last.count(b'"') % 2:
-            # The odd quote is plain text within a value, or it opens one and nothing in the last line closes it.
+            # The odd quote is text within a value, or it opens a value that the last line does not close. In the second
+            # case two such lines are one row.
             fits = self._dialect.read(last + last, self._names, dict.fromkeys(self._types, pa.string())).num_rows == 2
         if not fits:
             raise pa.ArrowInvalid("a quoted value does not end on its line; values with line breaks are not supported")
@@ -93,21 +97,22 @@ def _is_zoned(type_: pa.DataType) -> bool:
 
 
 def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The column as the schema has it."""
+    """Convert a column to the schema's type. Raises ArrowInvalid for a null that the schema excludes."""
     try:
         array = _instants(array, field.type) if _is_zoned(field.type) else array
     except pa.ArrowInvalid as error:
         raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from None
     if array.null_count and not field.nullable:
-        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says it never is")
+        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says never")
     return array
 
 
 def _instants(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Text to points in time; what has no zone is UTC."""
+    """Convert texts to timestamps; those without a zone are UTC."""
     zoneless = pa.timestamp(type_.unit)
     first = pc.fill_null(pc.first(text), "")
-    with suppress(pa.ArrowInvalid):  # mostly all of a column has zones, or none; a cast that fails takes long
+    # Usually all times of a column have a zone, or none has. So try what the first has: a cast that fails takes long.
+    with suppress(pa.ArrowInvalid):
         return text.cast(type_) if _has_zone(first).as_py() else text.cast(zoneless).cast(type_)
     has_zone = _has_zone(text)
     none = pa.scalar(None, pa.string())
@@ -116,5 +121,5 @@ def _instants(text: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _has_zone(text: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
-    """Whether such times end in a zone. Arrow's matcher takes linear time; that of `re` takes quadratic time here."""
+    """Return whether times end in a zone. For this pattern Arrow's matcher takes linear time, and `re` quadratic."""
     return pc.match_substring_regex(text, _ENDS_IN_ZONE)

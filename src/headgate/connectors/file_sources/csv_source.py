@@ -1,4 +1,4 @@
-"""CSV files as a source: what their lines mean; how files are cut and read is every line source's."""
+"""A source of CSV files. `line_source.py` cuts and reads the files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.errors import ConfigError, SourceError
 
 
 class CsvSource(LineSource):
-    """Rows of CSV files; see `hg.sources.csv`."""
+    """A source of the rows of CSV files; see `hg.sources.csv`."""
 
     remedy = "give a schema= and null_values= that fit"
 
@@ -33,15 +33,15 @@ class CsvSource(LineSource):
         self._check(self.schema)
 
     def parser(self, file: DataFile) -> CsvParser:
-        """Raises SourceError unless the file has the schema's columns."""
+        """Return a parser for the file. Raises SourceError unless the file has the schema's columns."""
         return CsvParser(self.schema, self._columns(file, self.schema), self._dialect)
 
     def header_bytes(self, lines: bytes) -> int:
-        """The line with the columns' names, if there is one."""
+        """Return the length of the line with the column names, or of the byte order mark if there is no such line."""
         return lines.find(b"\n") + 1 if self._header else super().header_bytes(lines)
 
     def _check(self, schema: pa.Schema) -> None:
-        """Raises ConfigError for a schema that no CSV file can have."""
+        """Raise ConfigError for a schema that no CSV file can have."""
         if not len(schema) or len(set(schema.names)) < len(schema):
             raise ConfigError(f"schema={schema.names} must have columns, and no name twice")
         for field in schema:
@@ -50,10 +50,10 @@ class CsvSource(LineSource):
             except pa.ArrowNotImplementedError:
                 raise ConfigError(f"schema: column {field.name!r} cannot be read from CSV as {field.type}") from None
             except pa.ArrowInvalid:
-                pass  # the type is fine, the x is not
+                pass  # CSV can have the type, and only the value "x" does not fit it
 
     def _infer(self, file: DataFile) -> pa.Schema:
-        """Types guessed from the file's first block; a column that is all null there is text."""
+        """Guess the types from the file's first block. A column that has only nulls there is text."""
         names = self._columns(file, None)
         lines = self.first_block(file)
         with reading(file.path):
@@ -61,16 +61,20 @@ class CsvSource(LineSource):
         return pa.schema([(field.name, _or_text(field.type)) for field in guessed])
 
     def _columns(self, file: DataFile, schema: pa.Schema | None) -> Sequence[str]:
-        """The names of the file's columns in order. Raises SourceError unless they hold all of the schema's."""
+        """Return the names of the file's columns in order. Raises SourceError if one of the schema's is missing."""
         if not self._header and schema is not None:
             return list(schema.names)
         with open_text(file, 0) as read:
             line = first_line(read)
             if isinstance(line, LongLine) or line.count(self._dialect.delimiter.encode()) >= MOST_COLUMNS:
-                raise SourceError(f"{file.path}: the first line has more than {MOST_COLUMNS} values; is it a CSV file?")
+                raise SourceError(
+                    f"{file.path}: the first line has more than {MOST_COLUMNS} values; check that this is a CSV file"
+                )
             line = line.removeprefix(BOM)
             if not line.strip():
-                raise SourceError(f"{file.path}: the first line is blank; the column names should be there")
+                raise SourceError(
+                    f"{file.path}: the first line is blank; put the column names there, or give header=False"
+                )
             if b"\r" in line.rstrip():
                 raise SourceError(f"{file.path}: its lines end in \\r alone; end them in \\n or \\r\\n")
             try:
@@ -82,8 +86,8 @@ class CsvSource(LineSource):
         counts = Counter(names)
         for name in names if schema is None else schema.names:
             if counts[name] != 1:
-                what = "has two columns" if counts[name] else "has no column"
-                raise SourceError(f"{file.path}: {what} {name!r}; its header is: {', '.join(names)}")
+                problem = "has two columns" if counts[name] else "has no column"
+                raise SourceError(f"{file.path}: {problem} {name!r}; its header is: {', '.join(names)}")
         return names
 
 

@@ -1,4 +1,4 @@
-"""Files with a JSON object on each line as a source."""
+"""A source of files with a JSON object on each line."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from headgate.connectors.file_sources.line_source import MOST_COLUMNS, LineSourc
 from headgate.connectors.file_sources.paths import Paths
 from headgate.errors import ConfigError, SourceError
 
-#: A line that begins with something else than an object; Arrow's parser takes such lines amiss, some fatally.
+#: A line that does not begin with an object. Arrow's parser misreads such lines, and crashes on some.
 _NO_OBJECT = re.compile(rb"^[ \t\r]*[^{\s]", re.MULTILINE)
 _BLANK = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
 _ROW = re.compile(r"^JSON parse error: | in row \d+$")
 _COLUMN = re.compile(r"^Column\(/?(.*?)\)")
-#: Levels of nesting with which types are guessed; Arrow recurses into them.
+#: The most levels of nesting from which types are guessed: Arrow recurses into them.
 _DEEPEST = 100
 
 
 class JsonParser(LineParser):
-    """Members that the schema has not are passed over, those that an object has not are null."""
+    """A parser that skips members which the schema lacks. Members that an object lacks are null."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        # Arrow's JSON reader takes dates for numbers; they come as text and are cast.
+        # Arrow's JSON reader takes dates for numbers. So they are read as text, and cast.
         fields = [field.with_type(pa.string()) if pa.types.is_date(field.type) else field for field in schema]
         self._read_as = pa.schema([field.with_nullable(True) for field in fields])
 
@@ -50,7 +50,7 @@ class JsonParser(LineParser):
 
 
 class JsonLinesSource(LineSource):
-    """Rows of files of JSON lines; see `hg.sources.json_lines`."""
+    """A source of the rows of JSON lines files; see `hg.sources.json_lines`."""
 
     remedy = "give a schema= that fits"
 
@@ -64,7 +64,7 @@ class JsonLinesSource(LineSource):
         return JsonParser(self.schema)
 
     def _infer(self, file: DataFile) -> pa.Schema:
-        """Types guessed from the file's first block; a member that is always null there is text."""
+        """Guess the types from the file's first block. A member that has only nulls there is text."""
         lines = self.first_block(file)
         try:
             _check_text(lines)
@@ -84,7 +84,7 @@ def _read(lines: bytes, options: json.ParseOptions) -> pa.Table:
 
 
 def _check_text(lines: bytes) -> None:
-    """Raises ArrowInvalid for what must not reach Arrow's parser."""
+    """Raise ArrowInvalid for lines that Arrow's parser must not get: no object, or not UTF-8."""
     if _NO_OBJECT.search(lines):
         raise pa.ArrowInvalid("a line must hold one JSON object")
     try:
@@ -94,14 +94,16 @@ def _check_text(lines: bytes) -> None:
 
 
 def _check_depth(lines: bytes) -> None:
+    """Raise ArrowInvalid for values that are nested too deep."""
     characters = np.frombuffer(lines, np.uint8)
-    opens, closes = (np.isin(characters, [ord(each) for each in pair]).view(np.int8) for pair in ("[{", "]}"))
-    if int(np.cumsum(opens - closes, dtype=np.int32).max()) > _DEEPEST:
-        raise pa.ArrowInvalid(f"more than {_DEEPEST} levels of nesting")
+    opens, closes = (np.isin(characters, [ord(bracket) for bracket in kind]).view(np.int8) for kind in ("[{", "]}"))
+    depth = int(np.cumsum(opens - closes, dtype=np.int32).max())
+    if depth > _DEEPEST:
+        raise pa.ArrowInvalid(f"{depth} levels of nesting, and {_DEEPEST} are allowed")
 
 
 def _check_schema(schema: pa.Schema) -> None:
-    """Raises ConfigError for a schema that no file of JSON can have."""
+    """Raise ConfigError for a schema that no file of JSON can have."""
     if not len(schema) or len(set(schema.names)) < len(schema):
         raise ConfigError(f"schema={schema.names} must have columns, and no name twice")
     for field in schema:
@@ -113,18 +115,18 @@ def _check_schema(schema: pa.Schema) -> None:
 
 
 def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The column as the schema has it."""
+    """Convert a column to the schema's type. Raises ArrowInvalid for a null that the schema excludes."""
     try:
         array = array if array.type == field.type else array.cast(field.type)
     except pa.ArrowInvalid as error:
         raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from None
     if array.null_count and not field.nullable:
-        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says it never is")
+        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says never")
     return array
 
 
 def _without_nulls(type_: pa.DataType) -> pa.DataType:
-    """The type with text where only nulls were seen."""
+    """Replace the type of nulls by text, also within lists and structs."""
     if pa.types.is_null(type_):
         return pa.string()
     if pa.types.is_list(type_):

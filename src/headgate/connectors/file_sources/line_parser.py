@@ -1,4 +1,4 @@
-"""From blocks of whole lines to batches, and finding the lines that are to blame when that fails."""
+"""Parsing blocks of whole lines into batches, and finding the bad lines of a block that does not parse."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from headgate.compat import concat_batches
 
-#: What is kept of a reason, characters: Arrow repeats a value that does not fit, however long it is.
+#: The most characters of a reason: Arrow repeats the whole value that does not fit.
 _LONGEST_REASON = 500
-#: After so many tries to parse a part of a block whoever wants its good lines may do something else.
-_TRIES = 64
+#: After so many attempts to parse a part of a block, `parse_good` yields, so that the task can do something else.
+_ATTEMPTS = 64
 
 
 class BadLine(Exception):
-    """A line that cannot be parsed: where it begins in its block (bytes), its text and what is wrong with it."""
+    """A line that cannot be parsed: its position in its block (bytes), its text and what is wrong with it."""
 
     def __init__(self, position: int, line: bytes, reason: str) -> None:
         super().__init__(reason)
@@ -26,23 +26,26 @@ class BadLine(Exception):
 
 
 class LineParser(ABC):
-    """Parses blocks of whole lines of one file into batches of `schema`."""
+    """A parser of blocks of whole lines of one file. It makes batches of `schema`."""
 
     schema: pa.Schema
 
     def parse(self, lines: bytes) -> pa.RecordBatch:
-        """The rows of whole lines. Raises BadLine for the first that does not fit."""
+        """Return the rows of whole lines. Raises BadLine for the first line that does not parse."""
         try:
             return self._parse(lines)
         except pa.ArrowInvalid:
             raise self._first_bad(lines) from None
 
     def parse_good(self, lines: bytes) -> Iterator[tuple[pa.RecordBatch, list[BadLine]]]:
-        """The rows of the lines that fit, and the lines that do not, each in their order; in pieces, none of which
-        takes long, however many lines are bad. Halves what does not parse until such lines stand alone."""
+        """Yield the rows of the good lines, and the bad lines, both in the order of the block.
+
+        Halves a part that does not parse until the bad line is alone. Each step takes a bounded time, however many
+        lines are bad.
+        """
         good: list[pa.RecordBatch] = []
         bad: list[BadLine] = []
-        tries, parts = 0, [(0, len(lines))]
+        attempts, parts = 0, [(0, len(lines))]
         while parts:
             start, end = parts.pop()
             try:
@@ -53,21 +56,21 @@ class LineParser(ABC):
                     bad.append(BadLine(start, lines[start:end], self._reason(error)))
                 else:
                     parts += [(middle, end), (start, middle)]
-            tries += 1
-            if tries % _TRIES == 0 or not parts:
+            attempts += 1
+            if attempts % _ATTEMPTS == 0 or not parts:
                 yield concat_batches(good) if good else pa.RecordBatch.from_pylist([], self.schema), bad
                 good, bad = [], []
 
     @abstractmethod
     def _parse(self, lines: bytes) -> pa.RecordBatch:
-        """The rows of whole lines. Raises pa.ArrowInvalid if one of them does not fit."""
+        """Return the rows of whole lines. Raises pa.ArrowInvalid if a line does not parse."""
 
     def _reason(self, error: pa.ArrowInvalid) -> str:
-        """What is wrong, in the file's terms."""
+        """Return what is wrong, in terms of the file."""
         return str(error)
 
     def _first_bad(self, block: bytes) -> BadLine:
-        """Bisect for the first line with which the lines up to it do not parse."""
+        """Find the first bad line by bisection."""
         lines = [line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]
         good, bad = 0, len(lines)
         while bad - good > 1:
@@ -79,6 +82,7 @@ class LineParser(ABC):
         return BadLine(sum(map(len, lines[:good])), lines[good], str(self._why_not(lines[good])))
 
     def _why_not(self, lines: bytes) -> str | None:
+        """Return why lines do not parse; None if they do."""
         try:
             self._parse(lines)
         except pa.ArrowInvalid as error:

@@ -1,4 +1,7 @@
-"""Files of lines as a source: byte-range splits, read in blocks of whole lines; bad lines fail the job or go aside."""
+"""The base of the sources that read files of lines.
+
+A split is a byte range, which is read in blocks of whole lines. Bad lines fail the job or go to a side output.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from headgate.errors import SourceError
 from headgate.state import shapes
 
 BOM = b"\xef\xbb\xbf"
-#: The tag of the side output for bad lines, and its columns; `offset` is in bytes of the decompressed text, `line`
-#: counts from 1.
+#: The tag of the side output for bad lines.
 BAD = "bad"
+#: Its columns. `offset` is in bytes of the decompressed text; `line` counts from 1.
 BAD_LINES = pa.schema(
     [
         pa.field("file", pa.string(), nullable=False),
@@ -34,20 +37,25 @@ BAD_LINES = pa.schema(
         pa.field("error", pa.string(), nullable=False),
     ]
 )
-#: A file with more columns is refused: each takes some 10 KiB of every block that is parsed.
+#: Files with more columns are refused: each column takes about 10 KiB for every block that is parsed.
 MOST_COLUMNS = 16_384
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+#: The most characters of a bad line that an error shows.
 _LONGEST_SHOWN = 200
+#: The most rows of a batch.
 _MOST_ROWS = 65_536
+#: The end of a split that is a whole file.
 _NO_END = 1 << 62
 
+#: Takes bad lines, as rows of `BAD_LINES`.
 TakeBad = Callable[[pa.RecordBatch], None]
+#: The offset of a block, and how many rows and bad lines from there on were given.
 Place: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """A split: the lines of `file` from `start` to `end` (bytes), as `line_blocks` deals them."""
+    """A split: the lines of `file` that `line_blocks` assigns to the bytes from `start` to `end`."""
 
     file: DataFile
     start: int
@@ -55,10 +63,10 @@ class ByteRange:
 
 
 class LineSource(Source):
-    """Base of the sources that read files of lines; a subclass says how lines are parsed, and sets `schema`."""
+    """The base of the sources that read files of lines. A subclass returns the `parser`, and sets `schema`."""
 
     sides = MappingProxyType({BAD: BAD_LINES})
-    #: What to do about a bad line, in its error.
+    #: What the error about a bad line tells the user to do.
     remedy: str
 
     def __init__(self, paths: Paths, split_size: int | str) -> None:
@@ -71,40 +79,40 @@ class LineSource(Source):
         self._splits = [split for file in expand(self._paths) for split in _cut(file, self._split_size)]
 
     def prepared(self) -> Any:
-        """The files, and how they are cut."""
+        """Return the files, and the size of their splits."""
         return {"files": known_by(split.file for split in self._splits), "split_size": self._split_size}
 
     def restore(self, prepared: Any) -> None:
-        """Raises SourceError for a file that is gone or was changed."""
+        """Cut the same files into the same splits. Raises SourceError for a file that is gone or has changed."""
         self._split_size, known = prepared_files(prepared)
         files = expand_again(self._paths, known)
         self._splits = [split for file in files for split in _cut(file, self._split_size)]
 
     @property
     def place(self) -> shapes.Shape:
-        """What a place looks like in a checkpoint."""
+        """The shape of a `Place` in a checkpoint."""
         return shapes.row(shapes.count, shapes.count, shapes.count)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError unless `position` is one in numbered splits."""
         share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:
-        """What a job that starts now reads."""
+        """List the files that a job started now would read."""
         return expand(self._paths)
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Reads this subtask's splits. Bad lines go to the side output where that is read."""
+        """Return a reader of this subtask's splits. Bad lines go to the side output, if the job reads it."""
         bad = context.sides.get(BAD)
         return SplitReader(self._splits, lambda split, place: self.batches(split, place, bad), context)
 
     def batches(
         self, split: ByteRange, place: Place | None, bad: TakeBad | None
     ) -> Iterator[tuple[pa.RecordBatch, Place]]:
-        """The split's rows from a place on, some 1 MiB of text or 65,536 rows at a time; none where there are only bad
-        lines. Raises SourceError for the first bad line, if nobody takes them.
+        """Yield the split's rows from a place on, each batch with the place after it.
 
-        A place is the offset of a block, and how many rows and bad lines from there on were given.
+        A batch has the rows of about 1 MiB of text, at most 65,536. It is empty where all lines are bad. Bad lines go
+        to `bad`; without it, the first one raises SourceError.
         """
         parser = self.parser(split.file)
         numbers = LineNumbers(split.file)
@@ -118,7 +126,7 @@ class LineSource(Source):
             aside.end_block()
             if isinstance(lines, LongLine):
                 take = None if bad is None else _rest_to(bad, aside)
-                pieces = self._passed_over(split.file, offset, lines, numbers, take)
+                pieces = self._skip_long_line(split.file, offset, lines, numbers, take)
             elif bad is None:
                 pieces = _slices(self._parsed(parser, lines, split.file, offset))
             else:
@@ -129,10 +137,10 @@ class LineSource(Source):
                 rest = rows.take_rest(batch)
                 yield rest, (offset, rows.given, aside.given)
 
-    def _passed_over(
+    def _skip_long_line(
         self, file: DataFile, offset: int, beginning: LongLine, numbers: LineNumbers, bad: TakeBad | None
     ) -> Iterator[pa.RecordBatch]:
-        """No rows; the line goes to `bad`. Raises SourceError if nobody takes it."""
+        """Pass a long line to `bad`, and yield empty batches. Raises SourceError without `bad`."""
         line = BadLine(0, beginning, f"it is longer than {LONGEST_LINE} bytes")
         if bad is None:
             raise self._refused(file, offset, line)
@@ -148,7 +156,7 @@ class LineSource(Source):
     def _sorted(
         self, parser: LineParser, file: DataFile, *, offset: int, lines: bytes, numbers: LineNumbers, bad: TakeBad
     ) -> Iterator[pa.RecordBatch]:
-        """A block's good rows; its bad lines go to `bad`."""
+        """Yield a block's good rows, and pass its bad lines to `bad`."""
         for batch, bad_lines in parser.parse_good(lines):
             if bad_lines:
                 for _ in numbers.count_before(offset):
@@ -160,12 +168,15 @@ class LineSource(Source):
     def read_file(
         self, file: DataFile, place: Place | None, bad: TakeBad | None
     ) -> Iterator[tuple[pa.RecordBatch, Place]]:
-        """The rows of one file from a place on."""
+        """Yield the rows of one file from a place on; see `batches`."""
         return self.batches(ByteRange(file, 0, _NO_END), place, bad)
 
     def blocks(self, split: ByteRange, start: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """The split's lines, each block with its offset, without what stands before the first row; from the block on
-        that was at `start`. The first ones may be empty, to let whoever reads do something else."""
+        """Yield the split's lines in blocks, each with its offset, without what stands before the first row of a file.
+
+        With `start`, begins with the block that was at that offset. Empty blocks let the task do something else while
+        the text before `start` is decompressed, or a long line is skipped.
+        """
         at = split.start if start is None else start
         with open_text(split.file, at) as read:
             if split.file.path.endswith(_COMPRESSED):
@@ -179,14 +190,14 @@ class LineSource(Source):
 
     @abstractmethod
     def parser(self, file: DataFile) -> LineParser:
-        """What parses this file's lines. Raises SourceError."""
+        """Return the parser of this file's lines. Raises SourceError."""
 
     def header_bytes(self, lines: bytes) -> int:
-        """How much of a file's first lines comes before its rows: a byte order mark."""
+        """Return how many bytes of a file's first lines come before its rows: those of a byte order mark."""
         return len(BOM) * lines.startswith(BOM)
 
     def first_block(self, file: DataFile) -> bytes:
-        """Some lines to guess the types from. Raises SourceError if there are none."""
+        """Return the file's first lines, to guess types from. Raises SourceError if there are none."""
         for offset, lines in self.blocks(ByteRange(file, 0, BLOCK_BYTES)):
             if isinstance(lines, LongLine):
                 raise SourceError(f"{file.path}: the line at byte {offset} is longer than {LONGEST_LINE} bytes")
@@ -194,7 +205,7 @@ class LineSource(Source):
         raise SourceError(f"{file.path}: has no rows to guess the types from; give schema=")
 
     def first_file(self) -> DataFile:
-        """The first file with anything in it. Raises SourceError if there is none."""
+        """Return the first file that is not empty. Raises SourceError if there is none."""
         file = next((file for file in expand(self._paths) if file.size), None)
         if file is None:
             raise SourceError(f"{', '.join(self._paths)}: all files are empty, so the types are unknown; give schema=")
@@ -215,19 +226,25 @@ class LineSource(Source):
 
 
 class LineNumbers:
-    """The numbers of lines in a file that is read from some block on. Lines before the first block are counted only
-    when one is asked for."""
+    """The line numbers of a file that is read from some block on.
+
+    It counts the lines before the first block only when the caller needs a line's number.
+    """
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
         self._first: int | None = None
         self._before_first: int | None = None
-        #: Line breaks from the first block on up to a place in the current one.
+        #: Line breaks from the first block on, up to `_at`.
         self._passed = 0
+        #: A position in the current block.
         self._at = 0
 
     def count_before(self, offset: int) -> Iterator[None]:
-        """To be exhausted before the first line of the block at `offset` is asked for; a step reads up to 1 MiB."""
+        """Count the lines before the first block. Call it, and exhaust it, before `of`; a step reads up to 1 MiB.
+
+        `offset` is that of the current block.
+        """
         if self._before_first is None:
             count = 0
             for breaks in _line_breaks(self._file, offset if self._first is None else self._first):
@@ -236,41 +253,47 @@ class LineNumbers:
             self._before_first = count
 
     def advance_to(self, lines: bytes, position: int) -> int:
-        """The number of the line that begins at `position` of the current block, where lines are asked for in order."""
-        assert self._before_first is not None  # it was counted
+        """Return the number of the line that begins at `position` of the current block. Positions must ascend."""
+        assert self._before_first is not None, (
+            f"{self._file.path}: the line at position {position} needs count_before first"
+        )
         self._passed += lines.count(b"\n", self._at, position)
         self._at = position
         return self._before_first + self._passed + 1
 
     def skip_block(self, offset: int, lines: bytes) -> None:
-        """The current block, which is at `offset`, is done with."""
+        """Leave the current block, which is at `offset`."""
         self._first = offset if self._first is None else self._first
         self._passed += lines.count(b"\n", self._at)
         self._at = 0
 
 
 class _RowSkipper:
-    """Counts what is given (rows, or bad lines) from a block's beginning on. When reading goes on from a place, so many
-    were given before; a block may have fewer, since where it ends depends on where reading began."""
+    """A counter of the rows (or bad lines) that are given from the beginning of a block on.
+
+    A reader that resumes at a place skips the rows that were given before, `given` of them. They may span several
+    blocks, since where a block ends depends on where reading began.
+    """
 
     def __init__(self, given: int) -> None:
         self.given = given
         self._seen = 0
 
     def take_rest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The next of the block, without what was given before."""
+        """Return the next rows of the block, without those that were given before."""
         rest = batch.slice(max(self.given - self._seen, 0))
         self._seen += batch.num_rows
         self.given = max(self.given, self._seen)
         return rest
 
     def end_block(self) -> None:
+        """Start to count from the beginning of the next block."""
         self.given -= self._seen
         self._seen = 0
 
 
 def _rest_to(bad: TakeBad, given: _RowSkipper) -> TakeBad:
-    """Gives `bad` what was not given before."""
+    """Return a function that passes to `bad` only lines that were not given before."""
 
     def take(batch: pa.RecordBatch) -> None:
         rest = given.take_rest(batch)
@@ -281,13 +304,13 @@ def _rest_to(bad: TakeBad, given: _RowSkipper) -> TakeBad:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """At least one, if only to let whoever reads do something else."""
+    """Slice a batch by `_MOST_ROWS`. Yields at least once, so that the task can do something else."""
     for start in range(0, max(1, batch.num_rows), _MOST_ROWS):
         yield batch.slice(start, _MOST_ROWS)
 
 
 def _aside(file: DataFile, offset: int, bad: list[BadLine], numbers: list[int]) -> pa.RecordBatch:
-    """Bad lines of a block as rows of `BAD_LINES`."""
+    """Return bad lines of the block at `offset` as rows of `BAD_LINES`. `numbers` are their line numbers."""
     columns = [
         [file.path] * len(bad),
         [offset + line.position for line in bad],
@@ -301,43 +324,47 @@ def _aside(file: DataFile, offset: int, bad: list[BadLine], numbers: list[int]) 
 
 
 def _line_breaks(file: DataFile, end: int) -> Iterator[int]:
-    """Line breaks in the first `end` bytes of a file's text, block by block."""
+    """Count the line breaks in the first `end` bytes of a file's text, block by block."""
     with open_text(file, 0) as read:
         for chunk in _chunks(read, end):
             yield chunk.count(b"\n")
 
 
 def _chunks(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
-    """The next `size` bytes, up to 1 MiB at a time."""
+    """Read the next `size` bytes, up to 1 MiB at a time."""
     while size and (chunk := read(min(size, BLOCK_BYTES))):
         yield chunk
         size -= len(chunk)
 
 
 def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
-    """Byte ranges of `split_size`; a compressed file cannot be entered in the middle and is one."""
+    """Cut a file into byte ranges of `split_size`. A compressed file is one: it can only be read from its beginning."""
     if file.path.endswith(_COMPRESSED):
         return [ByteRange(file, 0, _NO_END)]
     if file.size > MOST_SPLITS * split_size:
         raise SourceError(
-            f"{file.path}: has {file.size} bytes, and split_size={split_size} makes more than {MOST_SPLITS} splits of "
-            "them; give a larger one"
+            f"{file.path}: has {file.size} bytes, and split_size={split_size} makes more than {MOST_SPLITS} splits; "
+            "give a larger split_size"
         )
     return [ByteRange(file, at, min(at + split_size, file.size)) for at in range(0, file.size, split_size)]
 
 
 @contextmanager
 def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
-    """Gives a `read(n)` of the file's text from byte `start` on, and no further than the size it had at first; of a
-    compressed file's text from its beginning on."""
+    """Open a file and give a `read(n)` of its text, from byte `start` to the size that the file had when it was found.
+
+    The text of a compressed file is always read from its beginning.
+    """
     with reading(file.path):
         if file.path.endswith(_COMPRESSED):
             with file.filesystem.open_input_stream(file.path) as stream:
                 yield stream.read
             return
         if start > file.size:
-            said = f"has {file.size} bytes, and {start} of them were read, the checkpoint says"
-            raise SourceError(f"{file.path}: {said}; start from another checkpoint")
+            raise SourceError(
+                f"{file.path}: has {file.size} bytes, and the checkpoint says that {start} of them were read; "
+                "start from another checkpoint"
+            )
         with file.filesystem.open_input_file(file.path) as stream:
             stream.seek(start)
 
@@ -345,7 +372,10 @@ def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
                 wanted = min(most, file.size - stream.tell())
                 data: bytes = stream.read(wanted)
                 if wanted and not data:
-                    raise SourceError(f"{file.path}: became shorter while the job ran; run it again on files at rest")
+                    raise SourceError(
+                        f"{file.path}: became shorter while the job ran, {stream.tell()} bytes and no longer "
+                        f"{file.size}; run the job again on files that do not change"
+                    )
                 return data
 
             yield read

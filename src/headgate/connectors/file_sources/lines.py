@@ -1,38 +1,39 @@
 """Cutting a byte range of a text file into blocks of whole lines.
 
-Nothing here knows CSV: a line ends at a newline, quotes or not, which is what lets a file be split anywhere.
+A line ends at every newline, also at one in quotes. So a file can be split at any byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-#: How much is read at once, and about what a block holds.
+#: The most bytes of one read, and about the size of a block.
 BLOCK_BYTES = 1 << 20
-#: A line of more bytes is a bad line: what has no line breaks is no text, and memory is bounded. At least BLOCK_BYTES.
+#: A line of more bytes is a bad line: such a file is hardly text, and memory must stay bounded. At least BLOCK_BYTES.
 LONGEST_LINE = 64 << 20
-#: What is kept of such a line, bytes.
+#: The bytes that are kept of such a line.
 _KEPT_OF_LONG = 1000
 
 
 class LongLine(bytes):
-    """In place of a block: the beginning of a line that is longer than LONGEST_LINE."""
+    """The beginning of a line that is longer than LONGEST_LINE, in place of a block."""
 
 
 def line_blocks(
     read: Callable[[int], bytes], start: int, end: int, *, at_line: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """Blocks of the whole lines that belong to the byte range, each with its byte offset.
+    """Yield blocks of the whole lines that belong to a byte range, each with its byte offset.
 
-    The range begins after the first newline at or after `start` (at 0: with the first line) and ends with the first
-    newline at or after `end`; so ranges that meet share out all lines, wherever they meet. `read(n)` gives the next
-    at most n bytes from `start` on, none at the end of the file. Every line comes with a newline, also a last one that
-    has none in the file. With `at_line` there is a line at `start` that belongs to the range: an offset that was given.
+    The range begins after the first newline at or after `start` (at 0: with the first line). It ends with the first
+    newline at or after `end`. So each line of a file belongs to exactly one of adjoining ranges, wherever they meet.
+    With `at_line` the range begins at `start` itself, which must be the offset of an earlier block.
 
-    A line that is too long is a LongLine. Its rest is passed over: each step gives an empty block at its offset.
+    `read(n)` returns at most the next n bytes from `start` on, and none at the end of the file. Every line comes with a
+    newline, also the last line of a file without one. A line that is too long comes as a LongLine. The function skips
+    the rest of it, and yields an empty block at its offset for each read.
     """
     offset, rest = start, b""
-    held: list[bytes] = []  # of the line at `offset`, which has not ended
+    held: list[bytes] = []  # what was read of the line at `offset`, whose end was not
     length = 0
     skipping, long_line = start > 0 and not at_line, -1
     while chunk := rest or read(BLOCK_BYTES):
@@ -65,5 +66,5 @@ def line_blocks(
 
 
 def first_line(read: Callable[[int], bytes]) -> bytes:
-    """The first line with its newline; empty if there is none, a LongLine if it is too long."""
+    """Return the first line with its newline; empty if there is none, a LongLine if it is too long."""
     return next((block for _, block in line_blocks(read, 0, 0)), b"")

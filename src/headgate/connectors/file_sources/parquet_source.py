@@ -1,4 +1,4 @@
-"""Parquet files as a source: splits of whole row groups."""
+"""A source of Parquet files. A split is a number of whole row groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RowGroups:
 
 
 class ParquetSource(Source):
-    """Rows of Parquet files; see `hg.sources.parquet`."""
+    """A source of the rows of Parquet files; see `hg.sources.parquet`."""
 
     def __init__(self, paths: Paths, columns: Sequence[str] | None, *, batch_rows: int,
                  split_size: int | str) -> None:  # fmt: skip
@@ -55,35 +55,35 @@ class ParquetSource(Source):
         self._splits = [split for file in expand(self._paths) for split in self._cut(file)]
 
     def prepared(self) -> Any:
-        """The files, and how they are cut."""
+        """Return the files, and the size of their splits."""
         return {"files": known_by(split.file for split in self._splits), "split_size": self._split_size}
 
     def restore(self, prepared: Any) -> None:
-        """Raises SourceError for a file that is gone or was changed."""
+        """Cut the same files into the same splits. Raises SourceError for a file that is gone or has changed."""
         self._split_size, known = prepared_files(prepared)
         files = expand_again(self._paths, known)
         self._splits = [split for file in files for split in self._cut(file)]
 
     @property
     def place(self) -> shapes.Shape:
-        """What a place looks like in a checkpoint: a number of rows."""
+        """The shape of a place in a checkpoint: a number of rows."""
         return shapes.count
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError unless `position` is one in numbered splits."""
         share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:
-        """What a job that starts now reads."""
+        """List the files that a job started now would read."""
         return expand(self._paths)
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Reads this subtask's splits."""
+        """Return a reader of this subtask's splits."""
         read = partial(read_row_groups, schema=self.schema, batch_rows=self._batch_rows)
         return SplitReader(self._splits, read, context)
 
     def read_file(self, file: DataFile, place: int | None, bad: object) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The rows of one file from a place on. Nothing in it can be a bad line."""
+        """Yield the rows of one file from a place on. `bad` stays unused: Parquet has no bad lines."""
         whole = RowGroups(file, tuple(range(len(self._row_group_sizes(file)))))
         return read_row_groups(whole, place, self.schema, self._batch_rows)
 
@@ -91,7 +91,7 @@ class ParquetSource(Source):
         return pack_row_groups(file, self._row_group_sizes(file), self._split_size)
 
     def _row_group_sizes(self, file: DataFile) -> list[int]:
-        """Raises SourceError unless the file has the columns that it should have."""
+        """Return each row group's size in bytes. Raises SourceError unless the file has the source's columns."""
         schema, sizes = self._footer(file)
         if not schema.equals(self.schema):
             raise SourceError(
@@ -101,7 +101,7 @@ class ParquetSource(Source):
         return sizes
 
     def _footer(self, file: DataFile) -> tuple[pa.Schema, list[int]]:
-        """The schema of the columns that are read, and each row group's size."""
+        """Return the schema of the columns that are read, and each row group's size."""
         schema, sizes = read_footer(file)
         if self._columns is None:
             return schema, sizes
@@ -112,17 +112,17 @@ class ParquetSource(Source):
 
 
 def read_footer(file: DataFile) -> tuple[pa.Schema, list[int]]:
-    """A file's schema, and each row group's size (bytes, uncompressed)."""
+    """Return a file's schema, and each row group's size (bytes, uncompressed)."""
     with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
         parquet = pq.ParquetFile(stream)
         schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
     if len(set(schema.names)) < len(schema):
-        raise SourceError(f"{file.path}: has two columns of one name; its columns are ({shown(schema)})")
+        raise SourceError(f"{file.path}: has two columns with the same name; its columns are ({shown(schema)})")
     return schema, [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
 
 
 def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> list[RowGroups]:
-    """Splits of consecutive row groups, up to `split_size` bytes unless a single one is larger."""
+    """Make splits of consecutive row groups, each of up to `split_size` bytes, or of one larger row group."""
     splits: list[RowGroups] = []
     packed: list[int] = []
     packed_size = 0
@@ -137,12 +137,15 @@ def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> li
 
 def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema,
                     batch_rows: int) -> Iterator[tuple[pa.RecordBatch, int]]:  # fmt: skip
-    """The columns of `schema` of a split's rows, `batch_rows` at a time at most. A place is a number of rows."""
+    """Yield a split's rows from a place on, at most `batch_rows` at a time, each batch with the place after it.
+
+    A place is a number of rows of the split. The batches have the columns of `schema`.
+    """
     file, names = split.file, schema.names
     given, at = place or 0, 0
     with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
         # Without pre_buffer one column chunk at a time is in memory, not a whole row group. Spark writes timestamps as
-        # INT96, which would be nanoseconds: years beyond 2262 overflow.
+        # INT96. Arrow reads those as nanoseconds by default, where years after 2262 overflow.
         parquet = pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="us")
         numbers = deque(split.numbers)
         while numbers and at + parquet.metadata.row_group(numbers[0]).num_rows <= given:

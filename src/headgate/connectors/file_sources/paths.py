@@ -1,7 +1,4 @@
-"""Paths, globs and folders as lists of files.
-
-Covers local paths and every URI that `pyarrow.fs` knows; what is in the files is the connectors' matter.
-"""
+"""From paths, globs and folders to lists of files: local ones, and those of every URI that `pyarrow.fs` knows."""
 
 from __future__ import annotations
 
@@ -23,54 +20,64 @@ from headgate.filesystems import absolute, brief, listing, locate
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _GLOB = re.compile(r"[*?\[]")
-_READ = "the checkpoint is of a job that read it"
+#: The end of an error about a file that a job cannot resume without.
+_WAS_READ = "the job of the checkpoint read it"
 
 
 def absolute_all(paths: Paths) -> tuple[str, ...]:
-    """`absolute` of one path or of each in a list. Raises ConfigError for what is no path, and for an empty list."""
+    """Return the absolute path of one path, or of each in a list.
+
+    Raises ConfigError for an empty list, and for a value that is no path.
+    """
     if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         return (absolute(paths),)
-    found = tuple(absolute(path) for path in paths)
-    if not found:
+    absolute_paths = tuple(absolute(path) for path in paths)
+    if not absolute_paths:
         raise ConfigError("the list of paths is empty; give at least one path or glob")
-    return found
+    return absolute_paths
 
 
 def expand(paths: Sequence[str]) -> list[DataFile]:
-    """The files that absolute paths, globs (`* ? [..] **`) and folders stand for, each once, in the order of names.
+    """List the files of absolute paths, globs (`* ? [..] **`) and folders: each once, in the order of their paths.
 
-    Names that begin with `_` or `.` are not matched by globs and folders: they are files in the making. Raises
-    SourceError for a path that stands for no file, and for a folder with sub-folders.
+    Globs and folders leave out names that begin with `_` or `.`, since a writer may not have finished these files.
+    Raises SourceError for a path without a file, and for a folder with subfolders.
     """
-    found: dict[str, DataFile] = {}
+    by_path: dict[str, DataFile] = {}
     for path in paths:
         with reading(path):
             files = _expand_one(*locate(path), path)
-        found.update((file.path, file) for file in files)
-    return [found[path] for path in sorted(found)]
+        by_path.update((file.path, file) for file in files)
+    return [by_path[path] for path in sorted(by_path)]
 
 
 def known_by(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
-    """What `expand_again` needs to know of files, as JSON has it."""
+    """Return what `expand_again` needs to recognize these files, as JSON values: size and time by path."""
     return {file.path: [file.size, file.modified] for file in files}
 
 
 def expand_again(paths: Sequence[str], known: Mapping[str, Sequence[int | None]]) -> list[DataFile]:
-    """The files that `expand` once gave, by what `known_by` told of them, in that order; others that are there now are
-    left out. Raises SourceError for one that is gone, has another size or was written since."""
-    found = {file.path: file for file in expand(paths)}
+    """List the files that an earlier `expand` returned, in its order, and none that were added since.
+
+    `known` is what `known_by` returned for them. Raises SourceError for a file that is gone, has another size or was
+    written since then.
+    """
+    present = {file.path: file for file in expand(paths)}
     for path, (size, modified) in known.items():
-        if path not in found:
-            raise SourceError(f"{path}: is gone; {_READ}")
-        file = found[path]
+        if path not in present:
+            raise SourceError(f"{path}: is gone; {_WAS_READ}: put it back, or start without the checkpoint")
+        file = present[path]
         if file.size != size:
-            raise SourceError(f"{path}: has {file.size} bytes, not {size} as it had; {_READ}")
+            raise SourceError(
+                f"{path}: has {file.size} bytes now, and had {size}; {_WAS_READ}: put the old file back, or start "
+                "without the checkpoint"
+            )
         if modified is not None and file.modified is not None and file.modified != modified:
             raise SourceError(
-                f"{path}: was written at {_time(file.modified)}, and not at {_time(modified)} as it was; {_READ}, and "
-                "may go on from the midst of it: put it back, with its time (cp -p)"
+                f"{path}: was written at {_time(file.modified)}, after {_time(modified)}; {_WAS_READ}, and may resume "
+                "in the middle of it: put the old file back with its time (cp -p), or start without the checkpoint"
             )
-    return [found[path] for path in known]
+    return [present[path] for path in known]
 
 
 def _time(nanoseconds: int) -> str:
@@ -78,41 +85,46 @@ def _time(nanoseconds: int) -> str:
 
 
 def look(path: str) -> list[DataFile]:
-    """The files that an absolute path, glob or folder stands for now, in the order of names; there may be none.
+    """List the files that an absolute path, glob or folder has now, in the order of their paths; there may be none.
 
-    Raises SourceError for a folder that is not there, or has sub-folders.
+    Raises SourceError for a folder that does not exist or has subfolders.
     """
     with reading(path):
         filesystem, inside = locate(path)
         if not _GLOB.search(inside) and filesystem.get_file_info(inside).type == fs.FileType.NotFound:
             raise SourceError(f"{path}: no such folder; make it before the job starts")
-        return sorted(_found(filesystem, inside, path), key=lambda file: file.path)
+        return sorted(_list(filesystem, inside, path), key=lambda file: file.path)
 
 
 def folder_above(inside: str) -> str:
-    """What the paths of all files have in common, by the path or glob within a filesystem, with a slash at its end."""
+    """Return the folder that is above all files of a path or glob, with a slash at its end.
+
+    `inside` is the path or glob within its filesystem.
+    """
     return _GLOB.split(inside, 1)[0].rpartition("/")[0] + "/"
 
 
 def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
-    files = _found(filesystem, inside, path)
+    """List the files of one path. Raises SourceError if there are none."""
+    files = _list(filesystem, inside, path)
     if not files and filesystem.get_file_info(inside).type == fs.FileType.Directory:
         raise SourceError(
-            f"{path}: there is no file in this folder, those with names that begin with _ or . left out; put files "
-            "there, or give a schema= to files(..., watch=True), which waits for them"
+            f"{path}: there is no file in this folder (names that begin with _ or . do not count); put files there, or "
+            "wait for them with files(..., watch=True, schema=...)"
         )
     if not files:
         raise SourceError(f"{path}: no such file; check the path (relative paths are the driver's, from {os.getcwd()})")
     return files
 
 
-def _found(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
+def _list(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
+    """List the files of one path, glob or folder. Raises SourceError for a folder with subfolders."""
     info = filesystem.get_file_info(inside)
     if info.type == fs.FileType.Directory:
         entries = _visible(filesystem, inside)
         nested = next((entry.path for entry in entries if entry.type == fs.FileType.Directory), None)
         if nested is not None:
-            raise SourceError(f"{path}: has sub-folders ({nested}); say which files you mean, e.g. {path}/**/*")
+            raise SourceError(f"{path}: has subfolders ({nested}); give a glob, for example {path}/**/* for all files")
     elif info.type == fs.FileType.NotFound and _GLOB.search(inside):
         root, *parts = inside.split("/")
         entries = list(_matches(filesystem, root or "/", parts, set()))
@@ -123,8 +135,11 @@ def _found(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
 
 
 def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str], followed: set[str]) -> Iterator[fs.FileInfo]:
-    """What is under `folder` and fits the pattern's remaining parts. `followed` is where links to folders led that `**`
-    has met: links can make a circle, so each place is entered through one of them only."""
+    """Find what lies below `folder` and matches the remaining parts of the pattern.
+
+    `followed` has the targets of the links to folders that `**` has followed. Links can form a circle, so the search
+    enters each target through one link only.
+    """
     literal = 0
     while literal < len(parts) and not _GLOB.search(parts[literal]):
         literal += 1
@@ -147,13 +162,16 @@ def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str], follo
 
 
 def _was_followed(filesystem: fs.FileSystem, folder: str, followed: set[str]) -> bool:
-    """Whether it is a link to where another one has led, or to a folder that it is in; else it is followed now."""
+    """Return whether the search must not enter a link: its target was entered before, or is a folder above it.
+
+    Adds the target of a link that may be entered to `followed`.
+    """
     if not isinstance(filesystem, fs.LocalFileSystem) or not os.path.islink(folder):
         return False
-    place = os.path.realpath(folder)
-    if place in followed or os.path.join(os.path.realpath(os.path.dirname(folder)), "").startswith(f"{place}/"):
+    target = os.path.realpath(folder)
+    if target in followed or os.path.join(os.path.realpath(os.path.dirname(folder)), "").startswith(f"{target}/"):
         return True
-    followed.add(place)
+    followed.add(target)
     return False
 
 
@@ -163,7 +181,7 @@ def _visible(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turns what the filesystem and the decoders raise into a SourceError that names the file."""
+    """Turn the errors of filesystems and decoders into a SourceError, which names the file."""
     try:
         yield
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reading a dealt share of splits one after the other: the reader that all file sources have in common."""
+"""The reader of all file sources: it reads its share of the splits one after the other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headgate.quantities import size
 from headgate.state import shapes
 
 S = TypeVar("S")
-#: Of one file: each takes memory everywhere.
+#: The most splits of one file: each takes memory on the driver and in every task.
 MOST_SPLITS = 1 << 22
 _FILE = shapes.row(shapes.count, shapes.optional(shapes.time))
 _PREPARED = shapes.fields({"files": shapes.mapping(_FILE), "split_size": shapes.whole(1, (1 << 63) - 1)})
 
 
 def check_split_size(value: int | str) -> int:
-    """Bytes from a number or e.g. "64 mb". Raises ConfigError."""
+    """Return the bytes of a number, or of a text such as "64 mb". Raises ConfigError."""
     try:
         size_in_bytes = size(value)
     except ConfigError as error:
@@ -32,20 +32,22 @@ def check_split_size(value: int | str) -> int:
 
 
 def prepared_files(prepared: Any) -> tuple[int, dict[str, Any]]:
-    """The split size, and what `known_by` told of the files, of what a file source has in a checkpoint. Raises
-    SourceError for anything else."""
+    """Take apart what a file source stored in a checkpoint: the split size, and what `known_by` returned.
+
+    Raises SourceError for anything else.
+    """
     try:
-        _PREPARED(prepared, "what the source had found")
+        _PREPARED(prepared, "what the source stored in the checkpoint")
     except ValueError as error:
         raise SourceError(f"{error}; start from another checkpoint") from None
     return prepared["split_size"], prepared["files"]
 
 
 class SplitReader(SourceReader, Generic[S]):
-    """Reads every `parallelism`-th of `splits`, from the subtask's own number on, each in order.
+    """A reader of every `parallelism`-th of `splits`, beginning with the subtask's own number.
 
-    `open_split` gives a split's batches, from a place in it on (None: its start), each with the place behind it; it is
-    a generator, so that its files are closed when it is.
+    `open_split` yields the batches of a split from a place on (None: its start), each with the place after it. It is a
+    generator, so closing it closes its file.
     """
 
     def __init__(self, splits: Sequence[S], open_split: Callable[[S, Any], Iterator[tuple[pa.RecordBatch, Any]]],
@@ -57,7 +59,7 @@ class SplitReader(SourceReader, Generic[S]):
         self.finished = self._share.number >= len(splits)
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, which may be empty; waits for no more than the file. None once all splits are read."""
+        """Return the next batch, which may be empty; None once all splits are read. Waits only for the file."""
         share = self._share
         while not self.finished:
             if self._batches is None:
@@ -71,11 +73,11 @@ class SplitReader(SourceReader, Generic[S]):
         return None
 
     def position(self) -> Any:
-        """The split at hand, and the place in it."""
+        """Return the current split, and the place in it."""
         return self._share.position()
 
     def split_name(self) -> str:
-        """The split's number, and its file."""
+        """Return the number of the current split, and its file."""
         file = getattr(self._splits[self.split], "file", None) if self.split < len(self._splits) else None
         return super().split_name() if file is None else f"{super().split_name()} ({file.path})"
 

@@ -1,4 +1,4 @@
-"""Lines of text as they are."""
+"""A source of the lines of text files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headgate.connectors.file_sources.line_parser import LineParser
 from headgate.connectors.file_sources.line_source import LineSource
 from headgate.connectors.file_sources.paths import Paths
 
-#: As in Spark's text source.
+#: The schema of Spark's text source.
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 
 
 class TextParser(LineParser):
-    """A row for each line, also a blank one, without its end (\\n or \\r\\n)."""
+    """A parser that makes a row of each line, also of a blank one, without its end (\\n or \\r\\n)."""
 
     schema = TEXT
 
@@ -31,7 +31,7 @@ class TextParser(LineParser):
 
 
 class TextSource(LineSource):
-    """Lines of files; see `hg.sources.text`."""
+    """A source of the lines of files; see `hg.sources.text`."""
 
     remedy = "convert the file to UTF-8"
 

@@ -1,4 +1,4 @@
-"""A folder that files are put into: a source without end."""
+"""A source without end: it reads the files that come into a folder."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from headgate.state import shapes
 
 
 class WatchedFiles(Source):
-    """See `hg.sources.files`. Subtasks look for themselves; a file falls to one by its name alone, so
-    it does not matter who sees it first. They look at the same moments. One that finds no file of its own when it looks
-    holds back no watermark until it does."""
+    """A source of the files that come into a folder; see `hg.sources.files`.
+
+    Each subtask lists the folder itself, all at the same times. A file's name alone decides which subtask reads it. So
+    it does not matter which subtask finds the file first. A subtask without a file of its own holds back no watermark.
+    """
 
     bounded = False
 
@@ -41,15 +43,15 @@ class WatchedFiles(Source):
         self.sides = source.sides
 
     def prepare(self) -> None:
-        """Raises SourceError if there is no such folder."""
+        """Check that the folder exists. Raises SourceError."""
         look(self._path)
 
     def prepared(self) -> Any:
-        """The path, below which files have their names in positions."""
+        """Return the path: positions name the files below it."""
         return {"path": self._path}
 
     def restore(self, prepared: Any) -> None:
-        """Raises SourceError if another path was watched: its files would be new ones here."""
+        """Raise SourceError if the job of the checkpoint watched another path: all files here would be new ones."""
         self.prepare()
         if prepared["path"] != self._path:
             raise SourceError(
@@ -59,55 +61,59 @@ class WatchedFiles(Source):
             )
 
     def files(self) -> Sequence[DataFile]:
-        """What is there now."""
+        """List the files that are there now."""
         return look(self._path)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
-        begun = shapes.row(shapes.path_below, shapes.count, self._source.place)
-        fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(begun)}
+        """Raise ValueError unless `position` lists files that are read, and files with the place in each."""
+        started = shapes.row(shapes.path_below, shapes.count, self._source.place)
+        fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(started)}
         shapes.fields(fields)(position, "the position")
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Reads the files that fall to this subtask."""
+        """Return a reader of the files whose names fall to this subtask."""
         return _WatchReader(self._path, self._source, self._interval, context)
 
 
 class _WatchReader(SourceReader):
+    """The reader of one subtask's files in a watched folder."""
+
     def __init__(self, path: str, source: LineSource | ParquetSource, interval: float, context: ReaderContext) -> None:
         self._path = path
         self._source = source
         self._interval = interval
         self._context = context
         self._filesystem, inside = locate(path)
-        #: Where the names of files begin.
+        #: The folder that the names of files are relative to, with a slash at its end.
         self._root = folder_above(inside)
+        #: The names of the files that are read.
         self._read: list[str] = []
-        #: Names of files, each with its size when it was found and the place up to which it is read; the first is at
-        #: hand.
+        #: The other files, the current one first: name, size when found, and the place up to which the file is read.
         self._waiting: deque[tuple[str, int, Any]] = deque()
         for position in context.positions or ():
             self._read += filter(self._is_mine, position["read"])
             self._waiting.extend((name, size, place) for name, size, place in position["begun"] if self._is_mine(name))
-        self._refuse_strangers()
+        self._check_waiting_files()
         self._seen = {*self._read, *(name for name, _, _ in self._waiting)}
         self._batches: Iterator[tuple[pa.RecordBatch, Any]] | None = None
         self._look_at = context.started_at
         self._name = ""
 
-    def _refuse_strangers(self) -> None:
-        """Raises SourceError for a file that was begun, by the checkpoint, and is none of those to be read."""
-        there = {file.path.removeprefix(self._root) for file in look(self._path)} if self._waiting else set()
+    def _check_waiting_files(self) -> None:
+        """Raise SourceError if a file that the checkpoint has as half read is not among those of the path.
+
+        A forged checkpoint could otherwise name any file.
+        """
+        present = {file.path.removeprefix(self._root) for file in look(self._path)} if self._waiting else set()
         for name, _, _ in self._waiting:
-            if name not in there:
+            if name not in present:
                 raise SourceError(
-                    f"{self._root}{name}: is no file of {self._path} any more, and the checkpoint is of a job that had "
-                    "begun to read it; put it back"
+                    f"{self._root}{name}: is no file of {self._path} any more, and the job of the checkpoint has read "
+                    "a part of it; put it back"
                 )
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch of what was found, which may be empty; None when it is all read and it is not yet time to look
-        again."""
+        """Return the next batch, which may be empty; None when all files are read and it is not time to look again."""
         while self._waiting or self._look_for_more():
             name, size, place = self._waiting[0]
             if self._batches is None:
@@ -124,20 +130,20 @@ class _WatchReader(SourceReader):
         return None
 
     def position(self) -> Any:
-        """The files that are read, and the places in those that are begun; what else is there is found again."""
+        """Return the files that are read, and the places in those that are partly read. `read` finds others again."""
         return {"read": list(self._read), "begun": [file for file in self._waiting if file[2] is not None]}
 
     def next_read(self) -> float | None:
         return self._look_at
 
     def split_name(self) -> str:
-        """The file's number among those that it has read, and its name."""
+        """Return the current file's number among those that this reader has read, and its name."""
         return f"{super().split_name()} ({self._name})" if self._name else "no file"
 
     def _look_for_more(self) -> bool:
         """List the folder, if it is time to; returns whether there is a file to read."""
         now = self._context.clock()
-        if self._look_at - self._interval <= now < self._look_at:  # earlier than that: the clock was set back
+        if self._look_at - self._interval <= now < self._look_at:  # before that the clock was set back: look at once
             return False
         started_at = self._context.started_at
         self._look_at = started_at + ((now - started_at) // self._interval + 1) * self._interval

@@ -1,4 +1,4 @@
-"""What is done with a checkpoint where it may take long: in storage, and by the sinks."""
+"""Work on checkpoints that may take long: in storage, and by the sinks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from headgate.state.checkpoint_storage import CheckpointStorage, savepoint_folde
 
 
 class StoredCheckpoints:
-    """Where a job's checkpoints lie, and the errands that store, commit and take back: they run on the errands' thread,
-    and look first whether the job still is this program's. Without `storage` only savepoints are stored."""
+    """Stores, commits and rolls back a job's checkpoints, and knows their folders.
+
+    The methods that work run on the background thread. They first check that this program still owns the job.
+    Without `storage` only savepoints are stored.
+    """
 
     def __init__(self, job: str, run: str, storage: CheckpointStorage | None, ends: DriverConnectors) -> None:
         self._job = job
@@ -20,34 +23,34 @@ class StoredCheckpoints:
         self._storage = storage
         self._connectors = ends
 
-    # --- where
+    # --- folders
 
     def savepoint(self, checkpoint: int, request: Request | None) -> str | None:
-        """The folder it is stored in, if it is one."""
+        """Return the folder of a savepoint, None for another checkpoint."""
         if request is None or request.uri is None:
             return None
         return savepoint_folder(request.uri, self._job, checkpoint, self._run)
 
     def own_folder(self, checkpoint: int) -> str | None:
-        """The one among the job's own checkpoints."""
+        """Return the checkpoint's folder among the job's own checkpoints, None without these."""
         return None if self._storage is None else self._storage.folder_of(checkpoint)
 
     def place(self, complete: StoreMetadata) -> str:
-        """Its path or URI, once it is stored."""
+        """Return the path or URI of a checkpoint that is stored."""
         place = self.savepoint(complete.checkpoint, complete.request) or self.own_folder(complete.checkpoint)
         assert place is not None
         return place
 
-    # --- errands
+    # --- on the background thread
 
     def require_owner(self) -> None:
-        """Raises Superseded when another program has taken over the job."""
+        """Raise Superseded if another program has taken over the job."""
         if self._storage is not None:
             self._storage.require_owner()
 
     def store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
-        """A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come again when
-        the job goes on from its latest."""
+        """Store a checkpoint's metadata. A savepoint is also listed among the job's own checkpoints: when the job
+        resumes from its latest, what sinks commit with the savepoint must not come again."""
         self.require_owner()
         if savepoint is not None:
             metadata = dataclasses.replace(metadata, folder=store(savepoint, metadata))
@@ -55,13 +58,13 @@ class StoredCheckpoints:
             self._storage.complete(metadata)
 
     def commit(self, pending: Pending, checkpoint: int) -> None:
-        """Sinks look whether their results are still this program's; that does not say whether the checkpoint is one
-        that its successor goes on from."""
+        """Have sinks commit. They check that this program still owns their results; that does not tell whether its
+        successor resumes from this checkpoint."""
         self.require_owner()
         self._connectors.commit(pending, checkpoint)
 
     def roll_back(self, pending: Pending, checkpoint: int, last: int) -> None:
-        """Take back what sinks wrote after `checkpoint`, and make room for those behind number `last`."""
+        """Take back what sinks wrote after `checkpoint`, and remove incomplete checkpoints up to number `last`."""
         self.require_owner()
         self._connectors.rollback(pending, checkpoint)
         if self._storage is not None:

@@ -1,4 +1,4 @@
-"""How long a job that failed waits for its restart. No clock: times are given, in seconds on one clock."""
+"""How long a failed job waits for its restart. No clock: callers pass times, in seconds of one clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.restart import ExponentialDelay, FailureRate, FixedDelay, RestartS
 
 
 class Restarts:
-    """The restarts of one job."""
+    """The restarts of one job, by its restart strategy."""
 
     def __init__(self, strategy: RestartStrategy) -> None:
         self._strategy = strategy
@@ -20,7 +20,7 @@ class Restarts:
 
     @property
     def has_limit(self) -> bool:
-        """Whether it gives up on a job that fails each time."""
+        """Whether the strategy gives up on a job that fails each time."""
         return not isinstance(self._strategy, ExponentialDelay)
 
     def note_failure(self, now: float) -> float | None:

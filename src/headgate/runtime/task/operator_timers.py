@@ -1,4 +1,4 @@
-"""What an operator has to do by the clock: its task sees to it between two batches, also while there is no input."""
+"""The processing-time timers of operators. The task runs them between two batches, also while it has no input."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from headgate.runtime.task.chain import ToOperator
 
 
 def operator_timers(entries: Sequence[ToOperator]) -> list[OperatorTimers]:
-    """For those operators of a task that have something to do by the clock."""
+    """Return the timers of those operators that have something to do by the clock."""
     timed = [entry for entry in entries if type(entry.operator).next_time is not Operator.next_time]
     return [OperatorTimers(entry) for entry in timed]
 
 
 class OperatorTimers:
-    """It is a `Timed`. Its task leaves it alone while it is back-pressured: what timers emit would have no room."""
+    """The timers of one operator; a `Timed`. The task does not run them while it is back-pressured: their output would
+    have no room."""
 
     def __init__(self, entry: ToOperator) -> None:
         self._entry = entry

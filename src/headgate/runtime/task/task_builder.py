@@ -1,4 +1,4 @@
-"""From the plan to the tasks of one TaskManager, with their partitions, gates and channels joined up."""
+"""Build the tasks of one TaskManager from the plan, and connect their partitions, gates and channels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
 from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
-from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToWriter, joined
+from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToWriter, fan_out
 from headgate.runtime.task.debloating import Debloating
 from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
@@ -44,7 +44,7 @@ from headgate.transport.data_link import ConsumerEnd
 
 @dataclass(slots=True, kw_only=True)
 class BuiltTask:
-    """A task and what has to be released after it."""
+    """A task, and what is to be released when it has ended."""
 
     task: Task
     vertex: JobVertex
@@ -58,20 +58,21 @@ class BuiltTask:
     debloating: Debloating | None
     barriers: TaskBarriers
     state: TaskState
-    #: What leaves by each exchange, named `operator -> operator`.
+    #: The writer of each exchange, named `operator -> operator`.
     writers: list[tuple[str, RecordWriter]]
-    #: For the network thread: asks for remote partitions that could not be asked for before they were finished.
+    #: Calls for the network thread: they request remote partitions, which in batch mode must be finished first.
     requests: list[Callable[[], None]]
 
     def return_buffers(self) -> None:
-        """Give back the network memory of a task that has ended and whose output lies in files; again is harmless."""
+        """Give back the network memory of a task that has ended, whose output is in files. A second call does
+        nothing."""
         for gate in self.gates:
             gate.release()
         for partition in self.partitions:
             partition.pool.destroy()
 
     def release(self) -> None:
-        """Give back all that a task had which has ended, its output too; again is harmless."""
+        """Release all that a task had which has ended, its output too. A second call does nothing."""
         for partition in self.partitions:
             partition.release()
         for writer in self.task.writers:
@@ -80,21 +81,21 @@ class BuiltTask:
 
 
 class TaskBuilder:
-    """Builds partitions first, so that local channels and early requests of others find them, then the tasks: all at
-    once, or in batch mode stage by stage."""
+    """Builds the tasks of one TaskManager: all at once, or in batch mode stage by stage. It builds partitions first, so
+    that local channels and early requests of other TaskManagers find them."""
 
-    def __init__(self, surroundings: TaskManagerServices) -> None:
-        self._services = surroundings
-        self.parts = ExchangeParts(surroundings.config, surroundings.pool)
+    def __init__(self, services: TaskManagerServices) -> None:
+        self._services = services
+        self.parts = ExchangeParts(services.config, services.pool)
         self.partitions: dict[tuple[int, int], ResultPartition] = {}
-        # What was made for tasks that are not whole yet.
+        # Gates and partitions of tasks that are not complete yet.
         self.gates: list[GateChannels] = []
         self._written: list[ResultPartition] = []
         self._mailboxes: dict[tuple[int, int], Mailbox] = {}
 
     def build(self, vertices: Container[int]) -> list[BuiltTask]:
-        """This TaskManager's tasks of the vertices. Raises InsufficientBuffers when network memory is too small for
-        them; then `discard` gives back what some of them had got."""
+        """Build this TaskManager's tasks of the given vertices. Raises InsufficientBuffers when network memory is too
+        small; then call `discard`."""
         mine = [each for each in self._services.plan.subtasks(self._services.index) if each[0].id in vertices]
         for vertex, subtask in mine:
             self._mailboxes[vertex.id, subtask] = Mailbox()
@@ -110,7 +111,7 @@ class TaskBuilder:
         return built
 
     def discard(self) -> None:
-        """Give back the network memory of tasks that never ran."""
+        """Give back the network memory of tasks that never ran, after `build` failed."""
         for gate in self.gates:
             gate.release()
         for partition in self._written:
@@ -125,10 +126,10 @@ class TaskBuilder:
 
 
 class _TaskAssembly:
-    """One task in the making."""
+    """Assembles one task."""
 
-    def __init__(self, here: TaskManagerServices, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
-        self._services = here
+    def __init__(self, services: TaskManagerServices, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
+        self._services = services
         self._builder = builder
         self._vertex = vertex
         self._subtask = subtask
@@ -143,7 +144,7 @@ class _TaskAssembly:
         self._nodes: dict[int, Operator | SourceHead] = {}
         self._gates: list[GateChannels] = []
         self._gathering: Gathering | None = None
-        self._barriers = TaskBarriers(self._name, [], self._writers, here.tell_part)
+        self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part)
         self._requests: list[Callable[[], None]] = []
         self._task: Task | None = None
 
@@ -216,7 +217,7 @@ class _TaskAssembly:
         state.end()
 
     def _restore(self, state: TaskState, task_input: TaskInput | None) -> None:
-        """On the task's thread, which may wait for the storage."""
+        """Restore the task from the checkpoint. Runs on the task's thread, which may wait for the storage."""
         if self._services.restore is None:
             return
         groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
@@ -224,7 +225,7 @@ class _TaskAssembly:
         found = snapshots(self._services.restore, nodes, groups, self._max_parallelism)
         state.restore(found, ended_groups(self._services.restore, nodes))
         if task_input is not None:
-            keyed = partial(key_groups, most=self._services.config.max_parallelism)
+            keyed = partial(key_groups, max_parallelism=self._services.config.max_parallelism)
             restored = input_in_flight(
                 self._services.restore,
                 self._services.plan,
@@ -300,7 +301,8 @@ class _TaskAssembly:
         )
 
     def _build_entry(self, node: Node) -> ToOperator:
-        """The node's operator with everything behind it. Operators are opened from the end of the chain on."""
+        """Build the node's operator and everything behind it. The end of the chain comes first in `_entries`, so
+        operators are opened from there."""
         output, sides = self._build_outputs(node)
         operator: Operator
         if node.sink is not None:
@@ -321,10 +323,10 @@ class _TaskAssembly:
         self._services.deliver(node_id, batch, checkpoint, self._task)
 
     def _build_outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
-        """The node's output, and those of its side outputs that are read."""
-        main = joined(self._build_consumers(node, None))
+        """Build the node's output, and those of its side outputs that are read."""
+        main = fan_out(self._build_consumers(node, None))
         consumers = {tag: self._build_consumers(node, tag) for tag in node.sides}
-        sides = {tag: joined(outputs) for tag, outputs in consumers.items() if outputs}
+        sides = {tag: fan_out(outputs) for tag, outputs in consumers.items() if outputs}
         return SideOutputs(main, sides.values()) if sides else main, sides
 
     def _build_consumers(self, node: Node, tag: str | None) -> list[Chained]:
@@ -363,24 +365,24 @@ class _TaskAssembly:
             self._codecs.append(BatchCodec(schema, paranoid=self._services.config.validates_batches))
         self._gathering = Gathering(self._services.budget, self._services.config.spill_dir)
         gates = [each.gate for each in self._gates]
-        self._barriers = TaskBarriers(self._name, gates, self._writers, self._services.tell_part)
+        self._barriers = TaskBarriers(self._name, gates, self._writers, self._services.report_part)
         return TaskInput(gates, self._codecs, self._services.config.message_size, self._barriers, self._gathering)
 
     def _build_gate(self, edge: JobEdge) -> GateChannels:
-        here, plan = self._services, self._services.plan
+        services, plan = self._services, self._services.plan
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
-        remote = sum(plan.place(channel.producer) != here.index for channel in wanted)
-        made = GateChannels(self._builder.parts, InputGate(self._mailbox.wake), name, remote)
-        self._builder.gates.append(made)
+        remote = sum(plan.place(channel.producer) != services.index for channel in wanted)
+        gate = GateChannels(self._builder.parts, InputGate(self._mailbox.wake), name, remote)
+        self._builder.gates.append(gate)
         for channel in wanted:
             place = plan.place(channel.producer)
-            if place == here.index:
-                made.add_local(self._builder.partitions[edge.id, channel.producer].subpartitions[channel.subpartition])
+            if place == services.index:
+                gate.add_local(self._builder.partitions[edge.id, channel.producer].subpartitions[channel.subpartition])
             else:
-                end = here.consumer_end(place, edge.id)
-                self._request(end, made.add_remote((edge.id, channel.producer, channel.subpartition), end))
-        return made
+                end = services.consumer_end(place, edge.id)
+                self._request(end, gate.add_remote((edge.id, channel.producer, channel.subpartition), end))
+        return gate
 
     def _request(self, end: ConsumerEnd, channel: RemoteInputChannel) -> None:
         if self._services.config.is_batch:
@@ -390,6 +392,6 @@ class _TaskAssembly:
 
 
 def _request_now(end: ConsumerEnd, channel: RemoteInputChannel) -> None:
-    """On the network thread, whether or not the connection has been made."""
+    """Request the partition. Runs on the network thread, whether or not the connection is established."""
     end.request(channel)
     end.on_marked()

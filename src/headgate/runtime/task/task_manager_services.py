@@ -31,22 +31,22 @@ class TaskManagerServices:
     pool: NetworkBufferPool
     budget: PendingBudget
     state_memory: StateMemory | None
-    #: The link by which this TaskManager receives an edge's data from another one.
+    #: Returns the link by which this TaskManager receives an edge's data from another TaskManager (index, edge).
     consumer_end: Callable[[int, int], ConsumerEnd]
-    #: Sends a batch of a sink (by node id), and the checkpoint that it belongs to, to the driver; waits in the given
-    #: task while the driver is behind.
+    #: Sends a batch of a sink (by node id) to the driver, with the checkpoint that it belongs to. While the driver is
+    #: behind, the given task waits.
     deliver: Callable[[int, pa.RecordBatch, int, Task], None]
     opened: Callable[[], None]
     done: Callable[[Task, HeadgateError | None], None]
-    #: `time.time()` at which the job started; known only when the tasks are about to run.
+    #: Returns the `time.time()` at which the job started. It is known only when the tasks are about to run.
     started_at: Callable[[], float]
-    #: Tells the driver of a task's part in a checkpoint.
-    tell_part: Callable[[Part], None]
-    #: Of the job; sinks name what they write by it.
+    #: Reports a task's part in a checkpoint to the driver.
+    report_part: Callable[[Part], None]
+    #: The number of the job's attempt, which sinks use in names of files.
     attempt: int
-    #: The number of the next checkpoint, 0 without.
+    #: The number of the next checkpoint, 0 without checkpoints.
     checkpoint: int
-    #: The checkpoint that the job goes on from.
+    #: The checkpoint that the job resumes from, None without one.
     restore: CheckpointMetadata | None
-    #: Takes what a task, by its name, vertex and subtask, has captured; None in batch mode, which knows no checkpoints.
+    #: Stores what a task (name, vertex, subtask) has captured. None in batch mode, which has no checkpoints.
     upload: Callable[[str, int, int, Captured], None] | None

@@ -1,4 +1,4 @@
-"""Ways to deal rows to the next operator's subtasks, shown by how many of eight rows each gets."""
+"""Ways to distribute rows to the next operator's subtasks, shown by how many of eight rows each gets."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,7 +7,9 @@ import pyarrow as pa
 
 import headgate as hg
 
-batches = [pa.record_batch({"row": [i]}) for i in range(8)]  # single rows, so that dealing batches is dealing rows
+batches = [
+    pa.record_batch({"row": [i]}) for i in range(8)
+]  # single rows, so that distributing batches is distributing rows
 
 
 def deal(way: Callable[[hg.DataStream], hg.DataStream]) -> list[int]:

@@ -1,4 +1,4 @@
-"""How rows are dealt to the subtasks of the next operator, here by a function of one's own."""
+"""How rows are distributed to the subtasks of the next operator, here by a function of one's own."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import headgate as hg
 
 
-def by_parity(batch: pa.RecordBatch, subtasks: int) -> pa.Array:
+def by_parity(batch: pa.RecordBatch, _subtasks: int) -> pa.Array:
     """Each row's subtask: called once per batch, it returns as many integers as there are rows."""
     return pc.bit_wise_and(batch["order"], 1)
 

@@ -1,4 +1,4 @@
-"""Where a thread is right now, without any cost to it while it runs well."""
+"""Find out for which operator a thread runs. It costs the thread nothing: its stack is read only on request."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import threading
 from types import FrameType
 from typing import Any
 
-#: Threads of ours that run a user's function are named after its place.
+#: Prefixes of the names of Headgate's threads that run a user's function. The operator and subtask follow.
 _THREADS = ("headgate-fetcher-", "headgate-")
-#: Classes that call operators and sources, each with an OperatorContext as `context`: while one does, a frame of its
-#: methods is on the thread's stack. They name themselves, for the driver, which asks too, does not load them.
+#: Classes that call operators and sources, each with an OperatorContext as `context`. During such a call, a frame of
+#: one of their methods is on the thread's stack. They register themselves, because the driver, which asks too, does not
+#: import them.
 _CALLERS: list[type[Any]] = []
 
 
 def calls_operators(kind: type) -> None:
-    """Objects of this class have an OperatorContext, and call what it is for."""
+    """Register a class whose objects have an OperatorContext as `context` and call that operator."""
     _CALLERS.append(kind)
 
 
 def operator_of_thread(thread: threading.Thread) -> str | None:
-    """`operator[subtask]` of the innermost operator call on a thread's stack; None when it is in none."""
+    """Return `operator[subtask]` of the innermost operator call on a thread's stack, None without one."""
     return _operator_of(sys._current_frames().get(thread.ident or 0))
 
 
 def current_operator() -> str | None:
-    """`operator[subtask]` that the calling thread works for; None for threads that the user started."""
+    """Return the `operator[subtask]` that the calling thread runs for, None for threads that the user started."""
     operator = _operator_of(sys._getframe(1))
     if operator is not None:
         return operator
