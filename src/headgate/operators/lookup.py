@@ -210,7 +210,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 
 
 def _without_nulls(keys: Sequence[pa.Array]) -> pa.BooleanArray | None:
-    """Return which rows have no null in their key; None if none has."""
+    """Return which rows have no null in their key, or None if no key has a null."""
     masks = [mask for mask in map(null_mask, keys) if mask is not None]
     if not masks:
         return None
