@@ -1,4 +1,4 @@
-"""Files that somebody made or made larger: nothing is read of what is larger than any job writes."""
+"""Files that are larger than any job writes, because they are forged or were enlarged, are refused unread."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_metadata_of_ten_gigabytes(storage: CheckpointStorage) -> None:
         storage.load(storage.folder_of(1))
 
 
-def test_metadata_that_nobody_could_read_are_not_written(
+def test_metadata_too_large_to_read_are_not_written(
     storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.state.checkpoint_metadata.MOST_JSON", 100)
@@ -99,7 +99,7 @@ def test_an_index_that_would_take_all_memory(
         read(made(b"[" + b"[]," * 333 + b"1"))
 
 
-def test_state_that_nobody_could_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_too_large_to_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "MOST_JSON", 1000)
     with pytest.raises(CheckpointError, match=r"what 'files#0' keep besides tables would have \d+ bytes of JSON"):
         encode({"files#0": Snapshot(values={"read": ["x" * 1000]})})
