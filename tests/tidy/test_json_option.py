@@ -61,5 +61,5 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads((tmp_path / "r.json").read_text()) == {"a": None}
     write_json("-", {"p99": (float("nan"), 1.5), "ratio": float("inf")})
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"p99": [None, 1.5], "ratio": None}
-    with pytest.raises(SinkError, match="the report is not written: .*Is a directory"):
+    with pytest.raises(SinkError, match="cannot write the report to .*: .*Is a directory"):
         write_json(str(tmp_path), {})
