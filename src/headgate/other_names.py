@@ -1,4 +1,4 @@
-"""What people who know Flink or Spark look for, and how Headgate calls it: one table for all classes and modules."""
+"""Names of Flink and Spark, and what to write in Headgate instead: one table for all classes and modules."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 _SLOTS: Final = "hg.StreamEnvironment(parallelism=2)"
 _FIRES: Final = (
-    'allowed_lateness("10 min"): a window gives its row when the watermark passes its end, and again for each late row '
-    "that is allowed"
+    'allowed_lateness("10 min"): a window emits its row when the watermark passes its end, and again for each late row '
+    "within this time"
 )
 _SQL: Final = 'filter("a > 1"), select(b="a + 1"): SQL is for expressions, not for whole queries'
-_STOP: Final = "job = env.execute_async(), then job.stop() or job.cancel(); an environment needs no end"
+_STOP: Final = "job = env.execute_async(), then job.stop() or job.cancel(); nothing closes an environment"
 #: What to write in place of each name.
 _INSTEAD: Final = {
     # Streams
@@ -166,7 +166,7 @@ _INSTEAD: Final = {
 }
 
 _OWN_CLIENT: Final = "; a connector to Kafka is not there yet"
-#: What to write where the same name means something else than elsewhere.
+#: What to write in place of a name in one class or module, where the name means something else than in `_INSTEAD`.
 _INSTEAD_AT: Final = {
     "StreamEnvironment": {"setParallelism": _SLOTS, "set_parallelism": _SLOTS, "sql": _SQL, "stop": _STOP},
     "DataStream": {
@@ -185,25 +185,25 @@ _INSTEAD_AT: Final = {
         **dict.fromkeys(("list", "memory", "pandas", "table"), "collect()"),
         **dict.fromkeys(
             ("delta", "iceberg", "jdbc", "database", "sql", "postgres", "dataframe", "table_sink"),
-            "foreach_dataframe(fn), whose function writes a DataFrame of Spark wherever Spark can",
+            "foreach_dataframe(fn), whose function gets a DataFrame of Spark and writes it",
         ),
     },
 }
 
 
 def advice(place: str, name: str) -> str:
-    """What to write in place of a name of a class or module, for the end of a message; empty for a name that nobody
-    would look for there."""
+    """Return what to write in place of a name of a class or module, as the end of a message. Empty for a name that no
+    other system has."""
     instead = _INSTEAD_AT.get(place, {}).get(name) or _INSTEAD.get(name)
     return f"; write {instead}" if instead else ""
 
 
 class OtherNames:
-    """A missing attribute that Flink or Spark has is an AttributeError that says how Headgate calls it."""
+    """A base class whose AttributeErrors say what to write in place of a name of Flink or Spark."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # type checkers are to report such names themselves
+    if not TYPE_CHECKING:  # so that type checkers report such names themselves
 
         def __getattr__(self, name: str) -> object:
             kind = type(self).__name__
@@ -211,5 +211,5 @@ class OtherNames:
 
 
 def missing(module: str, name: str) -> AttributeError:
-    """For the `__getattr__` of a module."""
+    """Return the AttributeError that a module's `__getattr__` raises for a name."""
     return AttributeError(f"module {module!r} has no attribute {name!r}{advice(module, name)}", name=name)

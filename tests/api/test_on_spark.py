@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 from headgate.state.checkpoint_storage import load_checkpoint
+from tests.docstring_examples import GIVEN, has_example, run_example
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate
 from tests.runtime.jobs import numbers, wait_until_running
@@ -33,6 +34,14 @@ def spark(shared_spark: SharedSpark) -> SparkSession:
 @pytest.fixture
 def flights(spark: SparkSession) -> hg.DataStream:
     return hg.StreamEnvironment(spark, parallelism=2).from_source(hg.sources.iterable([FLIGHTS, FLIGHTS]))
+
+
+@pytest.mark.parametrize("thing", [hg.DataStream.to_dataframe, hg.sources.dataframe, hg.sinks.foreach_dataframe])
+def test_the_example_of_a_docstring_runs(thing, spark, tmp_path):
+    rows = [{"city": "Rome", "km": 7}, {"city": "Oslo", "km": 3}]
+    trips = hg.StreamEnvironment(spark).from_source(hg.sources.iterable([rows]))
+    assert has_example(thing)
+    run_example(thing, thing.__name__, {**GIVEN, "spark": spark, "trips": trips, "folder": str(tmp_path / "table")})
 
 
 def test_a_dataframe_is_looked_up(spark, flights):

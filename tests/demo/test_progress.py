@@ -37,10 +37,8 @@ def test_a_terminal_shows_every_operator_and_anything_else_stays_silent() -> Non
 def test_the_state_of_a_job_in_a_line() -> None:
     assert state_of("CREATED", 0, []) == "CREATED"
     failed = hg.CheckpointRecord(3, 0.0, 0.5, failure="the job restarts")
-    assert state_of("RESTARTING", 1, [failed]) == (
-        "RESTARTING, started again 1 time, checkpoint 3 failed, 0.50 s, 0 bytes"
-    )
+    assert state_of("RESTARTING", 1, [failed]) == ("RESTARTING, restarted 1 time, checkpoint 3 failed, 0.50 s, 0 bytes")
     complete = hg.CheckpointRecord(4, 0.0, 0.062, 25_000, kind="savepoint")
     assert state_of("RUNNING", 2, [failed, complete]) == (
-        "RUNNING, started again 2 times, savepoint 4 complete, 0.06 s, 25,000 bytes"
+        "RUNNING, restarted 2 times, savepoint 4 complete, 0.06 s, 25,000 bytes"
     )

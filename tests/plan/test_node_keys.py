@@ -57,19 +57,19 @@ def test_a_node_without_uid_has_its_name_and_number() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(CheckpointError, match=r"holds what the .* kept under the key 'per-n', which this job does not"):
+    with pytest.raises(CheckpointError, match=r"state of the .* under the key 'per-n', which this job does not .*uid"):
         check_fits(checkpoint(job()), job(uid="other"), groups(job()))
 
 
 def test_what_has_changed_is_named() -> None:
     changed = job(rows=hg.count(), most=hg.max("n"))
     with pytest.raises(
-        CheckpointError, match=r"of rows \(n: int64, rows: int64\), which now are \(n: int64, rows: .*most"
+        CheckpointError, match=r"with rows of \(n: int64, rows: int64\), which now are \(n: int64, rows: .*most"
     ):
         check_fits(checkpoint(job()), changed, groups(changed))
     metadata = checkpoint(job())
     nodes = tuple(dataclasses.replace(node, kind="window") for node in metadata.nodes)
-    with pytest.raises(CheckpointError, match="the window 'numbers' kept; in this job 'numbers#0' is a source"):
+    with pytest.raises(CheckpointError, match="state of the window 'numbers'; in this job 'numbers#0' is a source"):
         check_fits(dataclasses.replace(metadata, nodes=nodes), job(), groups(job()))
 
 
@@ -111,7 +111,7 @@ def test_sums_of_decimals_were_floats_in_version_1(window: bool) -> None:
         "total: decimal128(30, 2), average: decimal128(24, 6), most: double, grand: decimal128(30, 2))"
     )
     assert changed_sinks(checkpoint(now), now) == []
-    with pytest.raises(CheckpointError, match=r"of rows \(.*total: double.* which now are \(.*total: decimal128"):
+    with pytest.raises(CheckpointError, match=r"with rows of \(.*total: double.* which now are \(.*total: decimal128"):
         check_fits(dataclasses.replace(metadata, run="a run"), now, groups(now))
 
 
@@ -143,14 +143,14 @@ def test_float_sums_in_flight_are_refused() -> None:
     )
     with pytest.raises(CheckpointError, match=f"{what}{todo}take a savepoint.*; resume from that one here"):
         check_fits(metadata, now, groups(now))
-    with pytest.raises(CheckpointError, match=f"{what}go on from a savepoint"):  # it was not the version that changed
+    with pytest.raises(CheckpointError, match=f"{what}resume from a savepoint"):  # it was not the version that changed
         check_fits(dataclasses.replace(metadata, run="a run"), now, groups(now))
 
 
 def test_what_is_made_of_float_sums_and_kept_is_refused() -> None:
     was, now = prices(FLOATS, kept=True), prices(DECIMALS, kept=True)
-    todo = "sums and means of decimals were double in the Headgate that wrote it. Go on with that version, or start"
-    with pytest.raises(CheckpointError, match=rf"the aggregate 'aggregate#2' kept of rows \(.*\): {todo}"):
+    todo = "sums and means of decimals were double in the Headgate that wrote it. Resume it with that version, or start"
+    with pytest.raises(CheckpointError, match=rf"state of the aggregate 'aggregate#2' with rows of \(.*\): {todo}"):
         check_fits(kept(checkpoint(was), "greatest"), now, groups(now))
 
 
@@ -163,16 +163,20 @@ def test_other_key_groups_are_refused() -> None:
     ("by", "why"),
     [
         ("broadcast", "each of 2 subtasks is to get each row once"),
-        ("partition_by", "partition_by has dealt rows to 2 subtasks, and a function may deal them otherwise a second"),
+        (
+            "partition_by",
+            "partition_by has distributed rows to 2 subtasks, and its function may give another answer",
+        ),
     ],
 )
 def test_what_was_dealt_once_needs_as_many_subtasks(by: str, why: str) -> None:
-    """Each subtask would deal rows in flight for itself: a function that draws at random would lose and double them."""
+    """Each subtask would distribute rows in flight for itself: a function that draws at random would lose and double
+    them."""
     was = dealt(by, 2)
     exchange = next(each for each in was.edges if each.target == was.vertices[-1].id)
     metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(exchange, was),))
     check_fits(metadata, dealt(by, 2), groups(was))
-    with pytest.raises(CheckpointError, match=f"'positive -> null .*{why}.*this job has 3: go on from a savepoint"):
+    with pytest.raises(CheckpointError, match=f"'positive -> null .*{why}.*this job has 3: resume from a savepoint"):
         check_fits(metadata, dealt(by, 3), groups(was))
 
 
@@ -204,7 +208,7 @@ def test_an_exchange_that_chaining_removed_is_named_with_the_way_out() -> None:
     now = widening(2)
     says = (
         r"in flight at 'source -> positive \[0\]', and this job chains the two: they need no exchange, since both have "
-        r"2 subtasks; put .rebalance\(\) before 'positive' .*, or go on from a savepoint"
+        r"2 subtasks; put .rebalance\(\) before 'positive' .*, or resume from a savepoint"
     )
     with pytest.raises(CheckpointError, match=says):
         check_fits(metadata, now, groups(now))
