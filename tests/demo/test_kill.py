@@ -45,7 +45,7 @@ def test_a_worker_and_then_an_executor_each_behind_a_checkpoint(workers: Any) ->
 
     def look(status: str) -> int:
         job.status = lambda: status
-        killer.look()
+        killer.strike_if_due()
         return len(said)
 
     assert look("CREATED") == look("RUNNING") == 0, "there is no checkpoint"
