@@ -28,7 +28,12 @@ def absolute(path: str | os.PathLike[str]) -> str:
     Raises ConfigError for what is no path, and for a URI with credentials.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str) or not text or "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):
+    if (
+        not isinstance(text, str)
+        or not text
+        or "\0" in text
+        or any("\ud800" <= character <= "\udfff" for character in text)
+    ):
         raise ConfigError(f"{path!r} is not a path; give a path or URI: a non-empty string or a pathlib.Path")
     return refuse_credentials(text) if "://" in text else os.path.abspath(os.path.expanduser(text))
 

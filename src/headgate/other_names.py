@@ -192,8 +192,10 @@ _INSTEAD_AT: Final = {
 
 
 def advice(place: str, name: str) -> str:
-    """Return what to write in place of a name of a class or module, as the end of a message. Empty for a name that no
-    other system has."""
+    """Return the end of a message: what to write in place of a name that a class or module lacks.
+
+    It is empty for a name that no other system has.
+    """
     instead = _INSTEAD_AT.get(place, {}).get(name) or _INSTEAD.get(name)
     return f"; write {instead}" if instead else ""
 

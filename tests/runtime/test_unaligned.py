@@ -129,7 +129,7 @@ def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     job.cancel()
     with pytest.raises(
-        hg.CheckpointError, match="each of 2 subtasks is to get each row once, and this job has 3: go on"
+        hg.CheckpointError, match="each of 2 subtasks is to get each row once, and this job has 3: resume"
     ):
         made(3, lambda batch: batch).execute(resume="latest")
     assert made(2, lambda batch: batch).execute(resume="latest").rows_out == 2 * ROWS
@@ -152,7 +152,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
     [
         ({"unaligned": True, "flow_control": "tcp"}, "unaligned=True needs flow_control='credit'"),
         ({"unaligned": True, "checkpoint_mode": "at-least-once"}, "unaligned=True has no effect"),
-        ({"aligned_timeout": 1}, "aligned_timeout has no effect without unaligned=True"),
+        ({"aligned_timeout": 1}, "aligned_timeout=1.0 has no effect without unaligned=True"),
         ({"unaligned": True, "aligned_timeout": -1}, "aligned_timeout=-1"),
         ({"checkpoint_mode": "twice"}, "checkpoint_mode: 'twice' is unknown"),
         ({"unaligned": 1}, "option unaligned: 1 must be True or False"),

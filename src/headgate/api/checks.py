@@ -34,7 +34,7 @@ def check_columns(call: str, columns: Iterable[object], schema: pa.Schema) -> tu
 
 
 def check_named(call: str, unnamed: Sequence[object], example: str) -> None:
-    """Check that all results are keyword arguments, since the keyword is the name of the result."""
+    """Raise PlanError for a result without a name. Users name results by giving them as keyword arguments."""
     if unnamed:
         raise PlanError(f"{call}: {unnamed[0]!s} has no name; each result is given by its name: {example}")
 

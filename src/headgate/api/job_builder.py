@@ -43,7 +43,7 @@ ALLOW_DUPLICATES: Final = "HEADGATE_ALLOW_DUPLICATES"
 class JobBuilder:
     """The graph of a program, and the sinks that its next run will run.
 
-    A `deployment` of None means the one of the Spark session.
+    If `deployment` is None, jobs run in the Spark session.
     """
 
     def __init__(self, config: Config, parallelism: int, spark: Any, deployment: Deployment | None) -> None:
