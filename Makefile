@@ -1,13 +1,14 @@
 # make demo    the main job on real data, on Spark
 # make test    every check and every test
-# make compat  the tests with other versions of Spark, Python, NumPy and pyarrow, see docs/compatibility.md
+# make compat  the tests with other versions of Spark, Python, NumPy and pyarrow, see docs/evidence/compatibility.md
 # make bench   the measurements; make lab: the proofs of the exchange; make soak: the long, seeded runs
+# make docs    the site, in build/docs; a warning is an error
 # make wheel   a pure and a compiled wheel, in dist/; the compiled one needs a C compiler
 # Bench and lab run the compiled package, see hatch_build.py; the tests run the sources, and some of them both.
 # Each does its own set-up on first use. ARGS are passed on: make demo ARGS="--json -"
 BIN := .venv/bin
 
-.PHONY: demo test check compat bench lab soak wheel setup
+.PHONY: demo test check compat bench lab soak docs wheel setup
 
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
@@ -37,6 +38,11 @@ lab: setup
 
 soak: setup
 	$(BIN)/pytest -m "soak or planted" --timeout 1800 $(ARGS)
+
+docs: setup
+	$(BIN)/python scripts/docs.py
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet --conf-dir docs . build/docs
+	@echo build/docs/index.html
 
 wheel: setup
 	rm -rf dist

@@ -1,7 +1,7 @@
-"""Builds a compiled wheel when HEADGATE_COMPILE=1: the modules that every batch passes through, as C by mypyc.
+"""The build hook of a compiled wheel: if HEADGATE_COMPILE=1, mypyc compiles the modules that every batch passes.
 
-The source is the same and so are the answers; only Python's own steps take less time. Everything else, and every wheel
-built without that variable, is plain Python. Needs a C compiler and Python's headers.
+Sources and results are the same; only Python's own steps take less time. All other modules, and every wheel built
+without that variable, are plain Python. Compiling needs a C compiler and Python's headers.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class CompileHook(BuildHookInterface):
-    """Adds the compiled modules beside their sources; Python prefers them. Which they are is in pyproject.toml."""
+class CompileHook(BuildHookInterface[BuilderConfig]):
+    """The hook that adds compiled modules beside their sources; Python prefers them. pyproject.toml lists them."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What has to be installed to compile: mypy reads the types of all that the modules import."""
+        """Return the packages needed to compile: mypy reads the types of everything that the modules import."""
         if not self._is_wanted("standard"):
             return []
         return [*self.config["compiler"], *self.build_config.builder.metadata.core.dependencies]
@@ -41,12 +42,12 @@ class CompileHook(BuildHookInterface):
             self._built.cleanup()
 
     def _is_wanted(self, version: str) -> bool:
-        """Not in a development install, which reads the sources as they are now."""
+        """Return whether to compile. Not in a development install, which runs the present sources."""
         return os.environ.get("HEADGATE_COMPILE") == "1" and self.target_name == "wheel" and version == "standard"
 
 
 def _compile(sources: list[str], folder: Path) -> None:
-    """Leaves a library for each module in `folder`, where its package has it, and one that they share."""
+    """Write a library for each module into `folder`, at its path in the package, and one that all of them share."""
     from mypyc.build import mypycify
     from setuptools import Distribution
 

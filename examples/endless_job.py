@@ -3,6 +3,8 @@
 import socket
 import threading
 
+import pyarrow as pa
+
 import headgate as hg
 
 
@@ -24,7 +26,7 @@ both = threading.Event()
 seen: list[str] = []
 
 
-def take(batch, info) -> None:
+def take(batch: pa.RecordBatch, _info: object) -> None:
     seen.extend(batch["value"].to_pylist())
     if len(seen) == 2:
         both.set()

@@ -1,5 +1,7 @@
 """Apply Python functions to rows: to whole batches where speed counts, and to single rows where it does not."""
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,7 +23,7 @@ def add_fahrenheit(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch([*batch.columns, fahrenheit], schema=WITH_FAHRENHEIT)
 
 
-def alarm(row: dict) -> dict:
+def alarm(row: dict[str, Any]) -> dict[str, Any]:
     return {"message": f"sensor {row['sensor']}: {row['celsius']:.0f} C are {row['fahrenheit']:.0f} F"}
 
 

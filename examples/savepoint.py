@@ -1,4 +1,4 @@
-"""A job is saved while it runs, and another one goes on from there, with more subtasks: every row is counted once."""
+"""A job is saved while it runs, and another one resumes from there, with more subtasks: every row is counted once."""
 
 import tempfile
 import time

@@ -16,12 +16,19 @@ def check(batch: pa.RecordBatch) -> list[pa.RecordBatch | hg.SideOutput]:
     return [batch.filter(good), hg.SideOutput("refused", pa.record_batch([bad["item"], why], schema=REFUSED))]
 
 
-env = hg.StreamEnvironment(parallelism=2)
 rows = [{"item": "tea", "pieces": 3}, {"item": "milk", "pieces": -1}, {"item": "tea", "pieces": 2}]
-orders = env.from_source(hg.sources.iterable([rows], schema=ORDERS))
-checked = orders.map_batches(check, schema=ORDERS, side_outputs={"refused": REFUSED})
 
-refused = hg.sinks.collect()
-checked.side_output("refused").sink_to(refused)
-print(checked.key_by("item").aggregate(final=True, pieces=hg.sum("pieces")).collect().to_pylist())
-print("refused:", refused.to_table().to_pylist())
+
+def pipeline(env: hg.StreamEnvironment) -> dict[str, hg.DataStream]:
+    orders = env.from_source(hg.sources.iterable([rows], schema=ORDERS))
+    checked = orders.map_batches(check, schema=ORDERS, side_outputs={"refused": REFUSED})
+    totals = checked.key_by("item").aggregate(final=True, pieces=hg.sum("pieces"))
+    return {"totals": totals, "refused": checked.side_output("refused")}
+
+
+if __name__ == "__main__":
+    streams = pipeline(hg.StreamEnvironment(parallelism=2))
+    refused = hg.sinks.collect()
+    streams["refused"].sink_to(refused)
+    print(streams["totals"].collect().to_pylist())
+    print("refused:", refused.to_table().to_pylist())

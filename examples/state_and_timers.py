@@ -35,18 +35,25 @@ class Unpaid(hg.KeyedProcessFunction):
         self.due.clear()
 
 
-events = pa.table({
-    "order": [1, 1, 2, 3, 1, 3, 2],
-    "what": ["tea", "milk", "bread", "tea", "paid", "tea", "paid"],
-    "at": pa.array([0, 10, 60, 120, 600, 660, 1200], pa.timestamp("s", tz="UTC")),
-})  # fmt: skip
-env = hg.StreamEnvironment(parallelism=2)
-stream = env.from_source(hg.sources.iterable(events.to_batches(max_chunksize=2)), watermark=hg.Watermark("at"))
-unpaid = stream.key_by("order").process(
-    Unpaid(),
-    schema=pa.schema([("order", pa.int64()), ("items", pa.map_(pa.string(), pa.int64()))]),
-    side_outputs={"late": pa.schema([("order", pa.int64())])},
-)
-unpaid.side_output("late").sink_to(hg.sinks.printer("paid too late: "))
-for row in unpaid.collect().sort_by("order").to_pylist():
-    print(f"order {row['order']} is not paid for: {dict(row['items'])}")
+EVENTS = pa.schema([("order", pa.int64()), ("what", pa.string()), ("at", pa.timestamp("s", tz="UTC"))])
+
+
+def unpaid(events: hg.DataStream) -> hg.DataStream:
+    """The step by itself, so that a test can give it rows: tests/testing/test_examples_by_hand.py does."""
+    return events.key_by("order").process(
+        Unpaid(),
+        schema=pa.schema([("order", pa.int64()), ("items", pa.map_(pa.string(), pa.int64()))]),
+        side_outputs={"late": pa.schema([("order", pa.int64())])},
+    )
+
+
+if __name__ == "__main__":
+    whats = ["tea", "milk", "bread", "tea", "paid", "tea", "paid"]
+    times = [0, 10, 60, 120, 600, 660, 1200]
+    events = pa.table([[1, 1, 2, 3, 1, 3, 2], whats, times], schema=EVENTS)
+    env = hg.StreamEnvironment(parallelism=2)
+    source = hg.sources.iterable(events.to_batches(max_chunksize=2))
+    orders = unpaid(env.from_source(source, watermark=hg.Watermark("at")))
+    orders.side_output("late").sink_to(hg.sinks.printer("paid too late: "))
+    for row in orders.collect().sort_by("order").to_pylist():
+        print(f"order {row['order']} is not paid for: {dict(row['items'])}")

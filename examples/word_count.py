@@ -1,6 +1,7 @@
 """Count words per minute of event time: a row function, a key, a window."""
 
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,18 +17,21 @@ lines = pa.record_batch(
 WORDS = pa.schema({"said_at": pa.timestamp("us"), "word": pa.string()})
 
 
-def words(row: dict) -> list[dict]:
+def words(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"said_at": row["said_at"], "word": word} for word in row["line"].split()]
 
 
-env = hg.StreamEnvironment(parallelism=2)
-counts = (
-    env.from_source(hg.sources.iterable([lines]), watermark=hg.Watermark("said_at", out_of_orderness="10 s"))
-    .flat_map(words, schema=WORDS)
-    .key_by("word")
-    .window(hg.tumble("1 min"))
-    .aggregate(times=hg.count())
-    .collect()
-)
-for row in counts.sort_by([("window_start", "ascending"), ("times", "descending"), ("word", "ascending")]).to_pylist():
-    print(f"{row['window_start']:%H:%M}  {row['word']:<6} {row['times']}")
+def counts(env: hg.StreamEnvironment) -> hg.DataStream:
+    return (
+        env.from_source(hg.sources.iterable([lines]), watermark=hg.Watermark("said_at", out_of_orderness="10 s"))
+        .flat_map(words, schema=WORDS)
+        .key_by("word")
+        .window(hg.tumble("1 min"))
+        .aggregate(times=hg.count())
+    )
+
+
+if __name__ == "__main__":
+    order = [("window_start", "ascending"), ("times", "descending"), ("word", "ascending")]
+    for row in counts(hg.StreamEnvironment(parallelism=2)).collect().sort_by(order).to_pylist():
+        print(f"{row['window_start']:%H:%M}  {row['word']:<6} {row['times']}")

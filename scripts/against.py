@@ -3,12 +3,12 @@
 
   .venv/bin/python scripts/against.py COMMIT [CASE ...] [--pairs N] [--compiled]
 
-Cases: keyed-sum, exchange, latency; none: all three. Of each figure it prints both medians, and the mean ratio of this
-checkout to the other with half the width of its 95 % interval. The other commit lies in .venv/against, its compiled
-package too.
+Cases: keyed-sum, exchange, latency; none: all three. For each figure it prints both medians, and the mean ratio of this
+checkout to the other with half the width of its 95 % interval. The other commit and its compiled package are kept in
+.venv/against.
 
-A fourth case, instructions, counts what the processor executes for a row of keyed-sum, by valgrind (Debian: valgrind):
-neighbours on the machine do not change it. Two pairs are enough, of a minute or two each.
+A fourth case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
+valgrind). Other programs on the machine do not change it. Two pairs, of a minute or two each, are enough.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / ".venv" / "against"
 TIMEOUT = 300.0
 WARM_UP, ROWS = 5_000_000, 80_000_000
-#: Rows of the two jobs whose instructions are counted.
+#: The rows of the two jobs whose instructions are counted.
 COUNTED = 1_000_000, 5_000_000
 PAYLOAD = 512 << 20
-#: Rows/s of the paced runs: about a tenth and a half of what two cores do.
+#: Rows/s of the paced runs: about 10 % and 50 % of the full rate of two cores.
 PACES, PACED_SECONDS = {"10 %": 2_500_000, "50 %": 12_500_000}, 8.0
 
 
@@ -52,7 +52,7 @@ def main() -> None:
             for package, seen in ((here, ours), (there, theirs))[:: 1 if number % 2 else -1]:
                 seen.append(_run(case, package))
         for name in ours[0]:
-            print(_line(name, [each[name] for each in ours], [each[name] for each in theirs]), flush=True)
+            print(_line(name, [figures[name] for figures in ours], [figures[name] for figures in theirs]), flush=True)
 
 
 def _options() -> argparse.Namespace:
@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
 
 
 def _checkout(commit: str) -> Path:
-    """A copy of the commit's files."""
+    """Return a folder with the commit's files, and extract them into it if it is new."""
     name = _output("git", "-C", str(ROOT), "rev-parse", "--verify", f"{commit}^{{commit}}")
     folder = STORE / name
     if not folder.is_dir():
@@ -84,7 +84,7 @@ def _checkout(commit: str) -> Path:
 
 
 def _package(folder: Path, compiled: bool) -> Path:
-    """What goes on PYTHONPATH."""
+    """Return the entry of PYTHONPATH for the package in `folder`, and compile it if necessary."""
     if not compiled:
         return folder / "src"
     if folder == ROOT:
@@ -104,18 +104,18 @@ def _package(folder: Path, compiled: bool) -> Path:
 
 
 def _run(case: str, package: Path) -> dict[str, float]:
-    """One side of a pair: a fresh process, which finds the package first."""
+    """Run one side of a pair in a fresh process, with the package first in its path; return its figures."""
     command = [sys.executable, __file__, "--probe", case]
     environment = {**os.environ, "PYTHONPATH": str(package)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, cwd="/")
     if done.returncode:
         sys.exit(f"{case} failed with {package}:\n{done.stderr[-3000:]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def _line(name: str, ours: list[float], theirs: list[float]) -> str:
-    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    ratios = [our_value / their_value for our_value, their_value in zip(ours, theirs, strict=True)]
     width = 1.96 * stdev(ratios) / len(ratios) ** 0.5
     return f"  {name:34} {median(ours):10.4g} {median(theirs):10.4g}   ratio {mean(ratios):.3f} ± {width:.3f}"
 
@@ -124,11 +124,11 @@ def _output(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-# --- what a side runs: modules that both commits have
+# --- the program of a side; it uses modules that both commits have
 
 
 def keyed_sum() -> dict[str, float]:
-    """What rows cost, without what a job costs however few it has, and the first one above all."""
+    """Measure the cost of rows without the fixed cost of a job; the first job, which costs more, does not count."""
     from headgate.bench.keyed_job import keyed_sum_seconds
 
     _first_job(keyed_sum_seconds)
@@ -144,15 +144,15 @@ def keyed_sum() -> dict[str, float]:
 def exchange() -> dict[str, float]:
     from headgate.bench import exchange as case
 
-    found = {}
+    figures = {}
     ways = {"64 buffers": (case.MANY_BUFFERS, 1), "2 + 8 buffers": (case.DEFAULT_BUFFERS, 1),
             "100 channels": (case.MANY_BUFFERS, 100)}  # fmt: skip
     with case.end("producer", 0) as producer, case.end("consumer", 1) as consumer:
         for name, (config, channels) in ways.items():
             before = processor_seconds()
-            found[f"{name}, GB/s"] = case.rate(producer, consumer, PAYLOAD, config, channels=channels) / 1e9
-            found[f"{name}, processor s per GB"] = (processor_seconds() - before) * 1e9 / PAYLOAD
-    return found
+            figures[f"{name}, GB/s"] = case.rate(producer, consumer, PAYLOAD, config, channels=channels) / 1e9
+            figures[f"{name}, processor s per GB"] = (processor_seconds() - before) * 1e9 / PAYLOAD
+    return figures
 
 
 def latency() -> dict[str, float]:
@@ -160,19 +160,19 @@ def latency() -> dict[str, float]:
     from headgate.bench.host import cores_awake
     from headgate.bench.keyed_job import keyed_sum_seconds, run_paced
 
-    found = {}
+    figures = {}
     _first_job(keyed_sum_seconds)
     for name, pace in PACES.items():
         with tempfile.TemporaryDirectory() as folder, cores_awake():
             run_paced(round(pace * PACED_SECONDS), pace, Path(folder))
             seen = read_histogram(Path(folder))
         for percentile in (50.0, 99.0):
-            found[f"p{percentile:g} at {name}, ms"] = seen.get_value_at_percentile(percentile) / 1000
-    return found
+            figures[f"p{percentile:g} at {name}, ms"] = seen.get_value_at_percentile(percentile) / 1000
+    return figures
 
 
 def instructions() -> dict[str, float]:
-    """The job in threads of one process, with few rows and with many: the difference leaves out what a job costs."""
+    """Count in threads of one process, with few rows and with many: the difference excludes the fixed cost of a job."""
     runs = {rows: _count(rows) for rows in COUNTED}
     few, many = (_counted(run) for run in runs.values())
     return {"instructions per row": (many - few) / (COUNTED[1] - COUNTED[0])}
@@ -185,21 +185,21 @@ def _count(rows: int) -> subprocess.Popen[str]:
 
 
 def _counted(run: subprocess.Popen[str]) -> int:
-    said = run.communicate()[1]
-    found = re.search(r"I +refs: +([\d,]+)", said)
-    if run.returncode or found is None:
-        sys.exit(f"valgrind ended with {run.returncode}: {said[-2000:]}")
-    return int(found[1].replace(",", ""))
+    report = run.communicate()[1]
+    total = re.search(r"I +refs: +([\d,]+)", report)
+    if run.returncode or total is None:
+        sys.exit(f"valgrind ended with exit code {run.returncode}: {report[-2000:]}")
+    return int(total[1].replace(",", ""))
 
 
 def in_threads(rows: int) -> None:
-    """What is counted. TaskManagers report nothing meanwhile: they would as often as the clock says."""
+    """Run the job whose instructions are counted. TaskManagers send no reports, since their number depends on time."""
     import headgate as hg
     from headgate.bench import keyed_job
 
-    with suppress(ImportError):  # the module that has it was moved
-        importlib.import_module("headgate.runtime.taskmanager")._METRICS_INTERVAL = 1e6
-        importlib.import_module("headgate.runtime.taskmanager.taskmanager")._METRICS_INTERVAL = 1e6
+    for module in ("headgate.runtime.taskmanager", "headgate.runtime.taskmanager.taskmanager"):
+        with suppress(ImportError):  # commits have it at one of two places
+            vars(importlib.import_module(module))["_METRICS_INTERVAL"] = 1e6
     deployment = hg.LocalDeployment(taskmanagers=2, processes=False)
     environment = hg.StreamEnvironment(parallelism=2, config=hg.Config(buffer_timeout=0), deployment=deployment)
     keyed_job.keyed_environment = lambda *_, **__: environment
@@ -207,16 +207,16 @@ def in_threads(rows: int) -> None:
 
 
 def _first_job(run: Callable[[int], float]) -> None:
-    """After it the process that forks TaskManagers imports what the first ones could do without."""
+    """Run a job that does not count: after it the process that forks TaskManagers has imported everything."""
     run(WARM_UP)
     time.sleep(1.0)
 
 
 def processor_seconds() -> float:
-    """Of this process and all that came from it, those that have ended included."""
+    """Return the processor seconds of this process and all of its descendants, including those that have ended."""
     here = psutil.Process()
     times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
-    return sum(each.user + each.system + each.children_user + each.children_system for each in times)
+    return float(sum(used.user + used.system + used.children_user + used.children_system for used in times))
 
 
 CASES: dict[str, Callable[[], dict[str, float]]] = {

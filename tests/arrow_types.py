@@ -1,4 +1,4 @@
-"""Arrow's types for tests, also with versions of pyarrow that lack them."""
+"""Arrow types for tests, with substitutes for versions of pyarrow that lack them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pyarrow as pa
 
 
 def decimal32(precision: int, scale: int) -> pa.DataType:
-    """Since pyarrow 19; before it, 128 bits of the same precision."""
+    """Return the type, which pyarrow has since 19; before, return 128 bits of the same precision."""
     return getattr(pa, "decimal32", pa.decimal128)(precision, scale)
 
 
 def decimal64(precision: int, scale: int) -> pa.DataType:
-    """Since pyarrow 19; before it, 128 bits of the same precision."""
+    """Return the type, which pyarrow has since 19; before, return 128 bits of the same precision."""
     return getattr(pa, "decimal64", pa.decimal128)(precision, scale)
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """As `pa.array`, which before pyarrow 21 takes only NumPy's for float16, and in 16 makes few dictionaries."""
+    """Return `pa.array(values, kind)`; older versions need help: float16 before pyarrow 21, dictionaries in 16."""
     if pa.types.is_dictionary(kind):
         return pa.array(values, kind.value_type).cast(kind)
     if kind == pa.float16():

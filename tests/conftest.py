@@ -1,4 +1,4 @@
-"""After every test: nothing of ours is left running. A test that leaks fails, and the leak has a name."""
+"""Fixtures for all tests. After each test nothing that it started may still run: a leak fails it and is named."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ from hypothesis import settings
 
 from headgate.config import Config
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.plan.execution import ExecutionPlan
 from headgate.runtime.launch import forks
 from headgate.runtime.master import job
 from headgate.runtime.master.jobmaster import JobMaster
-from headgate.runtime.taskmanager import taskmanager
-from tests.ending import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401
+from headgate.runtime.task import exchange_parts
 
 if TYPE_CHECKING:
     from tests.s3_service import S3Service
     from tests.spark_session import SharedSpark
 
-#: How long what is ending may take to end, seconds.
+#: Seconds that threads, processes and sockets may take to end after a test.
 GRACE = 30.0
 
-#: How long processes may take to start on a machine with too much to do, seconds.
+#: Seconds that processes may take to start on an overloaded machine.
 REGISTRATION_TIMEOUT = 180.0
 
 _ME = psutil.Process()
@@ -45,22 +43,22 @@ _ME = psutil.Process()
 settings.register_profile("headgate", deadline=None, derandomize=True)
 settings.load_profile("headgate")
 
-# Java programs that tests start live for seconds: it does not pay to compile them well, to collect in parallel, or to
-# verify the code of Spark.
+# Java programs in tests live for seconds: optimized code, a parallel garbage collector and the verification of Spark's
+# code cost more than they gain.
 os.environ.setdefault(
     "JDK_JAVA_OPTIONS",
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
 )
 
-# Processes that tests start need not compile the package anew each time, whatever this one was told.
+# Processes that tests start keep their compiled bytecode, even if this process does not: it saves them time.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
-# A shell that runs this in the background has it ignore interrupts, and some tests send them.
+# A shell that runs the tests in the background lets them ignore interrupts, but some tests send interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: Parts of the hunt for planted bugs, one of which `--planted slice` runs.
+#: The number of parts of the planted bugs; `--planted slice` runs one of them.
 _PARTS = 8
 
 
@@ -70,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that share a Spark session run one after the other in one process. Those that plant a bug carry a mark."""
+    """Run tests that share a Spark session one after the other in one process, and mark tests that plant a bug."""
     for item in items:
         if "shared_spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(f"spark {_master(item)}"))
@@ -81,13 +79,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _master(item: pytest.Item) -> str:
-    """The kind of Spark that its session is of: changing that takes seconds."""
+    """Return the kind of the test's Spark master: tests of one kind run together, since a change takes seconds."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     return str(parameters.get("master", "local")).partition("[")[0]
 
 
 def _leave_a_slice(items: list[pytest.Item], turn: int) -> None:
-    """Of the planted bugs."""
+    """Remove all planted bugs from `items` except for the part `turn`."""
     items[:] = [
         item
         for item in items
@@ -96,7 +94,7 @@ def _leave_a_slice(items: list[pytest.Item], turn: int) -> None:
 
 
 def _turn(root: Path) -> int:
-    """By the commit, so that every process chooses the same part."""
+    """Return the part for this commit, so that every process chooses the same one."""
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]
     try:
         commit = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
@@ -106,7 +104,7 @@ def _turn(root: Path) -> int:
 
 
 class WatchedPool(NetworkBufferPool):
-    """Network memory of a TaskManager in this process; it must be whole when it is closed, and be closed."""
+    """The network memory of a TaskManager in this process. A test must close it, and all buffers must be back then."""
 
     alive: list[WatchedPool] = []  # noqa: RUF012
 
@@ -122,38 +120,38 @@ class WatchedPool(NetworkBufferPool):
 
 
 class PatientJobMaster(JobMaster):
-    """Of a job that says nothing itself about how long its processes may take to start."""
+    """A JobMaster that gives processes more time to start, unless the job sets the option itself."""
 
-    def __init__(self, name: str, run: str, plan: ExecutionPlan, config: Config, *arguments: Any) -> None:
+    def __init__(self, name: str, run: str, *, config: Config, **options: Any) -> None:
         if config.registration_timeout == Config().registration_timeout:
             config = dataclasses.replace(config, registration_timeout=REGISTRATION_TIMEOUT)
-        super().__init__(name, run, plan, config, *arguments)
+        super().__init__(name, run, config=config, **options)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Threads named `headgate-*`, child processes, sockets and network memory that a test took are gone after it.
+    """Check after a test that its `headgate-*` threads, child processes, sockets and network memory are gone.
 
-    What was there before it (a Spark session shared by a module) may stay, and so may what a library keeps for the life
-    of the process: the helper process of multiprocessing, PySpark's JVM and the sockets between it and us. So does the
-    process that forks TaskManagers, for a while.
+    What existed before the test may stay, such as a Spark session that a module shares. What a library keeps for the
+    life of the process may stay too: the helper process of multiprocessing, PySpark's JVM and the sockets to it. The
+    process that forks TaskManagers stays for a while.
     """
-    monkeypatch.setattr(taskmanager, "NetworkBufferPool", WatchedPool)
+    monkeypatch.setattr(exchange_parts, "NetworkBufferPool", WatchedPool)
     monkeypatch.setattr(job, "JobMaster", PatientJobMaster)
     WatchedPool.alive.clear()
     threads, children, sockets = _threads(), _children(), _sockets()
     yield
     deadline = time.monotonic() + GRACE
-    while (found := _left_over(threads, children, sockets)) and time.monotonic() < deadline:
+    while (leaks := _left_over(threads, children, sockets)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    if found:
-        pytest.fail("left behind: " + ", ".join(found), pytrace=False)
+    if leaks:
+        pytest.fail("the test left behind: " + ", ".join(leaks), pytrace=False)
 
 
 @pytest.fixture(scope="session")
 def shared_spark() -> Iterator[SharedSpark]:
-    """Spark for whoever needs it; see there."""
-    from tests.spark_session import SharedSpark  # whoever does not need it need not load it
+    """The Spark session that tests share; see `SharedSpark`."""
+    from tests.spark_session import SharedSpark  # imported late: most test processes do not need Spark
 
     shared = SharedSpark()
     yield shared
@@ -162,7 +160,7 @@ def shared_spark() -> Iterator[SharedSpark]:
 
 @pytest.fixture(scope="session")
 def s3_service() -> Iterator[S3Service]:
-    """For all tests of this process; each takes a bucket of its own."""
+    """The S3 service for all tests of this process; each test takes a bucket of its own."""
     from tests.s3_service import S3Service  # loads half a second of libraries
 
     service = S3Service()
@@ -172,7 +170,7 @@ def s3_service() -> Iterator[S3Service]:
 
 @pytest.fixture
 def s3(s3_service: S3Service, monkeypatch: pytest.MonkeyPatch) -> S3Service:
-    """The service, which this process and those that it starts are led to."""
+    """The S3 service, to which the environment of this process and of its children points."""
     for name, value in s3_service.environ.items():
         monkeypatch.setenv(name, value)
     return s3_service
@@ -191,7 +189,7 @@ def _threads() -> set[threading.Thread]:
 
 
 def _children() -> set[int]:
-    """Processes of this one, and those of TaskManagers."""
+    """Return the child processes, and those of TaskManagers, which another child forks."""
     children = _ME.children()
     server = next((child for child in children if child.pid == forks.server.pid), None)
     with suppress(psutil.Error):
@@ -200,7 +198,7 @@ def _children() -> set[int]:
 
 
 def _sockets() -> dict[int, str]:
-    """TCP sockets by file descriptor, in words."""
+    """Return a description of each TCP socket, by file descriptor."""
     kept = _kept_ports()
     return {
         c.fd: f"{c.laddr.port} {c.status}" + (f" to {c.raddr.port}" if c.raddr else "")
@@ -223,7 +221,7 @@ def _kept_processes() -> set[int]:
 
 
 def _kept_ports() -> set[int]:
-    """PySpark's, for accumulators and for commands to the JVM, and that of the S3 service."""
+    """Return the ports of PySpark (for accumulators and for commands to the JVM) and of the S3 service."""
     server = getattr(_pyspark("_active_spark_context"), "_accumulatorServer", None)
     address = getattr(server, "server_address", None)
     commands = getattr(getattr(_pyspark("_gateway"), "gateway_parameters", None), "port", None)

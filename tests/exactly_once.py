@@ -1,4 +1,4 @@
-"""A pipeline whose committed rows are known exactly: two keyed exchanges, windows over windows, and Parquet files."""
+"""A pipeline whose committed rows are known exactly: two keyed exchanges, windows over windows and Parquet files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = tuple[int, int, int, int]
 
 
 def environment(folder: Path, deployment: Any, parallelism: int = 2, **options: Any) -> hg.StreamEnvironment:
-    """With a checkpoint each 50 ms; `deployment` may be a Spark session."""
+    """Return an environment with a checkpoint each 50 ms; `deployment` may be a Spark session."""
     config = hg.Config(**{"checkpoint_dir": folder / "checkpoints", "checkpoint_interval": "50 ms", **options})
     if isinstance(deployment, hg.LocalDeployment):
         return hg.StreamEnvironment(parallelism=parallelism, config=config, deployment=deployment)
@@ -35,7 +35,7 @@ Function = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def rows(rate: float | None = RATE, batch_rows: int = 1000) -> Source:
-    """All there are, in order."""
+    """Return the source of all rows, in order, at `rate` rows/s."""
     return hg.sources.generate(_rows(), rows=ROWS, rate=rate, batch_rows=batch_rows)
 
 
@@ -47,12 +47,18 @@ def build(
     source: Source | None = None,
     middle: Function | None = None,
     sink: Sink | None = None,
+    branch: bool = False,
 ) -> hg.StreamEnvironment:
-    """Sums of small windows by key, then of large ones by the key's last digit, to `folder`/out. `function` sees every
-    row that is read, and `middle` those between the exchanges."""
+    """Add sums of small windows by key, then of large windows by the key's last digit, and write them to `folder`/out.
+
+    `function` gets every row that the source reads, and `middle` the rows between the exchanges. With a `branch` all
+    rows also go to `folder`/branch.
+    """
     stream = env.from_source(source or rows(), watermark=hg.Watermark("at"))
     if function is not None:
         stream = stream.map_batches(function, schema=stream.schema)
+    if branch:
+        stream.rebalance().select("value").sink_to(hg.sinks.parquet(folder / "branch"))
     sums = stream.key_by("key").window(hg.tumble(SMALL / 1e6)).aggregate(total=hg.sum("value"), n=hg.count())
     if middle is not None:
         sums = sums.map_batches(middle, schema=sums.schema)
@@ -63,7 +69,7 @@ def build(
 
 
 def expected() -> list[Row]:
-    """Digit, large window, sum and count."""
+    """Return the expected rows: digit, number of the large window, sum and count."""
     sums: dict[tuple[int, int], list[int]] = {}
     for number in range(ROWS):
         sums.setdefault((number % KEYS % 10, number * STEP // LARGE), []).append(number)
@@ -71,7 +77,26 @@ def expected() -> list[Row]:
 
 
 def committed(folder: Path) -> list[Row]:
-    """The same of the files that are visible in `folder`/out."""
+    """Return the rows of the visible files in `folder`/out.
+
+    Asserts that no row is twice in the branch, and that none is missing there when `folder`/out has all rows.
+    """
+    totals = _totals(folder)
+    if (folder / "branch").exists():
+        values = branched(folder)
+        assert len(values) == len(set(values))
+        assert totals != expected() or values == list(range(ROWS))
+    return totals
+
+
+def branched(folder: Path) -> list[int]:
+    """Return the rows of the visible files in `folder`/branch."""
+    if not any((folder / "branch").glob("part-*")):
+        return []
+    return sorted(ds.dataset(folder / "branch", format="parquet").to_table()["value"].to_pylist())
+
+
+def _totals(folder: Path) -> list[Row]:
     if not any((folder / "out").glob("part-*")):
         return []
     table = ds.dataset(folder / "out", format="parquet").to_table()
@@ -83,25 +108,27 @@ def committed(folder: Path) -> list[Row]:
 
 
 def none_lost(folder: Path) -> bool:
-    """Every row counts in the visible files, if not once."""
+    """Return whether every row counts in the visible files, at least once."""
+    if (folder / "branch").exists() and set(branched(folder)) != set(range(ROWS)):
+        return False
     counts: dict[tuple[int, int], int] = {}
-    for digit, window, _, n in committed(folder):
+    for digit, window, _, n in _totals(folder):
         counts[digit, window] = counts.get((digit, window), 0) + n
     return all(counts.get((digit, window), 0) >= n for digit, window, _, n in expected())
 
 
 def attempts(folder: Path) -> set[int]:
-    """Of which the checkpoints are that are kept."""
-    found = (folder / "checkpoints").glob("*/chk-*/_metadata")
-    return {json.loads(path.read_text())["checkpoint"]["attempt"] for path in found}
+    """Return the attempts whose checkpoints are retained."""
+    metadata = (folder / "checkpoints").glob("*/chk-*/_metadata")
+    return {json.loads(path.read_text())["checkpoint"]["attempt"] for path in metadata}
 
 
 def fails_once(folder: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Raises once a checkpoint is complete, and never again."""
-    flag, kept = folder / "failed", folder / "checkpoints"
+    """Return a function that raises one time, after the first complete checkpoint."""
+    flag, checkpoints = folder / "failed", folder / "checkpoints"
 
     def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not flag.exists() and any(kept.glob("*/chk-*/_metadata")):
+        if not flag.exists() and any(checkpoints.glob("*/chk-*/_metadata")):
             flag.touch()
             raise ValueError("once")
         return batch
@@ -110,7 +137,7 @@ def fails_once(folder: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 
 def slow(seconds: float, until: Path | None = None) -> Function:
-    """Takes so long for each batch, and so holds back what is before it; no longer when there is such a file."""
+    """Return a function that takes `seconds` for each batch, until the file `until` exists: it causes back-pressure."""
 
     def function(batch: pa.RecordBatch) -> pa.RecordBatch:
         if until is None or not until.exists():
@@ -121,7 +148,7 @@ def slow(seconds: float, until: Path | None = None) -> Function:
 
 
 def _rows() -> Callable[[int, int], pa.RecordBatch]:
-    keys, step = KEYS, STEP  # what travels to other processes must not need this module there
+    keys, step = KEYS, STEP  # locals, since other processes that get the function may not have this module
 
     def rows(start: int, n: int) -> pa.RecordBatch:
         number = np.arange(start, start + n)

@@ -1,8 +1,8 @@
-"""Machines for tests: network namespaces, each with an address of its own and nothing else in common but an Ethernet.
+"""Machines for tests: network namespaces, each with its own address, which share only an Ethernet.
 
-The Ethernet is a tap device in each namespace and a process that carries frames between them; that needs the right to
-make namespaces and `/dev/net/tun`, and no other kind of device. No namespace has a name: when the test's processes are
-gone, so are they.
+The Ethernet is a tap device in each namespace and a process that carries frames between them. It needs the right to
+make namespaces, and `/dev/net/tun`, but no other kind of device. The namespaces have no names, so they vanish with the
+test's processes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
 _PR_SET_PDEATHSIG = 1
 _DEVICE = "line"
-#: Bytes of a frame's content: large ones cost the switch less.
+#: Bytes of a frame's content: the switch needs less time for a few large frames.
 _MTU = 60_000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Host:
-    """A machine. Its address is in a network of 24 bits."""
+    """A machine: a network namespace with an address in a /24 network."""
 
     def __init__(self, address: str) -> None:
-        """Raises OSError where there can be none."""
+        """Make the namespace. Raises OSError if the system does not allow it."""
         self.address = address
         self.tap = -1
         self._namespace = -1
@@ -56,7 +56,7 @@ class Host:
         _ip("link set lo up")
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run it on a thread there; its sockets, threads and processes stay there."""
+        """Run `work` on a thread in the namespace, and return its result; what it starts stays in the namespace."""
 
         def inside() -> T:
             _check(_libc.setns(self._namespace, _CLONE_NEWNET), "enter a network namespace")
@@ -72,20 +72,20 @@ class Host:
 
 @contextmanager
 def hosts(*addresses: str) -> Iterator[list[Host]]:
-    """Machines of these addresses on one Ethernet. Raises OSError where there can be none."""
-    made: list[Host] = []
+    """Yield machines with these addresses on one Ethernet. Raises OSError if the system does not allow them."""
+    machines: list[Host] = []
     try:
         for address in addresses:
-            made.append(Host(address))
-        with _switch([host.tap for host in made]):
-            yield made
+            machines.append(Host(address))
+        with _switch([host.tap for host in machines]):
+            yield machines
     finally:
-        for host in made:
+        for host in machines:
             host.close()
 
 
 def why_no_hosts() -> str:
-    """Empty where they can be made."""
+    """Return why the system does not allow machines; empty if it does."""
     try:
         with hosts("10.77.0.1"):
             return ""
@@ -136,7 +136,7 @@ def _ip(arguments: str) -> None:
 
 
 def carry(taps: list[int]) -> None:
-    """Carry frames to the tap that their destination was last seen behind, others to all; until the maker is gone."""
+    """Carry each frame to the tap behind which its destination was last seen, or else to all, until the parent ends."""
 
     behind: dict[bytes, int] = {}
     while True:
@@ -146,9 +146,9 @@ def carry(taps: list[int]) -> None:
                     frame = os.read(tap, _MTU + 64)
                     destination, source = frame[:6], frame[6:12]
                     behind[source] = tap
-                    found = behind.get(destination)
-                    for target in [found] if found is not None else [each for each in taps if each != tap]:
-                        with suppress(OSError):  # it is down, or its queue is full: the frame is lost
+                    known = behind.get(destination)
+                    for target in [known] if known is not None else [other for other in taps if other != tap]:
+                        with suppress(OSError):  # the tap is down, or its queue is full: the frame is lost
                             os.write(target, frame)
 
 

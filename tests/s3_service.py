@@ -1,7 +1,7 @@
-"""An S3 service in this process: moto's, on loopback, which a test can make fail.
+"""An S3 service in this process, on loopback: moto's, which a test can make fail.
 
-Moto looks whether an object is there and stores it in two steps, where a real service does it in one. So conditional
-puts are let through one at a time.
+A real service checks for an object and stores it in one step; moto takes two steps. Conditional puts therefore pass one
+at a time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ import boto3
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-#: A request, and how it is passed on; returns the answer's body.
+#: A fault: gets the request, a function that passes it on, and `start_response`; returns the answer's body.
 Fault = Callable[[dict[str, Any], Callable[[], Iterable[bytes]], Any], Iterable[bytes]]
 
 
-#: Of services that run.
+#: The ports of the running services.
 PORTS: set[int] = set()
 
 
 class S3Service:
-    """`environ` leads programs to it. Requests pass through `fault` while there is one."""
+    """An S3 service. `environ` points programs to it. Requests pass through `fault` while there is one.
+
+    `_one_at_a_time` makes each conditional put atomic; no other lock is taken inside it.
+    """
 
     def __init__(self) -> None:
         self.fault: Fault | None = None
@@ -47,16 +50,16 @@ class S3Service:
         self._thread.start()
 
     def bucket(self) -> str:
-        """The URI of a new one."""
+        """Create a bucket and return its URI."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
         self.client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
         return f"s3://{name}"
 
     def keys(self, uri: str) -> list[str]:
-        """The names of the objects whose URIs begin so, in order."""
+        """Return the keys of the objects whose URIs begin with `uri`, in order."""
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        return [each["Key"] for page in pages for each in page.get("Contents", [])]
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
     @contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.spark.session import build_session
 
-#: Small, so that rows which are not to come to the driver would be noticed there; and few partitions for few rows.
+#: A small limit on results makes a test fail if rows come to the driver that should not; few rows need few partitions.
 SETTINGS = {
     "spark.driver.maxResultSize": "16m",
     "spark.sql.shuffle.partitions": "2",
@@ -16,25 +16,25 @@ SETTINGS = {
 
 
 class SharedSpark:
-    """At most one running session. Ask for it in each test: another test may have stopped it."""
+    """The holder of at most one running session. Each test asks for it: another test may have stopped it."""
 
     def __init__(self) -> None:
         self._session: SparkSession | None = None
 
     def on(self, master: str) -> SparkSession:
-        """A session of this master: the running one, or else one that takes its place."""
+        """Return a session with this master: the running one, or a new one in its place."""
         if self._session is None or self._session.sparkContext.master != master:
             self.stop()
             self._session = build_session(master, "headgate tests", **SETTINGS)
         return self._session
 
     def stop(self) -> None:
-        """For who builds one of his own."""
+        """Stop the session, if there is one; a test that builds a session of its own calls this first."""
         if self._session is not None:
             self._session.stop()
             self._session = None
 
 
 def to_arrow(dataframe: DataFrame) -> pa.Table:
-    """As `DataFrame.toArrow` of PySpark 4."""
+    """Return the rows as a table, as `DataFrame.toArrow` does in PySpark 4."""
     return pa.Table.from_batches(dataframe._collect_as_arrow())  # type: ignore[operator]

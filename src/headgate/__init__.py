@@ -7,7 +7,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate import restart
+    from headgate import restart, testing
     from headgate.api import sinks, sources
     from headgate.api.environment import StreamEnvironment
     from headgate.api.stream import DataStream, KeyedStream, WindowedStream
@@ -81,7 +81,12 @@ _HOMES = {
     "headgate.runtime.launch.local": ("LocalDeployment",),
     "headgate.spark.spark_deployment": ("SparkDeployment",),
 }  # fmt: skip
-_MODULES = {"restart": "headgate.restart", "sinks": "headgate.api.sinks", "sources": "headgate.api.sources"}
+_MODULES = {
+    "restart": "headgate.restart",
+    "sinks": "headgate.api.sinks",
+    "sources": "headgate.api.sources",
+    "testing": "headgate.testing",
+}
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -90,9 +95,9 @@ __all__ = [
     "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState",
     "NotEnoughSlots", "PlanError", "ProcessContext", "SessionLost", "SideOutput", "SinkError", "SourceError",
     "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded",
-    "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__",
-    "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks",
-    "sources", "sum", "tumble",
+    "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list",
+    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum",
+    "testing", "tumble",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""All options of a job: one frozen dataclass, from which `docs/configuration.md` is written (`scripts/docs.py`).
+"""All options of a job: one frozen dataclass, from which `docs/reference/options.md` is written (`scripts/docs.py`).
 
 A size is a number of bytes, or a string such as "32 kb" (32 x 1024 bytes). A duration is a number of seconds, a string
 such as "100 ms", or a `timedelta`. The names are those of Flink, in snake_case.
@@ -33,16 +33,16 @@ from headgate.restart import RestartStrategy
 
 
 class FlowControl(enum.StrEnum):
-    """How consumers keep a producer from sending more than they can take; see `docs/exchange.md`."""
+    """How consumers keep a producer from sending more than they can take; see `docs/concepts/exchange.md`."""
 
     CREDIT = "credit"
     TCP = "tcp"
     UNBOUNDED = "unbounded"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All options of one job, as keyword arguments; see `docs/configuration.md`.
+    """All options of one job, as keyword arguments; see `docs/reference/options.md`.
 
     Raises ConfigError for an unknown option, for an impossible value, and for an option that would have no effect.
 
@@ -64,7 +64,7 @@ class Config:
         member_of(FlowControl),
         "How consumers hold a producer back. `credit` counts the free buffers of each channel. `tcp` stops reading a "
         "connection when an input has no buffer, as Flink did before 1.5. `unbounded` lets queues grow into "
-        "all of `network_memory` and then ends the job, both for comparison ([exchange.md](exchange.md)).",
+        "all of `network_memory` and then ends the job, both for comparison (docs/concepts/exchange.md).",
     )
     connections_per_pair: int = option(
         1,
@@ -168,7 +168,7 @@ class Config:
     tls: Literal["auto", "on", "off"] = option(
         "auto",
         one_of("auto", "on", "off"),
-        "Whether links between the job's processes are encrypted with TLS 1.3 ([security.md](security.md)): "
+        "Whether links between the job's processes are encrypted with TLS 1.3 (docs/concepts/security.md): "
         '`"auto"` if the driver listens on another address than loopback, `"on"` on loopback too, `"off"` never. '
         "With `off` the start logs a warning, and the job checks every batch as with `paranoid`.",
     )
@@ -220,8 +220,8 @@ class Config:
         None,
         or_none(SIZE),
         "The most state that the operators of a TaskManager may hold together (their `state_bytes`, see "
-        "[metrics.md](metrics.md)). Above it the job fails with the name of the operator that holds the most, and does "
-        "not restart. None: as much as the machine has.",
+        "docs/reference/metrics.md). Above it the job fails with the name of the operator that holds the most, and "
+        "does not restart. None: as much as the machine has.",
         above=0,
     )
     checkpoint_dir: str | None = option(
@@ -266,7 +266,7 @@ class Config:
         False,
         FLAG,
         "Barriers overtake queued rows, and the checkpoint contains these rows, so that it need not wait for them; "
-        'only with `flow_control="credit"` ([checkpoints.md](checkpoints.md#unaligned)).',
+        'only with `flow_control="credit"` (docs/concepts/checkpoints.md).',
         needs="checkpoint_dir",
     )
     aligned_timeout: float = option(

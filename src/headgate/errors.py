@@ -57,19 +57,6 @@ class HeadgateError(Exception):
             place += f"[{self.subtask}]"
         return f"{place}: {self.message}" if place else self.message
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return plain values from which `from_wire` rebuilds the error on the driver, without pickle.
-
-        The middle of a very long message is left out, because a user's error may hold a value of any size.
-        """
-        return {
-            "kind": type(self).__name__,
-            "message": _shortened(self.message),
-            "job": self.job,
-            "operator": self.operator,
-            "subtask": self.subtask,
-        }
-
 
 def _shortened(message: str) -> str:
     excess, half = len(message) - _LONGEST_MESSAGE, _LONGEST_MESSAGE // 2
@@ -168,8 +155,22 @@ class JobCancelled(HeadgateError):
     """The job was cancelled."""
 
 
+def to_wire(error: HeadgateError) -> dict[str, Any]:
+    """Return plain values from which `from_wire` rebuilds the error on the driver, without pickle.
+
+    The middle of a very long message is left out, because a user's error may hold a value of any size.
+    """
+    return {
+        "kind": type(error).__name__,
+        "message": _shortened(error.message),
+        "job": error.job,
+        "operator": error.operator,
+        "subtask": error.subtask,
+    }
+
+
 def from_wire(fields: dict[str, Any]) -> HeadgateError:
-    """Rebuild an error from the values of `HeadgateError.to_wire`. An unknown class becomes HeadgateError."""
+    """Rebuild an error from the values of `to_wire`. An unknown class becomes HeadgateError."""
     kind = _KINDS.get(str(fields.get("kind")), HeadgateError)
     subtask = fields.get("subtask")
     return kind(_shortened(str(fields.get("message")))).at(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field
+from dataclasses import KW_ONLY, Field, dataclass, field
 from typing import Any
 
 from headgate.errors import ConfigError
@@ -31,6 +31,7 @@ class Option:
     kind: Kind
     meaning: str
     unit: str
+    _: KW_ONLY
     least: float | None = None
     above: float | None = None
     most: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 _SLOTS: Final = "hg.StreamEnvironment(parallelism=2)"
@@ -166,6 +167,54 @@ _INSTEAD: Final = {
 }
 
 _OWN_CLIENT: Final = "; a connector to Kafka is not there yet"
+_ROWS: Final = "return or yield rows from the function that is called, or hg.SideOutput(tag, rows)"
+_STATE: Final = "hg.ValueState(pa.int64()) as an attribute of the function's class; ctx.subtask says where it runs"
+_CONTEXT: Final = {
+    **dict.fromkeys(
+        ("timer_service", "timerService"), "register_event_time_timer(time) and the other calls of the context itself"
+    ),
+    **dict.fromkeys(("get_current_key", "getCurrentKey", "current_key"), "key, a tuple"),
+    **dict.fromkeys(("output", "collect", "emit", "out"), f"yield: {_ROWS}"),
+    **dict.fromkeys(("current_watermark", "currentWatermark"), "watermark"),
+    **dict.fromkeys(("current_processing_time", "currentProcessingTime"), "processing_time"),
+    **dict.fromkeys(("get_state", "getState", "get_runtime_context", "getRuntimeContext"), _STATE),
+}
+_HANDLE: Final = {
+    **dict.fromkeys(
+        ("awaitTermination", "await_termination", "processAllAvailable", "result", "exception", "join",
+         "get_job_execution_result", "getJobExecutionResult"), "wait(), which returns a JobResult or raises the error",
+    ),
+    **dict.fromkeys(("get_job_status", "getJobStatus", "isActive", "is_active", "done", "state"), "status()"),
+    **dict.fromkeys(("stop_with_savepoint", "stopWithSavepoint"), 'stop(savepoint="savepoints/")'),
+    **dict.fromkeys(("trigger_savepoint", "triggerSavepoint"), 'savepoint("savepoints/")'),
+    **dict.fromkeys(("lastProgress", "recentProgress", "get_accumulators", "getAccumulators"), "metrics()"),
+}  # fmt: skip
+#: The names for classes that know no others: a user's function may lack any other name, with another meaning.
+_ON_THEIR_OWN: Final = {
+    "ProcessContext": _CONTEXT,
+    "KeyedProcessFunction": dict.fromkeys(
+        ("get_runtime_context", "getRuntimeContext", "runtime_context", "get_state", "getState"), _STATE
+    ),
+    "ValueState": {"get": "value()", **dict.fromkeys(("set", "put", "setState"), "update(value)")},
+    "ListState": {
+        **dict.fromkeys(("value", "values"), "get()"),
+        "append": "add(value)",
+        **dict.fromkeys(("addAll", "extend"), "add_all(values)"),
+    },
+    "MapState": {
+        "value": "get(key)",
+        **dict.fromkeys(("putAll", "update"), "put_all(entries)"),
+        "entries": "items()",
+        "isEmpty": "is_empty()",
+        **dict.fromkeys(("set", "add"), "put(key, value)"),
+    },
+    "JobHandle": _HANDLE,
+    "JobResult": {
+        **dict.fromkeys(("get_net_runtime", "getNetRuntime", "duration"), "duration_s"),
+        **dict.fromkeys(("numInputRows", "num_input_rows"), "rows_in"),
+        **dict.fromkeys(("get_all_accumulator_results", "getAllAccumulatorResults"), 'metrics["rows_in"] and the like'),
+    },
+}
 #: What to write in place of a name in one class or module, where the name means something else than in `_INSTEAD`.
 _INSTEAD_AT: Final = {
     "StreamEnvironment": {"setParallelism": _SLOTS, "set_parallelism": _SLOTS, "sql": _SQL, "stop": _STOP},
@@ -191,12 +240,17 @@ _INSTEAD_AT: Final = {
 }
 
 
-def advice(place: str, name: str) -> str:
+def advice(places: Sequence[str], name: str) -> str:
     """Return the end of a message: what to write in place of a name that a class or module lacks.
 
-    It is empty for a name that no other system has.
+    `places` are names of classes or modules, and the first that has a table of its own counts. The result is empty for
+    a name that no other system has.
     """
-    instead = _INSTEAD_AT.get(place, {}).get(name) or _INSTEAD.get(name)
+    place = next((place for place in places if place in _ON_THEIR_OWN or place in _INSTEAD_AT), "")
+    if place in _ON_THEIR_OWN:
+        instead = _ON_THEIR_OWN[place].get(name)
+    else:
+        instead = _INSTEAD_AT.get(place, {}).get(name) or _INSTEAD.get(name)
     return f"; write {instead}" if instead else ""
 
 
@@ -208,10 +262,13 @@ class OtherNames:
     if not TYPE_CHECKING:  # so that type checkers report such names themselves
 
         def __getattr__(self, name: str) -> object:
-            kind = type(self).__name__
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}{advice(kind, name)}", name=name, obj=self)
+            kind = type(self)
+            if isinstance(getattr(kind, name, None), property):  # which lacks something itself: have it say so
+                return object.__getattribute__(self, name)
+            instead = advice([each.__name__ for each in kind.__mro__], name)
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self)
 
 
 def missing(module: str, name: str) -> AttributeError:
     """Return the AttributeError that a module's `__getattr__` raises for a name."""
-    return AttributeError(f"module {module!r} has no attribute {name!r}{advice(module, name)}", name=name)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{advice([module], name)}", name=name)

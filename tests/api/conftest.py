@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -28,7 +30,7 @@ class PaperSource(Source):
 class Plans:
     """An environment, with helpers that make streams and return the graph of the plan."""
 
-    def __init__(self, parallelism: int = 2, **config: object) -> None:
+    def __init__(self, parallelism: int = 2, **config: Any) -> None:
         self.env = StreamEnvironment(parallelism=parallelism, config=hg.Config(**config))
 
     def stream(self, schema: pa.Schema = FLIGHTS, *, timed: bool = True, bounded: bool = True) -> DataStream:

@@ -47,14 +47,14 @@ def stream() -> Any:
         (lambda: hg.sources.csv("x", schema={"n": "long"}), "schema={'n': 'long'} must be a pyarrow.Schema"),
         (lambda: hg.sources.csv("x", delimiter=5), "delimiter=5 must be a string"),
         (lambda: hg.sources.csv("x", header="no"), "header='no' must be True or False"),
-        (lambda: hg.sources.csv("x", null_values=5), "null_values=5 must be a list of texts"),
-        (lambda: hg.sources.csv("x", null_values=[5]), r"null_values=\[5\] must be a list of texts"),
+        (lambda: hg.sources.csv("x", null_values=5), "null_values=5 must be a list of strings"),
+        (lambda: hg.sources.csv("x", null_values=[5]), r"null_values=\[5\] must be a list of strings"),
         (lambda: hg.sources.csv("x", split_size=NAN), "split_size: nan is not a size"),
         (lambda: hg.sources.json_lines("x", schema=[]), r"schema=\[\] must be a pyarrow.Schema"),
         (lambda: hg.sources.files("x", format=["csv"]), r"format=\['csv'\] is not one of csv"),
         (lambda: hg.sources.files("x", watch="no"), "watch='no' must be True or False"),
         (lambda: hg.sources.parquet(5), "5 is not a path"),
-        (lambda: hg.sources.parquet("x", columns=5), "columns=5 must be a list of texts"),
+        (lambda: hg.sources.parquet("x", columns=5), "columns=5 must be a list of strings"),
         (lambda: hg.sources.parquet("x", batch_rows="5"), "batch_rows='5' must be a whole number"),
         (lambda: hg.sources.iterable([[{"n": 1}]], schema={"n": "long"}), "schema={'n': 'long'} must be a pyarrow"),
         (lambda: hg.sources.iterable(rows, bounded="no"), "bounded='no' must be True or False"),
@@ -65,8 +65,8 @@ def stream() -> Any:
         (lambda: hg.sinks.for_each_batch(5), "for_each_batch: the first argument must be a function, not 5"),
         (lambda: hg.sinks.csv(5), "5 is not a path"),
         (lambda: hg.sinks.parquet("x", mode=["append"]), r"mode=\['append'\] is unknown"),
-        (lambda: hg.sinks.parquet("x", partition_by=5), "partition_by=5 must be a list of texts"),
-        (lambda: hg.sinks.parquet("x", partition_by=[5]), r"partition_by=\[5\] must be a list of texts"),
+        (lambda: hg.sinks.parquet("x", partition_by=5), "partition_by=5 must be a list of strings"),
+        (lambda: hg.sinks.parquet("x", partition_by=[5]), r"partition_by=\[5\] must be a list of strings"),
         (lambda: hg.tumble(NAN), "window: nan is impossible"),
         (lambda: hg.hop("1 h", every=INF), "window: inf is impossible"),
         (lambda: hg.tumble(1e300), r"window: 1e\+300 is impossible"),
@@ -99,7 +99,7 @@ def test_an_error_names_an_impossible_argument(call: Callable[[], object], says:
 
 def test_numpy_numbers_are_accepted() -> None:
     source = hg.sources.generate(rows, rows=np.int64(5), rate=np.float32(2), batch_rows=np.int32(3))
-    assert (source.rows, type(source.rows), source.block_rows, type(source.block_rows)) == (5, int, 1, int)
+    assert (source.rows, type(source.rows), source.block_rows, type(source.block_rows)) == (5, int, 1, int)  # type: ignore[attr-defined]
 
 
 def test_lookup_takes_one_column_without_a_list() -> None:

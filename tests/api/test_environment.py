@@ -95,7 +95,7 @@ def test_explain_shows_how_rows_are_partitioned(plans, capsys):
     assert exchanges[-1].endswith(".by_carrier")
 
 
-def test_a_run_includes_the_sinks_added_since_the_last_run(plans):
+def test_a_run_includes_the_sinks_added_since_the_last_run():
     env = hg.StreamEnvironment(parallelism=2)
     stream = numbers(env)
     first, second = hg.sinks.collect(), hg.sinks.collect()
@@ -156,11 +156,11 @@ def test_an_interrupt_cancels_the_job():
     main = threading.main_thread().ident
     waits = []
 
-    def interrupt(batch, info):
+    def interrupt(_batch, _info):
         """Interrupt once, after the program has waited a while: at the start of a wait Python's own locks may break."""
-        waits.append(sys._current_frames()[main].f_code.co_name == "wait")
+        waits.append(sys._current_frames()[main].f_code.co_name == "wait")  # type: ignore[index]
         if all(waits[-2:]) and waits.count(True) == 2:
-            signal.pthread_kill(main, signal.SIGINT)
+            signal.pthread_kill(main, signal.SIGINT)  # type: ignore[arg-type]
 
     env.from_source(hg.sources.generate(endless, rate=10)).sink_to(hg.sinks.for_each_batch(interrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -170,7 +170,7 @@ def test_an_interrupt_cancels_the_job():
 def test_the_error_of_a_function_reaches_the_caller():
     env = hg.StreamEnvironment(parallelism=2)
 
-    def wrong(row):
+    def wrong(_row):
         raise ValueError("no such thing")
 
     stream = numbers(env).map(wrong, schema=NUMBERS.schema).name("mine")

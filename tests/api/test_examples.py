@@ -1,4 +1,4 @@
-"""Every example runs, without a `__main__` guard, and prints what it should."""
+"""Every example runs as a script, and prints what it should."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_LINES = {
     "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
     "daily_extremes.py": '"weir",1.75,1.75,1.75,1.75,1',
     "dataframe_source.py": "[Row(km=3, checkpoint=0), Row(km=12, checkpoint=0)]",
-    "dealing_rows.py": "worker 1: 6 rows of odd orders",
+    "partition_rows.py": "worker 1: 6 rows of odd orders",
     "endless_job.py": "CANCELLED: job 'lines' was cancelled",
     "late_rows.py": "6 readings in all, counted or put aside",
     "log_errors.py": "{'host': 'b', 'message': 'no route', 'times': 1}]",
@@ -30,9 +30,10 @@ LAST_LINES = {
     "state_and_timers.py": "order 3 is not paid for: {'tea': 2}",
     "stop.py": "FINISHED, FINISHED, all are counted: True",
     "tasks_and_processes.py": "through sockets: True",
+    "tested_pipeline.py": "2 tests passed",
     "union_of_streams.py": "5 rows read, 2 written",
     "watched_folder.py": "[{'city': 'Rome', 'km': 7}, {'city': 'Oslo', 'km': 3}]",
-    "ways_of_dealing.py": "broadcast  every row to all                   [8, 8, 8, 8]",
+    "ways_to_partition.py": "broadcast  every row to all                   [8, 8, 8, 8]",
     "word_count.py": "12:01  the    1",
 }
 
@@ -67,7 +68,7 @@ def test_the_examples_use_every_public_function() -> None:
 def test_an_example_prints_its_last_line(name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src")}
     command = [sys.executable, EXAMPLES / name]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290, check=False)  # type: ignore[arg-type]
     assert run.returncode == 0, run.stderr
     assert run.stderr == "" or "pyspark" in (EXAMPLES / name).read_text()  # a session of the user's own warns there
     assert run.stdout.rstrip("\n").endswith(LAST_LINES[name])

@@ -34,9 +34,9 @@ def test_the_guarantee_depends_on_the_mode_the_sources_and_the_sinks(
 ) -> None:
     options = {} if mode is None else {"checkpoint_dir": tmp_path / "kept", "checkpoint_mode": mode}
     env = hg.StreamEnvironment(config=hg.Config(**options))
-    stream = env.from_source(PARTS[source](tmp_path))
+    stream = env.from_source(PARTS[source](tmp_path))  # type: ignore[arg-type]
     for sink in sinks:
-        stream.sink_to(PARTS[sink](tmp_path))
+        stream.sink_to(PARTS[sink](tmp_path))  # type: ignore[arg-type]
     job = env.execute_async()
     assert job.guarantee == guarantee
     job.wait(60)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +63,7 @@ def sets_item(x):
 
 
 def adds_to_item(x):
-    TABLE[len(x), x] += 1
+    TABLE[len(x), x] += 1  # type: ignore[operator]
 
 
 def adds_to_list_in_item(x):
@@ -104,7 +104,7 @@ def keeps_the_last(x):
         NUMBER = x
 
 
-def counts_in_an_attribute(x):
+def counts_in_an_attribute(_x):
     STATS.rows += 1
 
 
@@ -268,7 +268,7 @@ class Slots:
 
     def __call__(self, x):
         self.rows, self._own, self.unset = x, x, x
-        self.computed = self.nothing = x
+        self.computed = self.nothing = x  # type: ignore[misc]
 
 
 def test_the_search_runs_no_code_of_the_object():
@@ -328,11 +328,11 @@ def has_its_own(x):
 def builds_what_its_process_needs(x):
     global NOTHING, NEW
     if NOTHING is None:
-        NOTHING = NEW = object()
+        NOTHING = NEW = object()  # type: ignore[name-defined]
     if STATS.model is None:
         STATS.model = STATS._cache[x] = NOTHING
     LOCAL.rows += 1
-    STATS.new = 1
+    STATS.new = 1  # type: ignore[attr-defined]
     return NOTHING
 
 
@@ -357,7 +357,7 @@ def rows_of(env, seen):
 
 
 def test_a_job_in_processes_warns_once_at_the_line_that_runs_it():
-    seen = []
+    seen: list[Any] = []
     env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True))
     rows = rows_of(env, seen).map_batches(lambda batch: batch if LIST else None, schema=pa.schema({"n": pa.int64()}))
     rows.sink_to(hg.sinks.null())
@@ -366,12 +366,13 @@ def test_a_job_in_processes_warns_once_at_the_line_that_runs_it():
     assert [Path(warning.filename).name for warning in caught] == ["test_lost_changes.py"]
     message = str(caught[0].message)
     assert message.startswith("for_each_batch: rows_of.<locals>.<lambda> changes the list 'seen' of this program")
-    assert "collect()" in message and "LocalDeployment(processes=False)" in message
+    assert "collect()" in message
+    assert "LocalDeployment(processes=False)" in message
     assert seen == []
 
 
 def test_a_job_in_threads_changes_the_variable_itself():
-    seen = []
+    seen: list[Any] = []
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     rows_of(env, seen)
     with warnings.catch_warnings():

@@ -71,9 +71,11 @@ def test_a_job_is_saved_stopped_and_drained(spark, tmp_path):
     first = build_gated(environment(tmp_path, spark), tmp_path).execute_async()
     wait_until_running(first, ROWS // 3)
     saved = first.savepoint(tmp_path / "kept", 60)
-    assert first.status() == "RUNNING" and load_checkpoint(saved).kind == "savepoint"
+    assert first.status() == "RUNNING"
+    assert load_checkpoint(saved).kind == "savepoint"
     last = first.stop(timeout=60)
-    assert last is not None and first.wait().rows_in < ROWS
+    assert last is not None
+    assert first.wait().rows_in < ROWS
     assert set(committed(tmp_path)) < set(expected())
     open_gate(tmp_path)
     assert build_gated(environment(tmp_path, spark, 1), tmp_path).execute(resume=last).rows_in == ROWS
@@ -114,7 +116,7 @@ def test_the_files_of_a_failed_job_are_removed_too(spark, tmp_path):
     env = hg.StreamEnvironment(spark, config=hg.Config(spill_dir=tmp_path))
     stream = env.from_source(hg.sources.dataframe(spark.range(10)))
     with pytest.raises(hg.UserFunctionError):
-        stream.map(lambda row: 1 // 0, schema=stream.schema).collect()
+        stream.map(lambda row: 1 // 0, schema=stream.schema).collect()  # type: ignore[arg-type, return-value]
     broken = env.from_source(hg.sources.dataframe(spark.range(10).selectExpr("assert_true(id < 5) as ok", "id")))
     with pytest.raises(hg.SourceError, match="the DataFrame could not be written to"):
         broken.select("id").collect()
@@ -157,7 +159,7 @@ def test_another_program_cannot_resume_with_a_dataframe(spark, tmp_path):
     source.release()
 
 
-def test_an_argument_that_is_no_dataframe_is_refused(spark):
+def test_an_argument_that_is_no_dataframe_is_refused():
     with pytest.raises(hg.ConfigError, match="a list is not a Spark DataFrame"):
         hg.sources.dataframe([1])
 

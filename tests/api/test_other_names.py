@@ -6,10 +6,11 @@ import copy
 import pickle
 import re
 
+import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.other_names import _INSTEAD, _INSTEAD_AT
+from headgate.other_names import _INSTEAD, _INSTEAD_AT, _ON_THEIR_OWN
 
 
 @pytest.mark.parametrize(
@@ -28,13 +29,66 @@ def test_the_error_of_a_stream_names_its_own_call(plans, name, remedy):
     assert caught.value.name == name
 
 
+class Sessions(hg.KeyedProcessFunction):
+    """A user's function with a property that fails."""
+
+    @property
+    def total(self):
+        return self.not_there + 1  # type: ignore[attr-defined]
+
+
+#: Empty objects of classes that only a job makes.
+CONTEXT = object.__new__(hg.ProcessContext)
+HANDLE = object.__new__(hg.JobHandle)
+RESULT = hg.JobResult(name="job", rows_in=0, rows_out=0, late_rows=0, duration_s=0.0, restarts=0, metrics={})
+VALUE, LIST, MAP = hg.ValueState(pa.int64()), hg.ListState(pa.int64()), hg.MapState(pa.string(), pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "remedy"),
+    [
+        (CONTEXT, "timer_service", "register_event_time_timer(time)"), (CONTEXT, "timerService", "register_event"),
+        (CONTEXT, "get_current_key", "key"), (CONTEXT, "output", "hg.SideOutput("), (CONTEXT, "collect", "yield"),
+        (CONTEXT, "current_watermark", "watermark"), (CONTEXT, "get_state", "hg.ValueState("),
+        (Sessions(), "get_runtime_context", "hg.ValueState("), (Sessions(), "getRuntimeContext", "hg.ValueState("),
+        (VALUE, "get", "value()"), (VALUE, "set", "update("), (LIST, "append", "add("), (LIST, "addAll", "add_all("),
+        (LIST, "value", "get()"), (MAP, "putAll", "put_all("), (MAP, "isEmpty", "is_empty()"), (MAP, "value", "get("),
+        (HANDLE, "awaitTermination", "wait()"), (HANDLE, "result", "wait()"), (HANDLE, "isActive", "status()"),
+        (HANDLE, "stop_with_savepoint", "stop(savepoint="), (HANDLE, "trigger_savepoint", "savepoint("),
+        (RESULT, "get_net_runtime", "duration_s"), (RESULT, "numInputRows", "rows_in"),
+    ],
+)  # fmt: skip
+def test_a_foreign_name_on_a_function_a_state_or_a_job_leads_to_the_remedy(thing, name, remedy):
+    with pytest.raises(AttributeError) as caught:
+        getattr(thing, name)
+    assert str(caught.value).startswith(f"{type(thing).__name__!r} object has no attribute {name!r}; write ")
+    assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize("thing", [CONTEXT, Sessions(), VALUE, LIST, MAP, HANDLE, RESULT])
+def test_names_of_streams_get_no_advice_elsewhere(thing):
+    """An attribute of a user's function that is not set yet may have any name."""
+    for name in ("keyBy", "groupBy", "sum", "nonsense"):
+        with pytest.raises(AttributeError, match=f"^'{type(thing).__name__}' object has no attribute '{name}'$"):
+            getattr(thing, name)
+
+
+def test_an_error_in_a_users_property_names_the_attribute_that_it_lacks():
+    with pytest.raises(AttributeError, match="has no attribute 'not_there'"):
+        _ = Sessions().total
+    assert pickle.loads(pickle.dumps(RESULT)) == copy.copy(RESULT) == RESULT
+    assert vars(copy.copy(VALUE)) == vars(VALUE)
+
+
 def test_no_name_of_the_table_exists_and_every_remedy_does(plans):
     stream = plans.stream()
     keyed = stream.key_by("carrier")
     things = [plans.env, stream, keyed, keyed.window(hg.tumble("1 s")), stream.sink_to(hg.sinks.null())]
-    calls = {name for thing in (*things, hg, hg.sources, hg.sinks) for name in dir(thing)}
+    others = [CONTEXT, Sessions(), VALUE, LIST, MAP, HANDLE, RESULT]
+    calls = {"yield", "watermark"}.union(*map(dir, (*things, *others, hg, hg.sources, hg.sinks)))
     for name, remedy in _INSTEAD.items():
-        assert not hasattr(stream, name) and not hasattr(plans.env, name), name
+        assert not hasattr(stream, name), name
+        assert not hasattr(plans.env, name), name
         assert _first_call(remedy) in calls, f"{name}: there is no {_first_call(remedy)}"
     places = {
         "StreamEnvironment": plans.env,
@@ -45,9 +99,12 @@ def test_no_name_of_the_table_exists_and_every_remedy_does(plans):
         "headgate": hg,
         "headgate.sources": hg.sources,
         "headgate.sinks": hg.sinks,
+        "KeyedProcessFunction": others[1],
+        **{type(thing).__name__: thing for thing in others if not isinstance(thing, Sessions)},
     }
-    assert places.keys() == _INSTEAD_AT.keys()
-    for place, names in _INSTEAD_AT.items():
+    at_places = {**_INSTEAD_AT, **_ON_THEIR_OWN}
+    assert places.keys() == at_places.keys()
+    for place, names in at_places.items():
         for name, remedy in names.items():
             assert not hasattr(places[place], name), f"{place} has {name}"
             assert _first_call(remedy) in calls, f"{name}: there is no {_first_call(remedy)}"
@@ -55,7 +112,7 @@ def test_no_name_of_the_table_exists_and_every_remedy_does(plans):
 
 def _first_call(remedy: str) -> str:
     """The name that a remedy begins with."""
-    return re.split(r"[(,.]", remedy.removeprefix("job = ").removeprefix("env.").removeprefix("hg."))[0]
+    return re.split(r"[(,.:[]", remedy.removeprefix("job = ").removeprefix("env.").removeprefix("hg."))[0]
 
 
 def test_environments_and_modules_name_their_own_calls(plans):
@@ -64,9 +121,9 @@ def test_environments_and_modules_name_their_own_calls(plans):
     with pytest.raises(AttributeError, match=r"'headgate' has no attribute 'TumblingEventTimeWindows'; .*hg.tumble"):
         _ = hg.TumblingEventTimeWindows
     with pytest.raises(AttributeError, match=r"module 'headgate.sources' has no attribute 'json'; write json_lines"):
-        _ = hg.sources.json
+        _ = hg.sources.json  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"module 'headgate.sinks' has no attribute 'console'; write printer\(\)"):
-        _ = hg.sinks.console
+        _ = hg.sinks.console  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="^module 'headgate' has no attribute 'nonsense'$"):
         _ = hg.nonsense
 
@@ -84,11 +141,13 @@ def test_copy_pickle_and_hasattr_still_work(plans):
     stream = plans.stream()
     windows = stream.key_by("carrier").window(hg.tumble("1 s"))
     for thing in (plans.env, stream, windows):
-        assert not hasattr(thing, "keyBy") and not hasattr(thing, "nonsense")
+        assert not hasattr(thing, "keyBy")
+        assert not hasattr(thing, "nonsense")
         assert getattr(thing, "keyBy", None) is None
         assert "keyBy" not in dir(thing)
         copied = copy.copy(thing)
-        assert type(copied) is type(thing) and vars(copied) == vars(thing)
+        assert type(copied) is type(thing)
+        assert vars(copied) == vars(thing)
     pickled = pickle.loads(pickle.dumps(windows._windows))
     assert pickled == windows._windows
     with pytest.raises(AttributeError, match="^'DataStream' object has no attribute 'nonsense'$"):

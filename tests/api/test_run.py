@@ -46,7 +46,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
     ],
 )
 def test_options_before_the_script_and_right_behind_it_are_those_of_run(
-    script: Callable[[str], str], capsys: pytest.CaptureFixture[str],
+    *, script: Callable[[str], str], capsys: pytest.CaptureFixture[str],
     before: list[str], behind: list[str], start: str, given: list[str],
 ) -> None:  # fmt: skip
     assert main(["run", *before, script(PRINTS_ARGUMENTS), *behind]) == 0
@@ -61,7 +61,8 @@ def test_wrong_usage_is_refused(
     with pytest.raises(SystemExit) as ended:
         main(["run", *(name if word == "SCRIPT" else word for word in words)])
     printed = capsys.readouterr()
-    assert ended.value.code == 2 and printed.out == ""
+    assert ended.value.code == 2
+    assert printed.out == ""
     assert printed.err.startswith("usage: headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]\n")
 
 
@@ -119,7 +120,8 @@ def test_a_script_that_exits_without_jobs_has_an_empty_report(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "--json=-", script("import sys; sys.exit(7)")])
-    assert ended.value.code == 7 and json.loads(capsys.readouterr().out) == {"jobs": []}
+    assert ended.value.code == 7
+    assert json.loads(capsys.readouterr().out) == {"jobs": []}
 
 
 def test_a_report_path_that_cannot_be_written_is_refused_first(
@@ -128,4 +130,5 @@ def test_a_report_path_that_cannot_be_written_is_refused_first(
     with pytest.raises(SystemExit):
         main(["run", script("print('ran')"), "--json", "no/such.json"])
     printed = capsys.readouterr()
-    assert "there is no such folder" in printed.err and printed.out == ""
+    assert "there is no such folder" in printed.err
+    assert printed.out == ""

@@ -176,7 +176,7 @@ def test_a_partitioning_call_sets_that_of_the_next_edge(plans, call, kind):
 
 
 def test_a_function_or_the_load_can_partition_rows(plans):
-    def by_delay(batch, subtasks):
+    def by_delay(batch, _subtasks):
         return batch["delay"]
 
     stream = plans.stream().partition_by(by_delay).filter("delay > 1")

@@ -1,4 +1,4 @@
-"""The cases over the runtime, small: that they measure what they say, not how fast it is."""
+"""The cases on the real runtime, with small sizes: they measure what they claim. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.bench.keys_job import KINDS, KeyedRun, KeyKind, run_keyed
 from headgate.operators.operator import Operator, OperatorContext
 
 
-def test_rate_takes_start_up_out() -> None:
+def test_the_rate_excludes_start_up() -> None:
     assert Sizes(1000, 5000).rate(lambda rows: 7.0 + rows / 200) == pytest.approx(200)
 
 
@@ -37,7 +37,9 @@ def test_keyed_sum_and_its_source_run_in_processes() -> None:
 
 def test_keys_of_an_integer_and_a_string_are_held_and_counted() -> None:
     run = run_keyed(KINDS[-1], 300, 20_000)
-    assert run.seconds > 0 and run.state_keys == 300 and run.bytes_per_key > 8
+    assert run.seconds > 0
+    assert run.state_keys == 300
+    assert run.bytes_per_key > 8
 
 
 @pytest.mark.parametrize(("slow", "met"), [("", True), ("string", False)])
@@ -51,7 +53,8 @@ def test_every_kind_of_key_must_keep_a_quarter_of_the_rate(
     monkeypatch.setattr(keys, "run_keyed", run)
     result = keys.run(Options(quick=False, say=lambda text: None))
     figures = {figure.name: figure for figure in result.figures}
-    assert result.met is met and "at least 0.25 of the rate with 1,000" in result.target
+    assert result.met is met
+    assert "at least 0.25 of the rate with 1,000" in result.target
     assert figures["int: ratio"].values == pytest.approx([0.5] * keys.ROUNDS)
     assert figures["string: ratio"].median == pytest.approx(0.5 if met else 0.2)
     assert figures["two columns: 1,000 keys"].median == pytest.approx(1e6)
@@ -66,7 +69,7 @@ def test_every_row_has_a_latency(tmp_path: Path) -> None:
 
 
 class Nothing:
-    """Where rows end."""
+    """The end of the chain, which drops rows."""
 
     def emit(self, batch: pa.RecordBatch) -> None: ...
 
@@ -87,7 +90,7 @@ def test_latency_runs_from_the_due_column(tmp_path: Path, monkeypatch: pytest.Mo
     assert np.flatnonzero(counts).tolist() == [1100 // 8, 1500 // 8, 2500 // 8]
 
 
-def test_slow_sink_watches_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_sink_samples_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_sink, "SAMPLE_EVERY", 0.05)
     memory = slow_sink._observe(slow_sink.LOADS[2], 2.0, rate=None)
     assert memory.remote_bytes > slow_sink.BIG_ROW

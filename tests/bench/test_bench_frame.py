@@ -1,4 +1,4 @@
-"""The frame of `headgate bench`, without measuring anything that matters."""
+"""The command `headgate bench`, with cases that measure nothing."""
 
 from __future__ import annotations
 
@@ -27,40 +27,46 @@ ECHO = "import sys, json\nfor line in sys.stdin: print(json.dumps({'got': json.l
 
 @pytest.fixture
 def cases(monkeypatch: pytest.MonkeyPatch) -> dict[str, CaseResult]:
-    """Cases that measure nothing, by the name under which `main` finds them."""
+    """Cases that measure nothing, by their names on the command line."""
     outcomes = {
-        "good": CaseResult("good", "at least 1", True, (RATE,)),
-        "slow": CaseResult("slow", "at least 5", False, (RATE,)),
-        "alone": CaseResult("alone", "at least 1", True, (RATE,), skipped=(Skipped("Flink", "no Java"),)),
+        "good": CaseResult(case="good", target="at least 1", met=True, figures=(RATE,)),
+        "slow": CaseResult(case="slow", target="at least 5", met=False, figures=(RATE,)),
+        "alone": CaseResult(
+            case="alone", target="at least 1", met=True, figures=(RATE,), skipped=(Skipped("Flink", "no Java"),)
+        ),
     }
     for name, outcome in outcomes.items():
         run = SimpleNamespace(run=lambda options, outcome=outcome: outcome)
-        monkeypatch.setitem(sys.modules, f"case_{name}", run)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, f"case_{name}", run)
     monkeypatch.setattr(main, "CASES", {name: f"case_{name}" for name in outcomes})
     return outcomes
 
 
+@pytest.mark.usefixtures("cases")
 @pytest.mark.parametrize(("names", "code"), [(["good"], 0), (["slow"], 1), (["alone"], 1), (["good", "slow"], 1)])
-def test_exit_code_is_the_verdict(cases: dict[str, CaseResult], names: list[str], code: int) -> None:
+def test_exit_code_is_the_verdict(names: list[str], code: int) -> None:
     assert main.main(names) == code
 
 
-def test_json_holds_figures_spread_and_reasons(
-    cases: dict[str, CaseResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("cases")
+def test_json_holds_figures_spread_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "bench.json"
     main.main(["--json", str(target)])
     report = json.loads(target.read_text())
     good, _, alone = report["cases"]
     assert good["figures"]["rate"] == {"unit": "rows/s", "median": 2, "low": 1, "high": 3, "values": [3, 1, 2]}
-    assert alone["met"] is True and alone["skipped"] == {"Flink": "no Java"}
-    assert report["run"]["command"].startswith("headgate bench --json") and report["run"]["cores"] >= 1
+    assert alone["met"] is True
+    assert alone["skipped"] == {"Flink": "no Java"}
+    assert report["run"]["command"].startswith("headgate bench --json")
+    assert report["run"]["cores"] >= 1
 
     capsys.readouterr()
     main.main(["good", "--json", "-"])
     assert json.loads(capsys.readouterr().out)["cases"][0]["case"] == "good"
 
 
+@pytest.mark.usefixtures("cases")
+@pytest.mark.usefixtures("cases")
 @pytest.mark.parametrize(
     ("error", "reason", "traced"),
     [
@@ -68,8 +74,8 @@ def test_json_holds_figures_spread_and_reasons(
         (ZeroDivisionError("of [bench] none"), "ZeroDivisionError: of [bench] none", True),
     ],
 )
-def test_a_case_that_fails_leaves_the_others_what_they_measured(
-    cases: dict[str, CaseResult],
+def test_a_case_that_fails_does_not_lose_the_results_of_others(
+    *,
     error: Exception,
     reason: str,
     traced: bool,
@@ -80,7 +86,7 @@ def test_a_case_that_fails_leaves_the_others_what_they_measured(
     target = tmp_path / "bench.json"
     kept = []
 
-    def fail(options: object) -> None:
+    def fail(_options: object) -> None:
         kept.append([case["case"] for case in json.loads(target.read_text())["cases"]])
         raise error
 
@@ -88,25 +94,28 @@ def test_a_case_that_fails_leaves_the_others_what_they_measured(
     assert main.main(["good", "slow", "alone", "--json", str(target)]) == 1
     assert kept == [["good"]]
     good, failed, alone = json.loads(target.read_text())["cases"]
-    assert good["met"] is True and alone["met"] is True
-    assert failed["case"] == "slow" and failed["met"] is False and failed["figures"] == {}
+    assert good["met"] is True
+    assert alone["met"] is True
+    assert failed["case"] == "slow"
+    assert failed["met"] is False
+    assert failed["figures"] == {}
     assert failed["skipped"] == {"slow": reason}
     told = capsys.readouterr()
-    assert reason in told.out and ("Traceback" in told.err) == traced
+    assert reason in told.out
+    assert ("Traceback" in told.err) == traced
 
 
-def test_without_its_extra_a_case_names_it(
-    cases: dict[str, CaseResult], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("cases")
+def test_without_its_extra_a_case_names_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(main.CASES, "latency", "headgate.bench.latency")
     monkeypatch.delitem(sys.modules, "headgate.bench.latency", raising=False)
     monkeypatch.setitem(sys.modules, "hdrh.histogram", None)
     assert main.main(["latency", "good", "--json", "-"]) == 1
-    told = capsys.readouterr()
-    latency, good = json.loads(told.out)["cases"]
+    message = capsys.readouterr()
+    latency, good = json.loads(message.out)["cases"]
     assert latency["skipped"]["latency"].endswith("; it comes with pip install 'headgate[bench]'")
     assert good["met"] is True
-    assert "headgate[bench]" in "".join(told.err.split())
+    assert "headgate[bench]" in "".join(message.err.split())
 
 
 def test_unknown_case_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +138,7 @@ def test_peer_answers_line_by_line() -> None:
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("import sys; sys.exit('no memory left')", "its last words: no memory left"),
+        ("import sys; sys.exit('no memory left')", "the end of its log: no memory left"),
         ('input(); print(\'{"error": "bad query"}\')', "echo: bad query"),
     ],
 )
@@ -148,7 +157,7 @@ def test_raw_baseline_carries_bytes() -> None:
     assert raw_baseline.payload_rate(64 << 20) > 10e6
 
 
-def test_idle_timer_is_never_early() -> None:
+def test_the_idle_timer_is_never_early() -> None:
     histogram = idle_timer.lateness(0.05)
     assert histogram.get_total_count() == 50
     assert histogram.get_min_value() >= 0
@@ -164,8 +173,8 @@ def may_have_real_time_priority() -> bool:
     return True
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="real-time priority as Linux has it")
-def test_a_timer_beside_a_load_is_on_every_core_before_all_else() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the real-time priority of Linux")
+def test_a_timer_beside_a_load_has_real_time_priority_on_every_core() -> None:
     allowed = may_have_real_time_priority()
     with idle_timer.lateness_beside() as histogram:
         timers = [child for child in psutil.Process().children() if "headgate.bench.idle_timer" in child.cmdline()]
@@ -191,7 +200,7 @@ def test_exchange_runs_and_counts_every_byte() -> None:
             port = producer.ask({"do": "listen", "batches": batches, **shared}, 60)["port"]
             took = consumer.ask({"do": "consume", "port": port, "row_function": row_function, **shared}, 60)
             producer.ask({"do": "result"}, 60)
-            assert took["bytes"] < batches * exchange.prebuilt_batch().nbytes <= took["buffers"] * (32 << 10)
+            assert took["bytes"] < batches * exchange.prebuilt_batch().nbytes <= took["buffers"] * (32 << 10)  # type: ignore[attr-defined]
             assert took["seconds"] > 0
 
 
@@ -199,4 +208,5 @@ def test_help_says_what_each_case_is_about(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main.main(["--help"])
     told = capsys.readouterr().out
-    assert main.ABOUT.keys() == main.CASES.keys() and all(text in told for text in main.ABOUT.values())
+    assert main.ABOUT.keys() == main.CASES.keys()
+    assert all(text in told for text in main.ABOUT.values())

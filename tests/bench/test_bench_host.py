@@ -1,10 +1,11 @@
-"""Cores that are kept awake, and what the host took."""
+"""Cores that are kept awake, and the time that the host took from them."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,8 @@ pytestmark = pytest.mark.alone
 
 
 def idle_children() -> list[int]:
-    """Cores of this process's children that run only when nothing else does."""
-    found = []
+    """Return the cores of this process's children that have idle priority."""
+    found: list[Any] = []
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         if os.sched_getscheduler(int(child)) == os.SCHED_IDLE:
             found += os.sched_getaffinity(int(child))
@@ -23,20 +24,20 @@ def idle_children() -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SCHED_IDLE is Linux's")
-def test_every_core_has_something_of_no_priority_to_do_until_the_end() -> None:
+def test_every_core_runs_a_process_of_idle_priority_until_the_end() -> None:
     with cores_awake() as awake:
         assert awake
         assert idle_children() == sorted(os.sched_getaffinity(0))
     assert idle_children() == []
 
 
-def test_elsewhere_cores_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_not_kept_awake_without_sched_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "SCHED_IDLE", raising=False)
     with cores_awake() as awake:
         assert not awake
 
 
-def test_what_the_host_took(tmp_path: Path) -> None:
+def test_stolen_seconds_are_read_from_proc_stat(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  10 0 10 500 0 0 0 250 7 0\ncpu0 5 0 5 250 0 0 0 150 7 0\n")
     assert stolen_seconds(stat) == pytest.approx(250 / os.sysconf("SC_CLK_TCK"))

@@ -1,4 +1,4 @@
-"""Peers are installed as they were once: wheels by their hashes, and nothing of an archive runs."""
+"""Peers are installed from wheels that match known hashes; no code of a source archive runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_package_of_flink_is_pinned_by_hashes() -> None:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all that pip looks at, and where it installs to."""
+    """The only folder in which pip searches for packages, and the folder into which it installs."""
     folder = tmp_path / "index"
     folder.mkdir()
     for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(folder), "TARGET": str(tmp_path / "installed")}.items():

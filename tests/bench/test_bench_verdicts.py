@@ -1,4 +1,4 @@
-"""When a case of the bench is met and when not: its own arithmetic on figures that are given."""
+"""The verdicts of the cases, on given figures."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def median(result: CaseResult, name: str) -> float:
         (0.9, 0.9, 0.49, 0.49, False),
     ],
 )
-def test_exchange(
-    small: float, large: float, hundred: float, middle: float, met: bool, monkeypatch: pytest.MonkeyPatch
+def test_exchange_counts_the_better_size_of_buffers(
+    *, small: float, large: float, hundred: float, middle: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The better size of buffers counts, over one channel and over a hundred."""
     of_size = {1 << 20: (large, None), 64 << 10: (None, middle)}
 
-    def rate(producer: Any, consumer: Any, volume: int, config: Any, channels: int = 1, **shape: Any) -> float:
+    def rate(_producer: Any, _consumer: Any, _volume: int, config: Any, channels: int = 1, **shape: Any) -> float:
         of_32_kib = (small, hundred) if "max_buffers_per_channel" in config else (0.01, 0.01)
         part = of_size.get(config.get("segment_size"), of_32_kib)[channels > 1]
         assert part is not None
-        return part * (2e9 if shape.get("tls") else 1e9)  # however fast it is, it is no way to meet the target
+        return part * (2e9 if shape.get("tls") else 1e9)  # TLS must not count, however fast it is
 
     monkeypatch.setattr(exchange, "end", lambda name, rank: nullcontext())
     monkeypatch.setattr(exchange, "payload_rate", lambda volume: 1e9)
@@ -60,7 +60,7 @@ def test_exchange(
 
 
 def rates(monkeypatch: pytest.MonkeyPatch, ours: float, flink: Callable[..., Any]) -> None:
-    """Rows/s of ours and what stands for Flink; sources cost half of a row's time."""
+    """Replace Headgate and Flink by given rows/s; sources cost half of a row's time."""
     monkeypatch.setattr(keyed_sum, "keyed_sum_seconds", lambda rows: 3.0 + rows / ours)
     monkeypatch.setattr(keyed_sum, "source_seconds", lambda rows: 3.0 + rows / ours / 2)
     monkeypatch.setattr(keyed_sum, "Flink", flink)
@@ -69,7 +69,7 @@ def rates(monkeypatch: pytest.MonkeyPatch, ours: float, flink: Callable[..., Any
 
 @contextmanager
 def flink_of(rate: float, runs: int | None = None) -> Iterator[Any]:
-    """A Flink of so many rows/s, which ends after some runs."""
+    """A substitute for Flink with a given rate, which fails after some runs."""
     left = iter(range(10_000 if runs is None else runs))
 
     def seconds(query: str, rows: int) -> float:
@@ -81,20 +81,23 @@ def flink_of(rate: float, runs: int | None = None) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("ours", "met"), [(8.01e6, True), (7.99e6, False)])
-def test_keyed_sum(ours: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyed_sum_must_be_eight_times_flink(ours: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rates(monkeypatch, ours, lambda *arguments: flink_of(1e6))
     result = keyed_sum.run(TOLD)
-    assert result.met is met and result.passed is met and result.skipped == ()
+    assert result.met is met
+    assert result.passed is met
+    assert result.skipped == ()
     assert median(result, "ratio to Flink") == pytest.approx(ours / 1e6)
     assert median(result, "ratio to Flink, net of sources") == pytest.approx(ours / 1e6)
     assert median(result, "Spark Structured Streaming") == 5e6
 
 
 @pytest.mark.parametrize("runs", [0, 10], ids=["from the start", "in the second round"])
-def test_keyed_sum_without_flink_is_ours_alone_and_not_met(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyed_sum_without_flink_measures_headgate_and_is_not_met(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rates(monkeypatch, 9e6, lambda *arguments: flink_of(1e6, runs))
     result = keyed_sum.run(TOLD)
-    assert result.met is False and result.passed is False
+    assert result.met is False
+    assert result.passed is False
     assert [(each.what, each.reason) for each in result.skipped] == [("Flink", "Flink ended")]
     names = [figure.name for figure in result.figures]
     assert names == ["Headgate", "Headgate, source only", "Spark Structured Streaming"]
@@ -102,13 +105,14 @@ def test_keyed_sum_without_flink_is_ours_alone_and_not_met(runs: int, monkeypatc
 
 
 def test_keyed_sum_without_spark_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*sizes: int) -> list[float]:
+    def fail(*_sizes: int) -> list[float]:
         raise ChildFailed("no Java")
 
     rates(monkeypatch, 9e6, lambda *arguments: flink_of(1e6))
     monkeypatch.setattr(keyed_sum, "spark_rates", fail)
     result = keyed_sum.run(TOLD)
-    assert result.met is True and result.passed is False
+    assert result.met is True
+    assert result.passed is False
     assert [(each.what, each.reason) for each in result.skipped] == [("Spark Structured Streaming", "no Java")]
 
 
@@ -124,14 +128,14 @@ def test_half_of_the_rows_must_cross_a_socket(
     read: int, crossed: int, raised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = SimpleNamespace(rows_in=read, metrics={"remote_bytes": crossed})
-    monkeypatch.setattr(keyed_job.hg.StreamEnvironment, "execute", lambda env, name: result)
+    monkeypatch.setattr(keyed_job.hg.StreamEnvironment, "execute", lambda env, name: result)  # type: ignore[attr-defined]
     expected = pytest.raises(HeadgateError, match=f"read {read:,} rows of 1,000; {crossed:,} bytes crossed")
     with expected if raised else nullcontext():
         assert keyed_sum_seconds(1_000) >= 0
 
 
 def lateness_of(milliseconds: float) -> Any:
-    """A histogram that has one value only, all percentiles of which are that one."""
+    """Return a histogram with a single value, which is each of its percentiles."""
     histogram = new_histogram()
     histogram.record_value(round(milliseconds * MS))
     return histogram
@@ -143,13 +147,13 @@ def lateness_of(milliseconds: float) -> Any:
         (9.9, 9.9, 0.1, 0.1, True),
         (10.1, 9.9, 0.1, 0.1, False),
         (9.9, 10.1, 0.1, 0.1, False),
-        (9.9, 29.0, 10.0, 0.1, True),  # what the timer gave before
-        (9.9, 29.0, 0.1, 10.0, True),  # and what it gave beside
+        (9.9, 29.0, 10.0, 0.1, True),  # the timer before the load
+        (9.9, 29.0, 0.1, 10.0, True),  # the timer beside the load
         (9.9, 31.0, 10.0, 10.0, False),
     ],
 )
-def test_latency(
-    tenth: float, half: float, before: float, beside: float, met: bool, monkeypatch: pytest.MonkeyPatch
+def test_latency_must_be_below_the_target_or_the_noise(
+    *, tenth: float, half: float, before: float, beside: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each load's 99th percentile is below 10 ms, or below three times the timer's. Sleeping cores do not count."""
     seen: list[float] = []
@@ -161,7 +165,7 @@ def test_latency(
         yield True
         awake.pop()
 
-    def run_paced(rows: int, rate: float, folder: object, buffer_timeout: str) -> None:
+    def run_paced(rows: int, rate: float, _folder: object, _buffer_timeout: str) -> None:
         assert rows == round(rate * 20)
         seen.append((tenth if rate < 3e5 else half) if awake else 500.0)
 
@@ -189,10 +193,12 @@ BOUND = 100 * MB + hg.Config().network_memory + PENDING_BUDGET + slow_sink.ALLOW
     ],
 )
 @pytest.mark.parametrize("load", slow_sink.LOADS, ids=lambda load: load.name)
-def test_slow_sink(load: slow_sink.Load, worker: int, driver: int, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The most that any load has is held against its start: the largest worker then, and the driver as it was last."""
+def test_slow_sink_must_stay_within_its_memory(
+    load: slow_sink.Load, worker: int, driver: int, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each load is compared with its start: its peaks with the largest worker and the last size of the driver then."""
 
-    def observe(observed: slow_sink.Load, seconds: float, rate: float | None) -> slow_sink._Memory:
+    def observe(observed: slow_sink.Load, _seconds: float, rate: float | None) -> slow_sink._Memory:
         start = slow_sink._Memory([90 * MB, 100 * MB, 95 * MB], [200 * MB, 80 * MB])
         if rate is not None:
             return start
@@ -203,7 +209,7 @@ def test_slow_sink(load: slow_sink.Load, worker: int, driver: int, met: bool, mo
     assert slow_sink.run(TOLD).met is met
 
 
-def test_slow_sink_that_sends_nothing_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_sink_refuses_a_run_in_which_no_bytes_crossed_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_sink, "_observe", lambda *arguments, **named: slow_sink._Memory([1], [1]))
-    with pytest.raises(HeadgateError, match="one slow subtask: nothing crossed a socket"):
+    with pytest.raises(HeadgateError, match="one slow subtask: no bytes crossed a socket"):
         slow_sink.run(TOLD)

@@ -1,4 +1,4 @@
-"""What drives connectors without a runtime: contexts, and readers and writers run to their end."""
+"""Helpers that run connectors without a runtime: contexts, and readers and writers run to their end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ from headgate.connectors.connector import Claim, ReaderContext, Sink, Source, So
 from headgate.ownership import Program
 
 #: Of a job without checkpoints.
-CLAIM = Claim(Program.this("run"), 1, lambda: None)
+CLAIM = Claim(program=Program.this("run"), epoch=1, check=lambda: None)
 
 
 def reader_context(subtask: int = 0, parallelism: int = 1, *, wake: Callable[[], None] = lambda: None,
                    started_at: float = 0.0, clock: Callable[[], float] = lambda: 0.0) -> ReaderContext:  # fmt: skip
-    return ReaderContext("job", "source", subtask, parallelism, wake, started_at, clock)
+    return ReaderContext(
+        job="job",
+        operator="source",
+        subtask=subtask,
+        parallelism=parallelism,
+        wake=wake,
+        started_at=started_at,
+        clock=clock,
+    )
 
 
 def drain(reader: SourceReader) -> list[pa.RecordBatch]:
-    """All batches of a reader that never waits."""
+    """Return all batches of a reader that never waits."""
     batches = []
     while not reader.finished:
         batch = reader.read()
@@ -35,7 +43,7 @@ def drain(reader: SourceReader) -> list[pa.RecordBatch]:
 
 
 def read_source(source: Source, parallelism: int = 1) -> list[pa.Table]:
-    """Run a source as a job does, travelling to its subtasks included; a table per subtask."""
+    """Run a source as a job does, also pickle it for its subtasks. Returns a table per subtask."""
     source.prepare()
     tables = []
     for subtask in range(parallelism):
@@ -45,19 +53,28 @@ def read_source(source: Source, parallelism: int = 1) -> list[pa.Table]:
     return tables
 
 
-def writer_context(schema: pa.Schema, subtask: int = 0, deliver: Callable[[pa.RecordBatch], None] = print,
+def writer_context(schema: pa.Schema, subtask: int = 0, *, deliver: Callable[[pa.RecordBatch], None] = print,
                    parallelism: int = 1, attempt: int = 0, checkpoint: int = 0) -> WriterContext:  # fmt: skip
-    return WriterContext("job-1", "sink", subtask, parallelism, schema, deliver, attempt, checkpoint)
+    return WriterContext(
+        job="job-1",
+        operator="sink",
+        subtask=subtask,
+        parallelism=parallelism,
+        schema=schema,
+        deliver=deliver,
+        attempt=attempt,
+        checkpoint=checkpoint,
+    )
 
 
 def start(sink: Sink, schema: pa.Schema, claim: Claim = CLAIM) -> Sink:
-    """Prepare and begin a sink as a job that is not resumed does."""
+    """Prepare, claim and begin a sink, as a job that does not resume."""
     sink.prepare("job 1", schema)
     return take_over(sink, claim)
 
 
 def take_over(sink: Sink, claim: Claim | None = None) -> Sink:
-    """Claim a sink's results, as the newest program if nothing else is said, and begin."""
+    """Claim a sink's results and begin: as the newest program, unless a claim is given."""
     claim = claim or dataclasses.replace(CLAIM, epoch=1 + sink.newest_owner())
     assert sink.claim(claim)
     sink.begin(claim)
@@ -65,11 +82,11 @@ def take_over(sink: Sink, claim: Claim | None = None) -> Sink:
 
 
 def write_sink(sink: Sink, parts: Sequence[Sequence[pa.RecordBatch]], schema: pa.Schema) -> list[Any]:
-    """Run a sink's writers, one per part; what they return for `commit`, which is left to the caller."""
+    """Run a sink's writers, one per part. Returns what the caller passes to `commit`."""
     pending = []
     for subtask, batches in enumerate(parts):
         remote = pickle.loads(pickle.dumps(sink))
-        writer = remote.writer(writer_context(schema, subtask, sink.deliver, len(parts)))
+        writer = remote.writer(writer_context(schema, subtask, deliver=sink.deliver, parallelism=len(parts)))
         for batch in batches:
             writer.write(batch)
         pending.append(writer.finish())

@@ -1,10 +1,11 @@
-"""Bad lines put aside: all of them, each with its place, and every good line is a row all the same."""
+"""The side output of bad lines: it has each bad line and its place, and every good line is still a row."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.connectors.connector import Source
-from headgate.connectors.csv_parser import CsvParser
-from headgate.connectors.line_source import BAD_LINES
+from headgate.connectors.file_sources.csv_parser import CsvParser
+from headgate.connectors.file_sources.line_source import BAD_LINES
 from tests.connectors.conftest import drain, read_source, reader_context
 
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -23,7 +24,7 @@ WRONG = st.sampled_from(["oops", "x,y", "1,2,3", "1,é,", '5,"', "é"])
 
 
 def read(source: Source, parallelism: int) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Rows, and bad lines, of all subtasks."""
+    """Return the rows and the bad lines of all subtasks."""
     source.prepare()
     rows: list[dict[str, object]] = []
     bad: list[pa.RecordBatch] = []
@@ -38,13 +39,13 @@ def read(source: Source, parallelism: int) -> tuple[list[dict[str, object]], lis
 
 
 def expected_of(path: Path, lines: Sequence[str], header: int = 1) -> list[tuple[str, int, int, str]]:
-    """File, offset, line and text of the bad ones."""
-    found, offset = [], sum(map(len, ["a,b\n"] * header))
+    """Return the file, offset, number and text of each bad line."""
+    bad, offset = [], sum(map(len, ["a,b\n"] * header))
     for number, line in enumerate(lines, start=1 + header):
         if line.count(",") != 1 or '"' in line or line.startswith("x"):
-            found.append((str(path), offset, number, line))
+            bad.append((str(path), offset, number, line))
         offset += len(line.encode()) + 1
-    return found
+    return bad
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -53,7 +54,9 @@ def expected_of(path: Path, lines: Sequence[str], header: int = 1) -> list[tuple
     split_size=st.integers(1, 200),
     parallelism=st.integers(1, 3),
 )
-def test_wherever_they_are(tmp_path: Path, lines: list[str], split_size: int, parallelism: int) -> None:
+def test_every_bad_line_has_its_place_whatever_the_splits(
+    tmp_path: Path, lines: list[str], split_size: int, parallelism: int
+) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "".join(f"{line}\n" for line in lines))
     rows, bad = read(hg.sources.csv(path, schema=SCHEMA, split_size=split_size), parallelism)
@@ -64,8 +67,8 @@ def test_wherever_they_are(tmp_path: Path, lines: list[str], split_size: int, pa
     assert sorted(f"{row['a']},{row['b'] or ''}" for row in rows) == sorted(good)
 
 
-def test_in_many_blocks_and_a_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.connectors.lines.BLOCK_BYTES", 50)
+def test_bad_lines_in_many_blocks_of_a_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.connectors.file_sources.lines.BLOCK_BYTES", 50)
     lines = [f"{number},x" if number % 7 else f"bad {number}" for number in range(200)]
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(("a,b\n" + "\n".join(lines)).encode()))
@@ -78,7 +81,7 @@ def test_in_many_blocks_and_a_compressed_file(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("make", [hg.sources.json_lines, hg.sources.text])
-def test_of_other_formats(tmp_path: Path, make: Callable[..., Source]) -> None:
+def test_bad_lines_of_json_and_text_files(tmp_path: Path, make: Callable[..., Source]) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b'{"value": "1"}\n{"value": "\xff"}\n{"value": "2"}\n')
     options = {"schema": pa.schema({"value": pa.string()})} if make is hg.sources.json_lines else {}
@@ -89,27 +92,28 @@ def test_of_other_formats(tmp_path: Path, make: Callable[..., Source]) -> None:
     assert line["text"] == r'{"value": "\xff"}'
 
 
-def test_the_whole_text_of_long_lines(tmp_path: Path) -> None:
+def test_the_side_output_has_the_whole_text_of_a_long_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "x" * 5000 + ",y\n")
     _, [bad] = read(hg.sources.csv(path, schema=SCHEMA), 1)
     assert bad["text"] == "x" * 5000 + ",y"
 
 
-def test_a_file_of_nothing_else_is_read_in_reasonable_time(tmp_path: Path) -> None:
+def test_a_file_of_bad_lines_alone_is_read_in_reasonable_time(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "oops\n" * 3000)
     rows, bad = read(hg.sources.csv(path, schema=SCHEMA), 1)
-    assert rows == [] and [row["line"] for row in bad] == list(range(2, 3002))
+    assert rows == []
+    assert [row["line"] for row in bad] == list(range(2, 3002))
 
 
 def test_a_read_takes_a_bounded_time_however_many_lines_are_bad(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a source could neither be cancelled nor send a barrier meanwhile: it comes back with an empty batch."""
-    tries: list[bytes] = []
+    """During a read a source can neither be cancelled nor send a barrier. So it returns an empty batch in between."""
+    attempts: list[bytes] = []
     parse = CsvParser._parse
-    monkeypatch.setattr(CsvParser, "_parse", lambda self, lines: (tries.append(lines), parse(self, lines))[1])
+    monkeypatch.setattr(CsvParser, "_parse", lambda self, lines: (attempts.append(lines), parse(self, lines))[1])
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "oops\n" * 500 + "1,x\n" + "oops\n" * 500)
     source, bad = hg.sources.csv(path, schema=SCHEMA), []
@@ -118,17 +122,17 @@ def test_a_read_takes_a_bounded_time_however_many_lines_are_bad(
     context.sides["bad"] = bad.append  # type: ignore[index]
     reader, rows = source.reader(context), 0
     while not reader.finished:
-        tries.clear()
+        attempts.clear()
         batch = reader.read()
         rows += batch.num_rows if batch is not None else 0
-        assert len(tries) <= 64
+        assert len(attempts) <= 64
     assert rows == 1
     lines = [line for batch in bad for line in batch["line"].to_pylist()]
     assert lines == [*range(2, 502), *range(503, 1003)]
 
 
 def test_lines_before_a_split_are_counted_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.connectors.line_source.BLOCK_BYTES", 10)
+    monkeypatch.setattr("headgate.connectors.file_sources.line_source.BLOCK_BYTES", 10)
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "1,x\n" * 50 + "oops\n")
     source, bad = hg.sources.csv(path, schema=SCHEMA, split_size=203), []
@@ -136,12 +140,12 @@ def test_lines_before_a_split_are_counted_step_by_step(tmp_path: Path, monkeypat
     context = reader_context(1, 2)
     context.sides["bad"] = bad.append  # type: ignore[index]
     batches = drain(source.reader(context))
-    assert [batch.num_rows for batch in batches] == [0] * 22  # 204 bytes before it, and its own
+    assert [batch.num_rows for batch in batches] == [0] * 22  # for 204 bytes before the split, and its own line
     assert [line for batch in bad for line in batch["line"].to_pylist()] == [52]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_in_a_job(tmp_path: Path, parallelism: int) -> None:
+def test_a_job_reads_good_rows_and_bad_lines(tmp_path: Path, parallelism: int) -> None:
     lines = [f"{number},x" if number % 7 else f"bad {number}" for number in range(1000)]
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "\n".join(lines))
@@ -157,21 +161,22 @@ def test_in_a_job(tmp_path: Path, parallelism: int) -> None:
 
 @pytest.fixture
 def short_limit(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("headgate.connectors.lines.BLOCK_BYTES", 50)
-    monkeypatch.setattr("headgate.connectors.lines.LONGEST_LINE", 100)
-    monkeypatch.setattr("headgate.connectors.line_source.LONGEST_LINE", 100)
+    monkeypatch.setattr("headgate.connectors.file_sources.lines.BLOCK_BYTES", 50)
+    monkeypatch.setattr("headgate.connectors.file_sources.lines.LONGEST_LINE", 100)
+    monkeypatch.setattr("headgate.connectors.file_sources.line_source.LONGEST_LINE", 100)
     return 100
 
 
+@pytest.mark.usefixtures("short_limit")
 @pytest.mark.parametrize("split_size", [1, 60, 1000])
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-def test_a_line_that_is_too_long(tmp_path: Path, short_limit: int, name: str, split_size: int) -> None:
+def test_a_line_that_is_too_long(tmp_path: Path, name: str, split_size: int) -> None:
     path = tmp_path / name
     text = "a,b\n1,x\n" + "2," + "y" * 500 + "\n3,z\noops\n" + "4" * 101
     path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     rows, bad = read(hg.sources.csv(path, schema=SCHEMA, split_size=split_size), 2)
-    assert sorted(row["a"] for row in rows) == [1, 3]
-    assert [(row["offset"], row["line"], row["text"][:5]) for row in bad] == [
+    assert sorted(row["a"] for row in rows) == [1, 3]  # type: ignore[type-var]
+    assert [(row["offset"], row["line"], row["text"][:5]) for row in bad] == [  # type: ignore[index]
         (8, 3, "2,yyy"), (511 + 4, 5, "oops"), (511 + 9, 6, "44444")
     ]  # fmt: skip
     assert bad[0]["error"] == bad[2]["error"] == "it is longer than 100 bytes"
@@ -179,10 +184,11 @@ def test_a_line_that_is_too_long(tmp_path: Path, short_limit: int, name: str, sp
         read_source(hg.sources.csv(path, schema=SCHEMA, split_size=split_size))
 
 
-def test_reading_goes_on_at_every_place_around_a_long_line(tmp_path: Path, short_limit: int) -> None:
+@pytest.mark.usefixtures("short_limit")
+def test_reading_resumes_at_every_place_around_a_long_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n1,x\n" + "2," + "y" * 500 + "\n3,z\noops\n" + "4" * 400 + "\n5,v\n")
-    source = hg.sources.csv(path, schema=SCHEMA)
+    source: Any = hg.sources.csv(path, schema=SCHEMA)
     [file] = source.files()
     bad: list[pa.RecordBatch] = []
     places = []
@@ -190,23 +196,27 @@ def test_reading_goes_on_at_every_place_around_a_long_line(tmp_path: Path, short
     for batch, place in source.read_file(file, None, bad.append):
         places.append(place)
         seen.append((seen[-1][0] + batch["a"].to_pylist(), sum(each.num_rows for each in bad)))
-    assert seen[-1] == ([1, 3, 5], 3) and len(places) > 15
-    for (rows, told), place in zip(seen[1:], places, strict=True):
+    assert seen[-1] == ([1, 3, 5], 3)
+    assert len(places) > 15
+    for (rows, bad_lines), place in zip(seen[1:], places, strict=True):
         again: list[pa.RecordBatch] = []
         rest = [row for batch, _ in source.read_file(file, place, again.append) for row in batch["a"].to_pylist()]
-        assert (rows + rest, told + sum(each.num_rows for each in again)) == ([1, 3, 5], 3), place
+        assert (rows + rest, bad_lines + sum(batch.num_rows for batch in again)) == ([1, 3, 5], 3), place
 
 
-def test_a_header_or_first_line_that_is_too_long(tmp_path: Path, short_limit: int) -> None:
+@pytest.mark.usefixtures("short_limit")
+def test_a_header_or_first_line_that_is_too_long(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a" * 200 + "\n1\n")
-    with pytest.raises(hg.SourceError, match=r"a\.csv: the first line has more than 16384 values; is it a CSV file"):
+    with pytest.raises(
+        hg.SourceError, match=r"a\.csv: the first line has more than 16384 values; check that this is a CSV file"
+    ):
         hg.sources.csv(path)
     with pytest.raises(hg.SourceError, match=r"a\.csv: the line at byte 0 is longer than 100 bytes"):
         hg.sources.json_lines(path)
 
 
-def test_where_nobody_reads_them_they_fail_the_job(tmp_path: Path) -> None:
+def test_bad_lines_fail_the_job_unless_it_reads_their_side_output(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n1,x\noops\n")
     stream = hg.StreamEnvironment().from_source(hg.sources.csv(path, schema=SCHEMA))

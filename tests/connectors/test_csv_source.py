@@ -1,4 +1,4 @@
-"""CSV files as a source: types, nulls, splits at every offset, and bad lines by their exact place."""
+"""The source of CSV files: types, nulls, splits at every offset, and the exact place of bad lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.connectors import lines
+from headgate.connectors.file_sources import lines
 
 Read = Callable[..., list[pa.Table]]
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -98,7 +99,7 @@ def test_splits_of_every_size_give_the_same_rows(
         assert pa.concat_tables(parts).sort_by("a").equals(table), split_size
 
 
-def test_splits_are_dealt_in_the_order_of_names_and_offsets(tmp_path: Path, read_source: Read) -> None:
+def test_splits_go_to_subtasks_in_the_order_of_names_and_offsets(tmp_path: Path, read_source: Read) -> None:
     write(tmp_path / "b.csv", "a,b\n" + "".join(f"{i},y\n" for i in range(4)))
     write(tmp_path / "a.csv", "a,b\n" + "".join(f"{i},x\n" for i in range(4)))
     source = hg.sources.csv(tmp_path / "*.csv", schema=SCHEMA, split_size=10)  # two splits per file: 1 or 2 rows, rest
@@ -107,7 +108,7 @@ def test_splits_are_dealt_in_the_order_of_names_and_offsets(tmp_path: Path, read
     assert second.to_pydict() == {"a": [2, 3, 2, 3], "b": ["x", "x", "y", "y"]}
 
 
-def test_a_reader_tells_the_split_and_when_it_has_ended(tmp_path: Path, reader_context: Callable[..., object]) -> None:
+def test_a_reader_has_the_number_of_its_split_and_finishes(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     write(tmp_path / "a.csv", "a,b\n1,x\n2,y\n3,z\n")
     source = hg.sources.csv(tmp_path / "a.csv", schema=SCHEMA, split_size=4)
     source.prepare()
@@ -128,7 +129,7 @@ def test_compressed_files_are_one_split(tmp_path: Path, read_source: Read) -> No
     assert hg.sources.csv(path).schema == SCHEMA
 
 
-def test_large_blocks_come_as_batches_of_a_bounded_size(tmp_path: Path, reader_context: Callable[..., object]) -> None:
+def test_large_blocks_come_as_batches_of_a_bounded_size(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     path = write(tmp_path / "l.csv", "a\n" + "1\n" * 200_000)
     source = hg.sources.csv(path)
     source.prepare()
@@ -153,7 +154,7 @@ BAD = [
 @pytest.mark.parametrize("after", [0, 1, 500])
 @pytest.mark.parametrize(("line", "reason"), BAD)
 def test_a_bad_line_is_named_with_file_offset_text_and_reason(
-    tmp_path: Path, read_source: Read, before: int, after: int, line: str | bytes, reason: str
+    *, tmp_path: Path, read_source: Read, before: int, after: int, line: str | bytes, reason: str
 ) -> None:
     good = "a,b\n" + '1,"5 "" pipe"\n2,5" pipe\n\n' * before
     bad = line.encode() if isinstance(line, str) else line
@@ -169,7 +170,7 @@ def test_a_bad_line_is_named_with_file_offset_text_and_reason(
 
 @pytest.mark.parametrize("split_size", [1, 7, 1000])
 @pytest.mark.parametrize("block", [1, 16])
-def test_the_offset_is_the_files_whatever_the_splits_and_blocks(
+def test_the_offset_of_a_bad_line_counts_from_the_files_beginning(
     tmp_path: Path, read_source: Read, monkeypatch: pytest.MonkeyPatch, split_size: int, block: int
 ) -> None:
     monkeypatch.setattr(lines, "BLOCK_BYTES", block)
@@ -190,18 +191,18 @@ def test_a_long_bad_line_is_cut(tmp_path: Path, read_source: Read) -> None:
     assert f"'x,{'y' * 198}...'" in str(caught.value)
 
 
-def test_a_bad_time_and_a_null_that_must_not_be(tmp_path: Path, read_source: Read) -> None:
+def test_a_bad_time_and_a_null_that_the_schema_excludes(tmp_path: Path, read_source: Read) -> None:
     path = write(tmp_path / "t.csv", "t\n2013-01-01 00:00:00\nnoon\n")
     schema = pa.schema({"t": pa.timestamp("us", "UTC")})
     with pytest.raises(hg.SourceError, match=r"at byte 22: column 't': Failed to parse string: 'noon'"):
         read_source(hg.sources.csv(path, schema=schema))
     path = write(tmp_path / "n.csv", "a,b\n1,x\n,y\n")
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
-    with pytest.raises(hg.SourceError, match=r"at byte 8: column 'a': null, but the schema says it never is"):
+    with pytest.raises(hg.SourceError, match=r"at byte 8: column 'a': null, but the schema says never"):
         read_source(hg.sources.csv(path, schema=schema))
 
 
-def test_columns_that_are_missing_or_twice(tmp_path: Path, read_source: Read) -> None:
+def test_missing_and_duplicate_columns_are_refused(tmp_path: Path, read_source: Read) -> None:
     path = write(tmp_path / "c.csv", "a,c\n1,2\n")
     with pytest.raises(hg.SourceError, match=r"c\.csv: has no column 'b'; its header is: a, c"):
         read_source(hg.sources.csv(path, schema=SCHEMA))
@@ -209,11 +210,11 @@ def test_columns_that_are_missing_or_twice(tmp_path: Path, read_source: Read) ->
     with pytest.raises(hg.SourceError, match=r"d\.csv: has two columns 'a'; its header is: a, b, a"):
         read_source(hg.sources.csv(path, schema=SCHEMA))
     path = write(tmp_path / "e.csv", "\n1,2\n")
-    with pytest.raises(hg.SourceError, match="the first line is blank"):
+    with pytest.raises(hg.SourceError, match="the first line is blank; put the column names there"):
         hg.sources.csv(path)
 
 
-def test_files_that_vanish_or_shrink(tmp_path: Path, reader_context: Callable[..., object]) -> None:
+def test_files_that_vanish_or_shrink_are_named(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     path = write(tmp_path / "v.csv", "a,b\n1,x\n2,y\n")
     source = hg.sources.csv(path, schema=SCHEMA)
     source.prepare()
@@ -227,7 +228,7 @@ def test_files_that_vanish_or_shrink(tmp_path: Path, reader_context: Callable[..
         source.reader(reader_context()).read()
 
 
-def test_what_is_appended_while_the_job_runs_is_not_read(tmp_path: Path, reader_context: Callable[..., object]) -> None:
+def test_lines_appended_while_the_job_runs_are_not_read(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     path = write(tmp_path / "g.csv", "a,b\n1,x\n")
     source = hg.sources.csv(path, schema=SCHEMA)
     source.prepare()
@@ -240,14 +241,14 @@ def test_what_is_appended_while_the_job_runs_is_not_read(tmp_path: Path, reader_
     ("options", "message"),
     [
         ({"delimiter": "::"}, "delimiter='::' must be one character"),
-        ({"null_values": "NA"}, r"null_values='NA' must be a list of texts, for example \['NA'\]"),
+        ({"null_values": "NA"}, r"null_values='NA' must be a list of strings, for example \['NA'\]"),
         ({"split_size": "1 parsec"}, "split_size: .*unknown unit 'parsec'"),
         ({"split_size": 0}, "split_size=0 must be at least 1 byte"),
         ({"schema": pa.schema({"a": pa.list_(pa.int64())})}, "column 'a' cannot be read from CSV as list"),
         ({"schema": pa.schema([("a", pa.int64()), ("a", pa.int64())])}, "no name twice"),
     ],
 )
-def test_impossible_arguments(tmp_path: Path, options: dict[str, object], message: str) -> None:
+def test_impossible_arguments_are_refused(tmp_path: Path, options: dict[str, object], message: str) -> None:
     path = write(tmp_path / "o.csv", "a,b\n1,x\n")
     with pytest.raises(hg.ConfigError, match=message):
         hg.sources.csv(path, **{"schema": SCHEMA, **options})
@@ -262,7 +263,7 @@ def test_impossible_arguments(tmp_path: Path, options: dict[str, object], messag
     ids=["carriage returns", "utf-16"],
 )
 @pytest.mark.parametrize("schema", [None, SCHEMA], ids=["guessed", "given"])
-def test_a_file_that_is_no_utf8_with_lines(
+def test_a_file_without_utf8_or_line_breaks_is_refused(
     tmp_path: Path, read_source: Read, data: bytes, words: str, schema: pa.Schema | None
 ) -> None:
     path = write(tmp_path / "f.csv", data)
@@ -272,8 +273,8 @@ def test_a_file_that_is_no_utf8_with_lines(
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("cell", ["T00" * 80_000, " 00" * 80_000 + "x", "2013-01-01 00:00:00" + "+" * 240_000])
-def test_a_hostile_time_takes_no_time(tmp_path: Path, read_source: Read, cell: str) -> None:
-    """It took minutes once, in which the interpreter did nothing else: the TaskManager was lost."""
+def test_a_hostile_time_is_refused_quickly(tmp_path: Path, read_source: Read, cell: str) -> None:
+    """Once it took minutes, in which the interpreter did nothing else, and the TaskManager was lost."""
     path = write(tmp_path / "t.csv", f"t\n{cell}\n")
     with pytest.raises(hg.SourceError, match="at byte 2: column 't'") as caught:
         read_source(hg.sources.csv(path, schema=pa.schema({"t": pa.timestamp("us", "UTC")})))
@@ -282,7 +283,7 @@ def test_a_hostile_time_takes_no_time(tmp_path: Path, read_source: Read, cell: s
 
 @pytest.mark.timeout(20)
 def test_a_file_of_very_many_columns_is_refused(tmp_path: Path, read_source: Read) -> None:
-    """Each takes memory in every block: a line of commas took some GB."""
+    """Each column takes memory in every block: once a line of commas took some GB."""
     path = write(tmp_path / "c.csv", "a" + "," * 500_000 + "\n")
     with pytest.raises(hg.SourceError, match=r"c\.csv: the first line has more than 16384 values"):
         read_source(hg.sources.csv(path, schema=pa.schema({"a": pa.int64()})))

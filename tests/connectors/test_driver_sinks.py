@@ -1,4 +1,4 @@
-"""Sinks whose rows come back to the program, go to a function of the user's, or go nowhere."""
+"""The sinks that return rows to the program, print them, pass them to the user's function, or drop them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_collect_keeps_the_rows_of_one_run(write_sink: Write) -> None:
     assert not sink.full
 
 
-def test_collect_before_a_job_has_no_rows_to_give() -> None:
+def test_collect_has_no_table_before_the_first_job() -> None:
     with pytest.raises(hg.PlanError, match="no job has run with this sink; add it with stream.sink_to"):
         hg.sinks.collect().to_table()
 
@@ -59,7 +59,7 @@ def test_printer_prints_a_line_per_row(write_sink: Write, capsys: pytest.Capture
         assert capsys.readouterr().out == "> a=1, b=x1\n> a=2, b=x2\n> a=3, b=x3\n"
 
 
-def test_a_negative_limit() -> None:
+def test_a_negative_limit_is_refused() -> None:
     for make in (hg.sinks.collect, hg.sinks.printer):
         with pytest.raises(hg.ConfigError, match="limit=-1 must be a number of rows, or None for all"):
             make(limit=-1)
@@ -76,8 +76,8 @@ def test_for_each_batch_calls_the_function_in_the_task(writer_context: Callable[
     assert writer.finish() is None
 
 
-def test_what_the_function_raises_names_it(writer_context: Callable[..., Any]) -> None:
-    def save(rows: pa.RecordBatch, info: object) -> None:
+def test_an_error_of_the_function_names_it(writer_context: Callable[..., Any]) -> None:
+    def save(_rows: pa.RecordBatch, _info: object) -> None:
         raise KeyError("gone")
 
     writer = hg.sinks.for_each_batch(save).writer(writer_context(SCHEMA))
@@ -85,7 +85,7 @@ def test_what_the_function_raises_names_it(writer_context: Callable[..., Any]) -
         writer.write(batch(1))
 
 
-def test_null_takes_everything(write_sink: Write) -> None:
+def test_null_takes_all_rows(write_sink: Write) -> None:
     sink = hg.sinks.null()
     sink.prepare("job", SCHEMA)
     assert write_sink(sink, [[batch(1), batch(2)], []], SCHEMA) == [None, None]

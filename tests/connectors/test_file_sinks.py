@@ -1,4 +1,4 @@
-"""Files that are hidden until they are committed, in every mode, whatever goes wrong."""
+"""File sinks: files stay hidden until they are committed, in every mode and after every failure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from pyarrow import fs
 
 import headgate as hg
-from headgate.connectors import file_sink, file_writer
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks import file_sink, file_writer
+from headgate.connectors.file_sinks.file_sink import FileSink
 from tests.connectors.conftest import start
 
 Write = Callable[..., list[Any]]
@@ -29,7 +29,7 @@ def batch(*rows: tuple[str | None, int | None]) -> pa.RecordBatch:
 
 
 def files(root: Path) -> list[str]:
-    """All but the ledger."""
+    """Return the names of all files except for the ledger's."""
     found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     return sorted(str(path) for path in found if path.parts[0] != ".headgate")
 
@@ -67,7 +67,7 @@ def test_csv_keeps_null_and_the_empty_text_apart(tmp_path: Path, write_sink: Wri
 
 
 @pytest.mark.parametrize("partition_by", ["k", ["k"]])
-def test_partitions_are_folders_as_hive_has_them(
+def test_partitions_are_folders_with_the_names_of_hive(
     tmp_path: Path, write_sink: Write, partition_by: str | list[str]
 ) -> None:
     keys = ["a", None, "x/y=z%", "é ü", "a", "b:c"]
@@ -110,8 +110,8 @@ def test_a_job_without_rows_leaves_the_schema(tmp_path: Path, write_sink: Write)
     assert pq.read_table(tmp_path / name).schema == SCHEMA
 
 
-class _Removing(fs.LocalFileSystem):  # type: ignore[misc]
-    """Another job removes the empty folder before each of the first files is opened."""
+class _Removing(fs.LocalFileSystem):
+    """A filesystem where another job removes the empty folder before each of the first files is opened."""
 
     removals = 3
 
@@ -162,7 +162,7 @@ def test_mode_append_adds_and_overwrite_empties_when_the_job_starts(tmp_path: Pa
     assert sorted(os.listdir(tmp_path)) == sorted([".headgate", *files(tmp_path)])
 
 
-def test_overwrite_leaves_nothing_of_a_job_that_still_ran(tmp_path: Path, write_sink: Write) -> None:
+def test_overwrite_removes_the_files_of_a_job_that_still_runs(tmp_path: Path, write_sink: Write) -> None:
     other, sink = (hg.sinks.parquet(tmp_path, mode=mode) for mode in ("append", "overwrite"))
     start(other, SCHEMA)
     start(sink, SCHEMA)
@@ -170,7 +170,7 @@ def test_overwrite_leaves_nothing_of_a_job_that_still_ran(tmp_path: Path, write_
     says = "was removed, by hand or by another job that writes there with mode='overwrite'"
     for act in (lambda: other.commit(stale, 1), lambda: other._ledger.show(1)):
         with pytest.raises(hg.Superseded, match=says):
-            act()
+            act()  # type: ignore[no-untyped-call]
     sink.commit(write_sink(sink, [[batch(("b", 2))]], SCHEMA))
     sink.finish()
     assert pq.read_table(tmp_path)["v"].to_pylist() == [2]
@@ -244,7 +244,9 @@ def test_small_batches_become_one_row_group_and_large_files_are_ended(
     assert pq.read_table(tmp_path)["v"].to_pylist() == list(range(350))
 
 
-def test_what_is_held_and_open_is_bounded(tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_memory_and_open_files_are_bounded(
+    tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(file_writer, "_BYTES_HELD", 20_000)
     monkeypatch.setattr(file_writer, "_FILES_OPEN", 3)
     sink = hg.sinks.parquet(tmp_path, partition_by="k")
@@ -273,7 +275,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, writer_context: Any, monkeyp
     writer.close()
 
 
-def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
+def test_a_path_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     with pytest.raises(hg.SinkError, match="/f: is a file; give the path of a folder"):
         start(hg.sinks.parquet(tmp_path / "f"), SCHEMA)
@@ -281,7 +283,7 @@ def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
         start(hg.sinks.parquet(tmp_path / "f" / "g"), SCHEMA)
 
 
-def test_an_error_of_a_library_is_told_in_one_line() -> None:
+def test_an_error_of_a_library_becomes_one_line() -> None:
     with pytest.raises(hg.SinkError) as caught, file_writer.writing("/out/x"):
         raise OSError("Unable to load libjvm\nlooked here\nand there")
     assert caught.value.message == (
@@ -289,7 +291,7 @@ def test_an_error_of_a_library_is_told_in_one_line() -> None:
     )
 
 
-def test_what_cannot_be_a_file_sink(tmp_path: Path) -> None:
+def test_impossible_file_sinks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(hg.SinkError, match="s3://b/out: results are shown by renaming files, which s3 cannot"):
         hg.sinks.parquet("s3://b/out")
     with pytest.raises(hg.ConfigError, match="mode='replace' is unknown; it must be one of 'error', 'append', 'over"):
@@ -315,13 +317,13 @@ def test_what_cannot_be_a_file_sink(tmp_path: Path) -> None:
         (hg.sinks.parquet, {"x": pa.month_day_nano_interval()}, "column 'x' is month_.*, which parquet files cannot"),
     ],
 )
-def test_types_that_a_format_lacks(tmp_path: Path, sink: Any, types: dict[str, Any], message: str) -> None:
+def test_types_that_a_format_lacks_are_refused(tmp_path: Path, sink: Any, types: dict[str, Any], message: str) -> None:
     with pytest.raises(hg.PlanError, match=message):
         start(sink(tmp_path / "out"), pa.schema(types))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_struct_whose_fields_are_never_null_is_no_such_type(tmp_path: Path) -> None:
+def test_a_struct_whose_fields_are_never_null_can_be_written(tmp_path: Path) -> None:
     start(hg.sinks.parquet(tmp_path / "out"), pa.schema({"x": pa.struct([pa.field("a", pa.int64(), nullable=False)])}))
 
 
@@ -333,7 +335,7 @@ def test_a_struct_whose_fields_are_never_null_is_no_such_type(tmp_path: Path) ->
         (["k", "k"], "no column twice"),
     ],
 )
-def test_impossible_partitions(tmp_path: Path, partition_by: Any, message: str) -> None:
+def test_impossible_partitions_are_refused(tmp_path: Path, partition_by: Any, message: str) -> None:
     schema = pa.schema([*SCHEMA, pa.field("x", pa.float64())])
     with pytest.raises(hg.PlanError, match=message):
         start(hg.sinks.parquet(tmp_path, partition_by=partition_by), schema)

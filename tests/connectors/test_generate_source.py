@@ -1,4 +1,4 @@
-"""Generated rows: the same however they are dealt, and on time by a clock the test holds."""
+"""The source of generated rows: the same rows for every parallelism, on time by a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def squares(start: int, n: int) -> pa.RecordBatch:
 
 
 class Clock:
-    """The wall clock, moved by the test."""
+    """A wall clock that the test sets."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -32,12 +32,20 @@ class Clock:
         return self.now
 
     def reader(self, source: Any, subtask: int = 0, parallelism: int = 1, started_at: float = 1000.0) -> SourceReader:
-        context = ReaderContext("job", "source", subtask, parallelism, lambda: None, started_at, self)
-        return source.reader(context)
+        context = ReaderContext(
+            job="job",
+            operator="source",
+            subtask=subtask,
+            parallelism=parallelism,
+            wake=lambda: None,
+            started_at=started_at,
+            clock=self,
+        )
+        return source.reader(context)  # type: ignore[no-any-return]
 
 
 @given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 4))
-def test_every_row_comes_once_whatever_the_cuts(rows: int, batch_rows: int, parallelism: int) -> None:
+def test_every_row_comes_once_whatever_the_blocks(rows: int, batch_rows: int, parallelism: int) -> None:
     source = hg.sources.generate(squares, rows=rows, batch_rows=batch_rows)
     seen = []
     for subtask in range(parallelism):
@@ -50,7 +58,7 @@ def test_every_row_comes_once_whatever_the_cuts(rows: int, batch_rows: int, para
 
 
 @pytest.mark.parametrize("time", [None, "ts"])
-def test_metadata_of_the_rows_stays_behind(time: str | None) -> None:
+def test_metadata_of_the_functions_batches_is_dropped(time: str | None) -> None:
     def noted(start: int, n: int) -> pa.RecordBatch:
         return squares(start, n).replace_schema_metadata({"start": str(start)})
 
@@ -82,7 +90,7 @@ def test_a_block_is_a_millisecond_at_most(rate: float | None, block: int) -> Non
 
 
 @pytest.mark.parametrize(("batch_time", "block"), [("2 ms", 8000), (0.0005, 2000), ("1 s", 8192), ("1 us", 4)])
-def test_a_block_spans_the_time_asked_for(batch_time: str | float, block: int) -> None:
+def test_a_block_spans_the_batch_time(batch_time: str | float, block: int) -> None:
     reader = Clock(1e6).reader(hg.sources.generate(squares, rate=4e6, batch_time=batch_time))
     assert [reader.read().num_rows for _ in range(3)] == [block] * 3
     whole = Clock(1e6).reader(hg.sources.generate(squares, batch_time=batch_time))  # without a rate no time is asked
@@ -96,7 +104,7 @@ def test_a_block_comes_when_its_last_row_is_due_and_never_before() -> None:
     assert reader.next_read() == 1000 + 3 / 4000
     clock.now = 1000.0006  # rows 0, 1, 2 are due
     assert reader.read() is None
-    clock.now = reader.next_read()
+    clock.now = reader.next_read()  # type: ignore[assignment]
     assert reader.read().column("i").to_pylist() == [0, 1, 2, 3]
     assert reader.read() is None
     assert reader.next_read() == 1000 + 7 / 4000
@@ -105,8 +113,8 @@ def test_a_block_comes_when_its_last_row_is_due_and_never_before() -> None:
     assert (reader.read(), reader.finished) == (None, True)
 
 
-def test_one_who_waits_as_told_gets_whole_blocks_and_the_full_rate() -> None:
-    """At a rate whose due times are no round numbers, and at a date where a float has 0.2 us."""
+def test_a_task_that_waits_until_next_read_gets_whole_blocks_at_the_full_rate() -> None:
+    """The rate has due times that are no round numbers, and the date is one at which a float resolves 0.2 us."""
     clock, start = Clock(1.7e9), 1.7e9
     reader = clock.reader(hg.sources.generate(squares, rate=9_999_991.0, rows=200_000), 1, 3, started_at=start)
     rows = []
@@ -159,13 +167,13 @@ def test_without_a_rate_the_time_is_when_the_batch_was_made() -> None:
         (lambda start, n: squares(start, n).select(["i", "square"][: 1 if n else 2]), r"returned columns \(i int64\)"),
         (
             lambda start, n: pa.record_batch({"i": [7] * n}),
-            r"not \(i null\), the types that fn\(0, 0\) .* give schema=",
+            r"not \(i null\), the types of fn\(0, 0\); give schema=",
         ),
         (lambda start, n: squares(start, n) if not n else None, r"fn\(0, 5\) returned a NoneType, not a RecordBatch"),
         (lambda start, n: squares(start, n) if not n else 1 / 0, "raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_function_that_breaks_the_rules(fn: Any, message: str) -> None:
+def test_a_function_that_returns_other_rows_is_named(fn: Any, message: str) -> None:
     reader = Clock(0.0).reader(hg.sources.generate(fn, rows=5))
     with pytest.raises(hg.UserFunctionError, match=message):
         reader.read()
@@ -183,11 +191,13 @@ def test_a_function_that_breaks_the_rules(fn: Any, message: str) -> None:
         ({"time": "i"}, "time='i': the function's rows have a column of that name"),
     ],
 )
-def test_impossible_arguments(options: dict[str, Any], message: str) -> None:
+def test_impossible_arguments_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(hg.ConfigError, match=message):
         hg.sources.generate(squares, **options)
 
 
-def test_a_function_that_cannot_make_no_rows() -> None:
-    with pytest.raises(hg.UserFunctionError, match="division by zero(.|\n)*fn\\(0, 0\\), which makes no rows.*schema="):
+def test_a_function_that_fails_for_no_rows_needs_a_schema() -> None:
+    with pytest.raises(
+        hg.UserFunctionError, match="division by zero(.|\n)*generate calls fn\\(0, 0\\), for no rows.*schema="
+    ):
         hg.sources.generate(lambda start, n: pa.record_batch({"i": [1 / n] * n}))

@@ -1,4 +1,4 @@
-"""Lists are dealt by position; factories run on a thread, which carries batches, waiting, errors and its own end."""
+"""The sources of lists, partitioned by position, and of factories, each of which runs on a thread."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def test_batch_i_goes_to_subtask_i_mod_p(read_source: Read) -> None:
     assert [part["a"].to_pylist() for part in read_source(source)] == [[0, 1, 2, 3, None, 5]]
 
 
-def test_the_schema_of_a_list() -> None:
+def test_a_list_has_the_schema_of_its_first_item() -> None:
     assert hg.sources.iterable([[{"x": "a"}]]).schema == pa.schema({"x": pa.string()})
     assert hg.sources.iterable([], schema=SCHEMA).schema == SCHEMA
     with pytest.raises(hg.ConfigError, match="the list is empty, so its schema is unknown; give schema="):
         hg.sources.iterable([])
 
 
-def test_a_frame_of_pandas_without_rows_has_no_types_of_objects() -> None:
+def test_an_empty_pandas_frame_with_objects_needs_a_schema() -> None:
     frame = pd.DataFrame({"n": [1], "text": ["a"]}).astype({"text": object}).iloc[:0]
     assert hg.sources.iterable(frame[["n"]]).schema == pa.schema({"n": pa.int64()})
-    with pytest.raises(hg.SourceError, match=r"no rows, which would tell the type of column 'text'; give schema="):
+    with pytest.raises(hg.SourceError, match=r"no rows, so the type of column 'text' is unknown; give schema="):
         hg.sources.iterable(frame)
     schema = pa.schema({"n": pa.int64(), "text": pa.string()})
     assert hg.sources.iterable(frame, schema).schema == schema
@@ -117,16 +117,16 @@ def test_a_list_of_rows_is_a_source(read_source: Read) -> None:
     [
         ([{"a": 1}, {"a": 2, "b": 3}], "the rows: the column 'b' is not in the first row; give schema="),
         ([[{"a": 1}, {"a": 2, "b": 3}]], "item 0: the column 'b' is not in the first row; give schema="),
-        ([{"a": 1}, {"a": "x"}], "the rows: cannot be of one schema: "),
+        ([{"a": 1}, {"a": "x"}], "the rows: the values of a column have no common type: "),
         ([{"a": 1}, batch(1)], "item 0 is of type dict"),
     ],
 )
-def test_rows_that_do_not_fit_each_other(rows: Any, message: str) -> None:
+def test_rows_without_a_common_schema_are_refused(rows: Any, message: str) -> None:
     with pytest.raises(hg.SourceError, match=f"^iterable: {message}"):
         hg.sources.iterable(rows)
 
 
-def test_an_index_of_pandas_with_names_becomes_columns(read_source: Read) -> None:
+def test_a_pandas_index_with_names_becomes_columns(read_source: Read) -> None:
     frame = pd.DataFrame({"a": [1, 2]}, index=pd.Index(["x", "y"], name="k"))
     two = frame.set_index("a", append=True)
     two["s"] = 1.5
@@ -139,7 +139,7 @@ def test_an_index_of_pandas_with_names_becomes_columns(read_source: Read) -> Non
     assert hg.sources.iterable(numbered).schema.names == ["n", "a"]
 
 
-def test_an_index_of_pandas_without_names_counts_rows_or_is_refused(read_source: Read) -> None:
+def test_a_pandas_index_without_names_must_number_the_rows(read_source: Read) -> None:
     frame = pd.DataFrame({"a": [1, 2, 3]})
     assert read_source(hg.sources.iterable(frame[frame.a > 1]))[0].to_pylist() == [{"a": 2}, {"a": 3}]
     assert hg.sources.iterable(pd.DataFrame({"a": []}, index=[])).schema.names == ["a"]
@@ -160,7 +160,7 @@ def test_a_large_frame_is_cut_for_several_subtasks(read_source: Read) -> None:
     assert [part.num_rows for part in parts] == [8192 + 20_000 - 2 * 8192, 8192]
 
 
-def test_a_schema_makes_integers_of_the_floats_of_pandas(read_source: Read) -> None:
+def test_a_schema_turns_pandas_floats_into_integers(read_source: Read) -> None:
     frames = [pd.DataFrame({"a": [1, 2]}), pd.DataFrame({"a": [3, None]})]
     assert read_source(hg.sources.iterable(frames, schema=SCHEMA))[0]["a"].to_pylist() == [1, 2, 3, None]
     with pytest.raises(hg.SourceError, match="item 1, a DataFrame, does not fit the schema: .*Float value 0.5"):
@@ -182,7 +182,9 @@ LOSSES: list[tuple[Any, pa.DataType]] = [
 
 @pytest.mark.parametrize(("value", "data_type"), LOSSES, ids=str)
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
-def test_a_frame_does_not_lose_what_the_schema_cannot_hold(kind: type[Any], value: Any, data_type: pa.DataType) -> None:
+def test_a_value_of_a_frame_that_the_schema_cannot_hold_is_refused(
+    kind: type[Any], value: Any, data_type: pa.DataType
+) -> None:
     with pytest.raises(hg.SourceError, match=rf"does not fit the schema: column 'v' of {re.escape(str(data_type))}: "):
         hg.sources.iterable(kind({"v": [value]}), schema=pa.schema({"v": data_type}))
 
@@ -196,15 +198,15 @@ def test_a_frame_is_cast_to_the_schema(read_source: Read, kind: type[Any]) -> No
     assert second == {"n": None, "x": 2.0, "d": None, "b": False, "p": Decimal("2.0")}
 
 
-def test_a_frame_of_pandas_has_each_column_once() -> None:
-    with pytest.raises(hg.SourceError, match=r"column 'v' is there 0 times, among \['a'\]"):
+def test_a_pandas_frame_must_have_each_column_of_the_schema_once() -> None:
+    with pytest.raises(hg.SourceError, match=r"it must have one column 'v', but has 0; its columns are \['a'\]"):
         hg.sources.iterable(pd.DataFrame({"a": [1]}), schema=pa.schema({"v": pa.int64()}))
-    with pytest.raises(hg.SourceError, match="column 'a' of int64: it has nulls, and the schema says that it has none"):
-        never_null = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    never_null = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    with pytest.raises(hg.SourceError, match="column 'a' of int64: it is null in 1 of 2 rows, but the schema"):
         hg.sources.iterable(pd.DataFrame({"a": [1, None]}), schema=never_null)
 
 
-def test_a_dataframe_of_spark_does_not_pass_through_the_program() -> None:
+def test_a_spark_dataframe_is_refused() -> None:
     kind = type(
         "DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "__arrow_c_stream__": None, "columns": []}
     )
@@ -213,7 +215,7 @@ def test_a_dataframe_of_spark_does_not_pass_through_the_program() -> None:
             hg.sources.iterable(given)
 
 
-def test_what_is_not_computed_yet_is_no_frame() -> None:
+def test_a_lazy_frame_is_refused() -> None:
     with pytest.raises(hg.ConfigError, match=r"a LazyFrame is not computed yet; give frame.collect\(\)"):
         hg.sources.iterable(pl.LazyFrame({"a": [1]}))
     with pytest.raises(hg.SourceError, match="a Series, cannot become Arrow's"):
@@ -221,21 +223,21 @@ def test_what_is_not_computed_yet_is_no_frame() -> None:
 
 
 class Waker:
-    """A reader and its task: sleeps until it is woken, then reads."""
+    """A reader with its task, which sleeps until the reader wakes it, and then reads."""
 
     def __init__(self, source: Any, reader_context: Callable[..., Any], subtask: int = 0, parallelism: int = 1) -> None:
         self.woken = threading.Event()
         self.reader: SourceReader = source.reader(reader_context(subtask, parallelism, wake=self.woken.set))
 
     def next(self) -> pa.RecordBatch | None:
-        """The next batch; None at the end."""
+        """Return the next batch; None at the end."""
         while True:
             self.woken.clear()
-            found = self.reader.read()
-            if found is not None or self.reader.finished:
-                return found
+            batch = self.reader.read()
+            if batch is not None or self.reader.finished:
+                return batch
             assert self.reader.next_read() is None
-            assert self.woken.wait(WAIT), "nobody woke the task"
+            assert self.woken.wait(WAIT), "the reader did not wake the task"
 
 
 def test_a_factory_is_called_with_subtask_and_subtasks(reader_context: Callable[..., Any]) -> None:
@@ -250,7 +252,7 @@ def test_a_factory_is_called_with_subtask_and_subtasks(reader_context: Callable[
     waker.reader.close()
 
 
-def test_the_schema_of_a_factory() -> None:
+def test_a_factory_is_called_once_for_its_schema() -> None:
     closed = []
 
     def endless(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
@@ -262,16 +264,16 @@ def test_the_schema_of_a_factory() -> None:
 
     source = hg.sources.iterable(endless, bounded=False)
     assert (source.schema, source.bounded, closed) == (SCHEMA, False, [(0, 1)])
-    with pytest.raises(hg.ConfigError, match="the factory gave no batch"):
+    with pytest.raises(hg.ConfigError, match=r"factory\(0, 1\) returned no batch"):
         hg.sources.iterable(lambda *_: [])
     with pytest.raises(hg.UserFunctionError, match="the factory returned a int, not an iterator"):
         hg.sources.iterable(lambda *_: 7)
 
 
-def test_a_blocking_iterator_holds_up_nobody(reader_context: Callable[..., Any]) -> None:
+def test_a_blocking_iterator_does_not_block_the_reader(reader_context: Callable[..., Any]) -> None:
     gate, made = threading.Event(), []
 
-    def slow(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def slow(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         for number in range(100):
             gate.wait(WAIT)
             made.append(number)
@@ -281,14 +283,14 @@ def test_a_blocking_iterator_holds_up_nobody(reader_context: Callable[..., Any])
     assert (waker.reader.read(), waker.reader.finished) == (None, False)
     gate.set()
     assert [waker.next() for _ in range(20)] == [batch(number) for number in range(20)]
-    assert len(made) <= 20 + 2 + 1  # what is ready, and the one in hand
+    assert len(made) <= 20 + 2 + 1  # two batches are ready, and the thread waits with one
     waker.reader.close()
     assert len(made) <= 20 + 2 + 2
     assert not fetchers()
 
 
-def test_what_the_iterator_raises_comes_after_the_batches_before(reader_context: Callable[..., Any]) -> None:
-    def faulty(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+def test_the_iterators_error_comes_after_its_batches(reader_context: Callable[..., Any]) -> None:
+    def faulty(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         yield batch(1)
         raise ValueError("no more luck")
 
@@ -307,7 +309,7 @@ def test_close_leaves_a_stuck_iterator_behind(
     monkeypatch.setattr("headgate.connectors.fetcher._CLOSE_WAIT", 0.01)
     gate = threading.Event()
 
-    def stuck(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def stuck(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         gate.wait(WAIT)
         yield batch(1)
 
@@ -321,10 +323,10 @@ def test_close_leaves_a_stuck_iterator_behind(
     assert not waker.woken.is_set()
 
 
-def test_close_ends_an_iterator_that_gives_empty_batches(reader_context: Callable[..., Any]) -> None:
+def test_close_ends_an_iterator_of_empty_batches(reader_context: Callable[..., Any]) -> None:
     given = threading.Event()
 
-    def idle(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def idle(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         yield batch(1)
         while True:
             yield batch(1).slice(0, 0)

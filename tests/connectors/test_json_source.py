@@ -1,4 +1,4 @@
-"""JSON lines as a source: types, missing members, splits, and bad lines by their exact place."""
+"""The source of JSON lines: types, missing members, splits, and the exact place of bad lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_types_are_guessed_from_the_first_file(tmp_path: Path, read_source: Read
         pa.int64(), pa.float64(), pa.string(), pa.timestamp("s"), pa.string(), pa.list_(pa.struct({"y": pa.string()})),
     ]  # fmt: skip
     first, second = read_source(source)[0].to_pylist()
-    assert first["t"] == datetime(2013, 1, 1, 5) and first["list"] == [{"y": None}] and second["n"] == 2
+    assert first["t"] == datetime(2013, 1, 1, 5)
+    assert first["list"] == [{"y": None}]
+    assert second["n"] == 2
 
 
 def test_a_schema_chooses_members(tmp_path: Path, read_source: Read) -> None:
@@ -47,7 +49,7 @@ def test_a_schema_chooses_members(tmp_path: Path, read_source: Read) -> None:
     }  # fmt: skip
 
 
-def test_times_of_all_kinds(tmp_path: Path, read_source: Read) -> None:
+def test_times_and_dates_of_all_types_are_read(tmp_path: Path, read_source: Read) -> None:
     kinds = {"u": pa.timestamp("us", "UTC"), "n": pa.timestamp("us"), "d": pa.date32()}
     rows = [
         '{"u": "2020-01-01T00:00:00Z", "n": "2020-01-01T00:00:00", "d": "2020-01-01"}',
@@ -103,14 +105,14 @@ def test_a_bad_line_is_named_with_file_offset_text_and_reason(
     )
 
 
-def test_nulls_where_the_schema_has_none(tmp_path: Path, read_source: Read) -> None:
+def test_a_null_that_the_schema_excludes_is_a_bad_line(tmp_path: Path, read_source: Read) -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     path = write(tmp_path / "n.jsonl", '{"a": 1}\n{"b": 1}\n')
-    with pytest.raises(hg.SourceError, match="bad line at byte 9: column 'a': null, but the schema says it never is"):
+    with pytest.raises(hg.SourceError, match="bad line at byte 9: column 'a': null, but the schema says never"):
         read_source(hg.sources.json_lines(path, schema=schema))
 
 
-def test_what_cannot_be_is_said_at_once(tmp_path: Path) -> None:
+def test_impossible_arguments_and_files_are_refused_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"a": 1}\n')
     for schema in (pa.schema([]), pa.schema([("a", pa.int64()), ("a", pa.int64())])):
         with pytest.raises(hg.ConfigError, match="must have columns, and no name twice"):

@@ -1,4 +1,4 @@
-"""Byte ranges that meet share out all lines, wherever they meet and however the file is read."""
+"""Adjoining byte ranges together have every line once, wherever they meet and however the file is read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from headgate.connectors import lines
-from headgate.connectors.lines import LongLine, first_line, line_blocks
+from headgate.connectors.file_sources import lines
+from headgate.connectors.file_sources.lines import LongLine, first_line, line_blocks
 
 TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\r\n", b"dddddddd"]), max_size=12).map(b"".join)
 
@@ -64,8 +64,8 @@ def longest(monkeypatch: pytest.MonkeyPatch) -> int:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LONG, st.lists(st.integers(0, 400), max_size=4), st.integers(1, 3))
-def test_long_lines_are_told_and_all_others_come(longest: int, text: bytes, cuts: list[int], many: int) -> None:
-    """Whatever is long depends on the line alone, and not on where reading began."""
+def test_long_lines_are_marked_and_all_others_are_whole(longest: int, text: bytes, cuts: list[int], many: int) -> None:
+    """Whether a line is long depends on the line alone, and not on where reading began."""
     text = text.replace(b"x", b"x" * (longest * many // 50))
     bounds = [0, *sorted(cut for cut in cuts if 0 < cut < len(text)), len(text)]
     found = []
@@ -74,11 +74,12 @@ def test_long_lines_are_told_and_all_others_come(longest: int, text: bytes, cuts
         file.seek(start)
         for offset, block in line_blocks(file.read, start, end):
             if isinstance(block, LongLine):
-                assert text[offset:].startswith(block) and 0 < len(block) <= 1000
+                assert text[offset:].startswith(block)
+                assert 0 < len(block) <= 1000
                 found.append((offset, None))
                 continue
             for line in block.splitlines(keepends=True):
-                found.append((offset, line))
+                found.append((offset, line))  # type: ignore[arg-type]
                 offset += len(line)
     whole = text if text.endswith(b"\n") or not text else text + b"\n"
     expected, at = [], 0
@@ -89,7 +90,7 @@ def test_long_lines_are_told_and_all_others_come(longest: int, text: bytes, cuts
 
 
 def test_a_file_without_line_breaks_takes_little_memory() -> None:
-    """It is read once, and what was read is let go."""
+    """The reader reads the file once, and frees what it has read."""
     asked = []
 
     def read(most: int) -> bytes:
@@ -104,11 +105,12 @@ def test_a_file_without_line_breaks_takes_little_memory() -> None:
     finally:
         tracemalloc.stop()
         lines.LONGEST_LINE = before
-    assert blocks[0][1] > 0 and set(blocks[1:]) == {(0, 0)}
+    assert blocks[0][1] > 0
+    assert set(blocks[1:]) == {(0, 0)}
     assert peak < 30 * lines.BLOCK_BYTES + 100_000
 
 
-def test_first_line() -> None:
+def test_first_line_ends_with_its_newline() -> None:
     assert first_line(io.BytesIO(b"a,b\n1,2\n").read) == b"a,b\n"
     assert first_line(io.BytesIO(b"a,b").read) == b"a,b\n"
     assert first_line(io.BytesIO(b"").read) == b""

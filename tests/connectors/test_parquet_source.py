@@ -1,9 +1,10 @@
-"""Parquet files as a source: row groups as splits, chosen columns, and files that differ."""
+"""The source of Parquet files: row groups as splits, chosen columns, and files that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,8 +12,8 @@ import pytest
 from pyarrow import fs
 
 import headgate as hg
-from headgate.connectors.files import DataFile
-from headgate.connectors.parquet_source import pack_row_groups
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.parquet_source import pack_row_groups
 
 Read = Callable[..., list[pa.Table]]
 
@@ -23,7 +24,7 @@ def write(path: Path, start: int, rows: int, row_group: int = 10) -> Path:
     return path
 
 
-def test_row_groups_are_dealt_in_the_order_of_names(tmp_path: Path, read_source: Read) -> None:
+def test_row_groups_go_to_subtasks_in_the_order_of_names(tmp_path: Path, read_source: Read) -> None:
     write(tmp_path / "2.parquet", 25, 20)
     write(tmp_path / "1.parquet", 0, 25)
     source = hg.sources.parquet(tmp_path, split_size=1)
@@ -41,7 +42,7 @@ def test_row_groups_are_packed_up_to_the_split_size(tmp_path: Path, read_source:
     assert [part.num_rows for part in read_source(hg.sources.parquet(path), 2)] == [40, 0]
 
 
-def test_chosen_columns_in_the_order_they_are_named(tmp_path: Path, reader_context: Callable[..., object]) -> None:
+def test_chosen_columns_come_in_the_order_of_the_argument(tmp_path: Path, reader_context: Callable[..., Any]) -> None:
     source = hg.sources.parquet(write(tmp_path / "1.parquet", 0, 7), columns=["b", "a"], batch_rows=3)
     source.prepare()
     reader = source.reader(reader_context())
@@ -51,7 +52,7 @@ def test_chosen_columns_in_the_order_they_are_named(tmp_path: Path, reader_conte
     assert (reader.read(), reader.finished) == (None, True)
 
 
-def test_files_that_differ_are_both_named(tmp_path: Path, read_source: Read) -> None:
+def test_an_error_about_different_schemas_names_both_files(tmp_path: Path, read_source: Read) -> None:
     first = write(tmp_path / "1.parquet", 0, 3)
     second = tmp_path / "2.parquet"
     pq.write_table(pa.table({"a": [1.5], "b": ["x"]}), second)
@@ -64,7 +65,7 @@ def test_files_that_differ_are_both_named(tmp_path: Path, read_source: Read) -> 
     assert read_source(hg.sources.parquet(tmp_path, columns=["b"]))[0]["b"].to_pylist() == ["b0", "b1", "b2", "x"]
 
 
-def test_missing_columns_and_broken_files(tmp_path: Path) -> None:
+def test_missing_columns_and_broken_files_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "1.parquet", 0, 3)
     with pytest.raises(hg.SourceError, match=r"1\.parquet: has no column 'c'; it has: a, b"):
         hg.sources.parquet(path, columns=["a", "c"])
@@ -73,15 +74,17 @@ def test_missing_columns_and_broken_files(tmp_path: Path) -> None:
         hg.sources.parquet(path)
 
 
-def test_two_columns_of_one_name(tmp_path: Path) -> None:
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     pq.write_table(table, tmp_path / "1.parquet")
-    with pytest.raises(hg.SourceError, match=r"1\.parquet: has two columns of one name; .* \(a int64, a int64\)"):
+    with pytest.raises(
+        hg.SourceError, match=r"1\.parquet: has two columns with the same name; .* \(a int64, a int64\)"
+    ):
         hg.sources.parquet(tmp_path)
 
 
 @pytest.mark.timeout(20)
-def test_very_many_row_groups_are_packed_in_no_time(tmp_path: Path) -> None:
+def test_very_many_row_groups_are_packed_quickly() -> None:
     file = DataFile(fs.LocalFileSystem(), "many.parquet", 1)
     splits = pack_row_groups(file, [100] * 200_000, 1_000_000)
     assert [len(split.numbers) for split in splits] == [10_000] * 20
@@ -95,6 +98,6 @@ def test_very_many_row_groups_are_packed_in_no_time(tmp_path: Path) -> None:
         ({"batch_rows": 0}, "batch_rows=0 must be at least 1"),
     ],
 )
-def test_impossible_arguments(tmp_path: Path, options: dict[str, object], message: str) -> None:
+def test_impossible_arguments_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(hg.ConfigError, match=message):
         hg.sources.parquet(write(tmp_path / "1.parquet", 0, 3), **options)

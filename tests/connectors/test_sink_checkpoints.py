@@ -1,4 +1,4 @@
-"""Sinks through checkpoints, restarts and kills: every row is visible once, as of the last complete checkpoint."""
+"""Sinks after checkpoints, restarts and kills: every row up to the last complete checkpoint is visible once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from pyarrow import fs
 
 import headgate as hg
-from headgate.connectors import file_sink
 from headgate.connectors.connector import Claim, Sink
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks import file_sink
+from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import ResultsGone, Superseded
 from headgate.ownership import Program
 from tests.connectors.conftest import start, take_over, write_sink, writer_context
@@ -31,9 +31,9 @@ def batch(*values: int) -> pa.RecordBatch:
 
 
 def files(root: Path) -> list[str]:
-    """All but the ledger."""
-    found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
-    return sorted(str(path) for path in found if path.parts[0] != ".headgate")
+    """Return the names of all files except for the ledger's."""
+    names = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return sorted(str(name) for name in names if name.parts[0] != ".headgate")
 
 
 def hidden(root: Path) -> list[str]:
@@ -41,7 +41,7 @@ def hidden(root: Path) -> list[str]:
 
 
 def rows(root: Path) -> list[int]:
-    """The values in all visible files."""
+    """Return the values in all visible files."""
     visible = [root / name for name in files(root) if name not in hidden(root)]
     return sorted(
         value
@@ -51,7 +51,7 @@ def rows(root: Path) -> list[int]:
 
 
 def stored(value: Any) -> Any:
-    """As it comes out of a checkpoint."""
+    """Return a value as it comes back from a checkpoint."""
     return json.loads(json.dumps(value))
 
 
@@ -69,7 +69,7 @@ def in_another_program(sink: FileSink, path: Path, **options: Any) -> FileSink:
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("partition_by", [(), "k"])
-def test_each_checkpoint_shows_what_came_before_it(
+def test_each_checkpoint_shows_the_rows_before_it(
     tmp_path: Path, make: Callable[..., FileSink], partition_by: Any
 ) -> None:
     sink = prepared(make(tmp_path, partition_by=partition_by))
@@ -101,16 +101,16 @@ def test_a_job_with_rows_in_its_first_checkpoint_only_gets_no_file_for_the_schem
 
 
 class Fragile(fs.FileSystemHandler):
-    """A filesystem with which the process is killed before its n-th operation that changes something."""
+    """A filesystem that stops, as if the process were killed, before the n-th operation that changes something."""
 
     def __init__(self, operations: int) -> None:
         self._real = fs.LocalFileSystem()
-        self._left = operations
+        self._remaining = operations
 
     def _change(self) -> None:
-        if not self._left:
+        if not self._remaining:
             raise OSError("killed")
-        self._left -= 1
+        self._remaining -= 1
 
     def get_type_name(self) -> str:
         return "fragile"
@@ -165,15 +165,16 @@ class Fragile(fs.FileSystemHandler):
 
 
 def killed_after(operations: int, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> bool:
-    """Whether `act` came to its end."""
+    """Kill `act` before that many operations, and return whether it had ended before."""
     filesystem = fs.PyFileSystem(Fragile(operations))
     with monkeypatch.context() as patch:
         patch.setattr(file_sink, "locate", lambda path: (filesystem, path))
         try:
             act()
         except hg.SinkError as error:
-            assert "killed" in str(error)
-            return False
+            if "killed" in str(error):
+                return False
+            raise
     return True
 
 
@@ -182,7 +183,7 @@ def killed_after(operations: int, monkeypatch: pytest.MonkeyPatch, act: Callable
 def test_a_kill_between_any_two_operations_of_the_last_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: Any, empty: bool
 ) -> None:
-    """Whoever takes over repeats it, with a sink of his own."""
+    """The next program repeats the commit, with a sink of its own."""
     kills = 0
     for operations in range(50):
         out = tmp_path / f"{operations}"
@@ -203,7 +204,8 @@ def test_a_kill_between_any_two_operations_of_the_last_commit(
         assert len(files(out)) == (1 if empty else 5 if partition_by else 2)
         if whole:
             break
-    assert whole and kills == (3 if empty else 5 if partition_by else 2)
+    assert whole
+    assert kills == (3 if empty else 5 if partition_by else 2)
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
@@ -215,7 +217,8 @@ def test_a_run_that_gets_rows_when_it_is_resumed_leaves_no_empty_file(tmp_path: 
     second = in_another_program(first, tmp_path / "out", partition_by=partition_by)
     second.commit(stored(write_sink(second, [[batch(1, 2)]], SCHEMA)), 2)
     second.finish()
-    assert rows(tmp_path / "out") == [1, 2] and empty not in files(tmp_path / "out")
+    assert rows(tmp_path / "out") == [1, 2]
+    assert empty not in files(tmp_path / "out")
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
@@ -239,19 +242,22 @@ def test_a_kill_between_any_two_operations_of_a_rollback(
         assert (rows(out), hidden(out)) == ([1, 2, 3], [])
         if whole:
             break
-    assert whole and operations == (5 if partition_by else 2)
+    assert whole
+    assert operations == (5 if partition_by else 2)
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
 @pytest.mark.parametrize("program", ["the same", "another"])
-def test_an_attempt_that_was_given_up_and_comes_back(tmp_path: Path, partition_by: Any, program: str) -> None:
-    """Its process was stopped, not killed: what it writes later is never seen, and gone in the end."""
+def test_files_of_an_attempt_that_was_given_up_are_never_visible(
+    tmp_path: Path, partition_by: Any, program: str
+) -> None:
+    """Its process was stopped, not killed. What it writes later is never visible, and removed at the end."""
     sink = prepared(hg.sinks.parquet(tmp_path, partition_by=partition_by))
     old = sink.writer(writer_context(SCHEMA, checkpoint=1))
     old.write(batch(1, 2))
     first = stored(old.flush(1))
     old.write(batch(3, 4))
-    # killed after checkpoint 1, between its completion and the commit
+    # The program is killed when checkpoint 1 is complete, and before the commit.
     if program == "another":
         sink = in_another_program(sink, tmp_path, partition_by=partition_by, mode="overwrite")
     sink.rollback([first], 1)
@@ -261,7 +267,8 @@ def test_an_attempt_that_was_given_up_and_comes_back(tmp_path: Path, partition_b
     new.write(batch(3, 4))
     second = stored(new.flush(2))
     late = old.flush(2)
-    assert late and not set(late) & {*first, *second}
+    assert late
+    assert not set(late) & {*first, *second}
     sink.commit([second])
     old.write(batch(5, 6))
     new.write(batch(5, 6))
@@ -299,7 +306,7 @@ def test_a_job_that_fails_before_its_first_checkpoint_leaves_nothing(tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
-def test_going_on_needs_the_folder_and_its_path(tmp_path: Path) -> None:
+def test_resuming_needs_the_folder_at_the_same_path(tmp_path: Path) -> None:
     value = stored(prepared(hg.sinks.parquet(tmp_path / "a")).prepared())
     with pytest.raises(hg.SinkError, match=r"/b: the rows up to the checkpoint are in .*/a; give the sink that path"):
         hg.sinks.parquet(tmp_path / "b").resume("job", SCHEMA, value)
@@ -321,7 +328,7 @@ def test_finished_files_that_were_moved_are_named_and_the_others_shown(tmp_path:
         path.unlink()
     for act in (lambda: sink.rollback(pending, 1), lambda: in_another_program(sink, tmp_path).rollback(pending, 1)):
         with pytest.raises(ResultsGone, match=rf"{moved[0]} \(and 1 others\): is gone, and with it rows of a check"):
-            act()
+            act()  # type: ignore[no-untyped-call]
         assert (rows(tmp_path), hidden(tmp_path)) == ([2], [])
 
 
@@ -330,11 +337,11 @@ def test_files_that_the_sink_did_not_write_are_not_touched(tmp_path: Path) -> No
     writer = sink.writer(writer_context(SCHEMA))
     writer.write(batch(1))
     [name] = writer.flush(1)
-    (tmp_path / name).write_text("of somebody else")
+    (tmp_path / name).write_text("a foreign file")
     (tmp_path / "out" / "_other").touch()
     before = sorted(tmp_path.rglob("*"))
     for wrong in (f"../{name}", f"{tmp_path}/{name}", f"k=1/../../{name}", f"./{name}", "_other", "", 5, None):
-        with pytest.raises(hg.SinkError, match="is no file that this sink wrote; start from another checkpoint"):
+        with pytest.raises(hg.SinkError, match=r"is no file that this sink wrote \(run .*\); start from another"):
             sink.commit([[wrong]], 3)  # type: ignore[list-item]
     assert sorted(tmp_path.rglob("*")) == before
     for run in ("../../x", "", 5):
@@ -365,7 +372,7 @@ def test_collect_has_each_row_once_after_a_restart() -> None:
     assert sink.to_table() == SCHEMA.empty_table()
 
 
-def test_for_each_batch_is_told_the_checkpoint_that_the_rows_belong_to() -> None:
+def test_for_each_batch_gets_the_checkpoint_of_the_rows() -> None:
     seen = []
     sink = hg.sinks.for_each_batch(lambda rows, info: seen.append((rows["v"][0].as_py(), info.checkpoint_id)))
     writer = sink.writer(writer_context(SCHEMA, checkpoint=5))
@@ -378,11 +385,13 @@ def test_for_each_batch_is_told_the_checkpoint_that_the_rows_belong_to() -> None
 
 def claim(run: str, home: Path, *referenced: Any, epoch: int = 1) -> Claim:
     """Of a job whose checkpoints are in `home`, and name these runs of sinks."""
-    return Claim(Program.this(run), epoch, lambda: None, str(home), list(referenced))
+    return Claim(
+        program=Program.this(run), epoch=epoch, check=lambda: None, home=str(home), referenced=list(referenced)
+    )
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
-def test_what_a_program_left_before_its_first_checkpoint_is_removed(tmp_path: Path, partition_by: Any) -> None:
+def test_files_that_a_program_left_before_its_first_checkpoint_are_removed(tmp_path: Path, partition_by: Any) -> None:
     out, home = tmp_path / "out", tmp_path / "checkpoints"
     lost = start(hg.sinks.parquet(out, partition_by=partition_by), SCHEMA, claim("lost", home))
     lost.writer(writer_context(SCHEMA)).write(batch(*range(200_000)))
@@ -399,20 +408,20 @@ def test_what_a_program_left_before_its_first_checkpoint_is_removed(tmp_path: Pa
         lost.commit([None], 1)
 
 
-def test_where_it_cannot_be_told_nothing_is_removed(tmp_path: Path) -> None:
-    """A checkpoint that cannot be read may name the run."""
+def test_nothing_is_removed_if_a_checkpoint_cannot_be_read(tmp_path: Path) -> None:
+    """The checkpoint may refer to the run."""
     lost = start(hg.sinks.parquet(tmp_path), SCHEMA, claim("lost", tmp_path / "home"))
     write_sink(lost, [[batch(1)]], SCHEMA)
     start(
         hg.sinks.parquet(tmp_path, mode="append"),
         SCHEMA,
-        Claim(Program.this("again"), 2, lambda: None, str(tmp_path / "home")),
+        Claim(program=Program.this("again"), epoch=2, check=lambda: None, home=str(tmp_path / "home")),
     )
     assert len(hidden(tmp_path)) == 1
 
 
-def test_a_newer_program_takes_the_results_over(tmp_path: Path) -> None:
-    """The older one shows and removes nothing any more, and files of the newer one are not its."""
+def test_an_older_program_cannot_change_the_results_of_a_newer_one(tmp_path: Path) -> None:
+    """The older one neither shows nor removes files any more, and does not touch those of the newer one."""
     older = prepared(hg.sinks.parquet(tmp_path))
     first = older.writer(writer_context(SCHEMA, checkpoint=1))
     first.write(batch(1))
@@ -425,14 +434,14 @@ def test_a_newer_program_takes_the_results_over(tmp_path: Path) -> None:
     for late in (lambda: older.commit([uncommitted], 2), older.finish, lambda: older.rollback([committed], 1),
                  lambda: older.abort([committed], 1)):  # fmt: skip
         with pytest.raises(Superseded, match="another program took over"):
-            late()
+            late()  # type: ignore[no-untyped-call]
     assert (rows(tmp_path), len(hidden(tmp_path))) == ([1], 1)
     newer.commit(again, 2)
     newer.finish()
     assert (rows(tmp_path), hidden(tmp_path)) == ([1, 2], [])
 
 
-def test_a_sink_knows_what_it_showed(tmp_path: Path) -> None:
+def test_a_sink_records_the_last_visible_checkpoint(tmp_path: Path) -> None:
     sink = prepared(hg.sinks.parquet(tmp_path))
     writer = sink.writer(writer_context(SCHEMA, checkpoint=1))
     assert sink.published_after(0, "") == 0
@@ -445,7 +454,7 @@ def test_a_sink_knows_what_it_showed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"checkpoint": -1}', '{"checkpoint": "7"}'])
-def test_a_ledger_that_cannot_be_read_is_named(tmp_path: Path, content: str) -> None:
+def test_a_damaged_ledger_is_named(tmp_path: Path, content: str) -> None:
     sink = prepared(hg.sinks.parquet(tmp_path))
     note = next((tmp_path / ".headgate").glob("*/1.note"))
     note.write_text(content)

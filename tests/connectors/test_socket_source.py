@@ -1,4 +1,4 @@
-"""Lines from a TCP server, against a real one on loopback."""
+"""The source of lines from a TCP server, with a real server on loopback."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 
 import headgate as hg
 from headgate.connectors import socket_source
+from headgate.connectors.collect_sink import CollectSink
 from tests.runtime.jobs import eventually
 
 pytestmark = pytest.mark.alone
 
 
 class TextServer:
-    """Listens; `accept` gives the connection of who dials."""
+    """A server that listens. `accept` returns the next connection."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -32,8 +33,8 @@ class TextServer:
         return connection
 
     def close(self) -> None:
-        for each in (self._listener, *self._connections):
-            each.close()
+        for open_socket in (self._listener, *self._connections):
+            open_socket.close()
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def server() -> Iterator[TextServer]:
     server.close()
 
 
-def run(server: TextServer, processes: bool = False) -> tuple[hg.JobHandle, hg.sinks.CollectSink]:
+def run(server: TextServer, processes: bool = False) -> tuple[hg.JobHandle, CollectSink]:
     env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=processes))
     rows = hg.sinks.collect()
     env.from_source(hg.sources.socket_lines("127.0.0.1", server.port)).filter("value <> ''").sink_to(rows)
@@ -63,7 +64,7 @@ def test_lines_come_as_they_are_sent_until_the_server_closes(server: TextServer,
     assert rows.to_table()["value"].to_pylist() == ["one", "two", "three", "vier é"]
 
 
-def test_many_lines(server: TextServer) -> None:
+def test_many_lines_come_complete_and_in_order(server: TextServer) -> None:
     job, rows = run(server)
     connection = server.accept()
     lines = [f"line {number} " + "x" * (number % 2000) for number in range(3000)]
@@ -73,7 +74,7 @@ def test_many_lines(server: TextServer) -> None:
     assert rows.to_table()["value"].to_pylist() == lines
 
 
-def test_a_cancelled_job_hangs_up(server: TextServer) -> None:
+def test_a_cancelled_job_closes_the_connection(server: TextServer) -> None:
     job, _ = run(server)
     connection = server.accept()
     job.cancel()
@@ -83,7 +84,7 @@ def test_a_cancelled_job_hangs_up(server: TextServer) -> None:
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """A port that answers no call: the few that its listener holds unanswered are there already."""
+    """A port that accepts no connection: others already fill the listener's queue."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         port: int = listener.getsockname()[1]
@@ -116,7 +117,7 @@ def test_a_cancelled_job_does_not_wait_for_a_server_that_does_not_answer(
     assert "did not return" not in str(cancelled.value)
 
 
-def test_what_is_no_text_fails_the_job(server: TextServer) -> None:
+def test_a_line_that_is_not_utf8_fails_the_job(server: TextServer) -> None:
     job, _ = run(server)
     connection = server.accept()
     connection.sendall(b"a\nb\n\xff\xfe\n")
@@ -124,14 +125,14 @@ def test_what_is_no_text_fails_the_job(server: TextServer) -> None:
         job.wait(60)
 
 
-def test_no_server(server: TextServer) -> None:
+def test_a_server_that_is_not_there_fails_the_job(server: TextServer) -> None:
     server.close()
     job, _ = run(server)
-    with pytest.raises(hg.SourceError, match="Connection refused; is the server there"):
+    with pytest.raises(hg.SourceError, match="Connection refused; check that the server runs"):
         job.wait(60)
 
 
 @pytest.mark.parametrize(("host", "port"), [("localhost", 0), ("localhost", "80"), ("localhost", True), ("", 80)])
-def test_impossible_addresses(host: str, port: int) -> None:
+def test_impossible_addresses_are_refused(host: str, port: int) -> None:
     with pytest.raises(hg.ConfigError, match="socket_lines: "):
         hg.sources.socket_lines(host, port)

@@ -1,4 +1,4 @@
-"""Readers go on from positions, wherever they were and however many there are: every row and every bad line once."""
+"""Readers resume from positions, at any place and with any parallelism: every row and bad line comes once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.connectors import line_parser, line_source, lines
 from headgate.connectors.connector import Source, SourceReader
+from headgate.connectors.file_sources import line_parser, line_source, lines
 from headgate.demo.replay import Replay
 from tests.connectors.conftest import drain, reader_context
 
@@ -41,7 +41,7 @@ def numbers(start: int, n: int) -> pa.RecordBatch:
 
 
 class Run:
-    """Readers of a source through restarts: what they have given, and where they stand."""
+    """The readers of a source through restarts, with the rows that they returned and their positions."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -64,7 +64,7 @@ class Run:
         self.bad.update((row["file"], row["line"]) for row in batch.to_pylist())
 
     def read(self, subtask: int) -> bool:
-        """A batch of one reader; False at its end."""
+        """Read a batch with one reader. Returns False at its end."""
         reader = self.readers[subtask]
         until = time.monotonic() + WAIT
         while (batch := reader.read()) is None:
@@ -77,7 +77,7 @@ class Run:
         return True
 
     def stop(self) -> None:
-        """As for a checkpoint that the next readers go on from."""
+        """Take the positions, as a checkpoint from which the next readers resume, and close the readers."""
         self.positions = json.loads(json.dumps([reader.position() for reader in self.readers]))
         for reader in self.readers:
             reader.close()
@@ -96,7 +96,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr(lines, "BLOCK_BYTES", 40)
         patch.setattr(line_source, "BLOCK_BYTES", 40)
         patch.setattr(line_source, "_MOST_ROWS", 3)
-        patch.setattr(line_parser, "_TRIES", 5)
+        patch.setattr(line_parser, "_ATTEMPTS", 5)
         yield
 
 
@@ -160,7 +160,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Source]:
 
 
 def replayed_csv(root: Path) -> Source:
-    """Times a second apart, in the order of splits."""
+    """Give the files times that are a second apart, in the order of splits."""
     folder = root / "times"
     folder.mkdir()
     for number, some in enumerate((range(19), range(19, ROWS))):
@@ -176,22 +176,23 @@ NAMES = [
 
 
 def whole(source: Source) -> Run:
-    """Read without a stop."""
+    """Return a run without a stop."""
     run = Run(source)
     run.finish(1)
     return run
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_a_stop(sources: dict[str, Source], name: str) -> None:
+def test_every_row_comes_once_without_a_stop(sources: dict[str, Source], name: str) -> None:
     run = whole(sources[name])
-    assert set(run.rows.values()) == {1} and set(run.bad.values()) <= {1}
+    assert set(run.rows.values()) == {1}
+    assert set(run.bad.values()) <= {1}
     assert len(run.rows) + len(run.bad) == ROWS
     assert bool(run.bad) == ("csv" in name or name == "json")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stop_at_every_position(sources: dict[str, Source], name: str) -> None:
+def test_every_row_comes_once_after_a_stop_at_any_position(sources: dict[str, Source], name: str) -> None:
     source = sources[name]
     expected = whole(source)
     for reads in range(1000):
@@ -206,7 +207,7 @@ def test_a_stop_at_every_position(sources: dict[str, Source], name: str) -> None
     raise AssertionError("it has no end")
 
 
-#: A parallelism, and how often which readers read.
+#: A parallelism, and the readers that read, in order.
 PHASES = st.lists(st.tuples(st.integers(1, 4), st.lists(st.integers(0, 3), max_size=25)), min_size=1, max_size=4)
 
 
@@ -216,7 +217,9 @@ PHASES = st.lists(st.tuples(st.integers(1, 4), st.lists(st.integers(0, 3), max_s
 @example([(4, [3] * 9), (1, [0] * 5), (4, [0, 2]), (3, [])])
 @example([(1, [0] * 2), (2, [0] * 3), (2, [0] * 3)])
 @given(phases=PHASES)
-def test_any_number_of_stops(sources: dict[str, Source], name: str, phases: Sequence[tuple[int, list[int]]]) -> None:
+def test_every_row_comes_once_after_any_number_of_stops(
+    sources: dict[str, Source], name: str, phases: Sequence[tuple[int, list[int]]]
+) -> None:
     source = sources[name]
     expected = whole(source)
     run = Run(source)
@@ -235,7 +238,7 @@ def test_any_number_of_stops(sources: dict[str, Source], name: str, phases: Sequ
 def test_blocks_may_end_elsewhere_after_a_stop(
     sources: dict[str, Source], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then rows and bad lines come in other pieces, of which some part was given."""
+    """Then rows and bad lines come in other pieces, and a part of a piece was returned before."""
     expected = whole(sources[name])
     for reads in range(10):
         run = Run(sources[name])
@@ -244,7 +247,7 @@ def test_blocks_may_end_elsewhere_after_a_stop(
         run.stop()
         with monkeypatch.context() as patch:
             patch.setattr(lines, "BLOCK_BYTES", 1000)
-            patch.setattr(line_parser, "_TRIES", 1000)
+            patch.setattr(line_parser, "_ATTEMPTS", 1000)
             run.finish(1)
         assert (run.rows, run.bad) == (expected.rows, expected.bad), f"after {reads} reads"
 
@@ -253,11 +256,11 @@ def started(source: Source, positions: list[Any] | None = None, **where: Any) ->
     return source.reader(replace(reader_context(**where), positions=positions))
 
 
-def test_paced_rows_stay_due_when_they_were() -> None:
-    """Whoever goes on later has to catch up."""
+def test_due_times_stay_the_same_after_a_restart() -> None:
+    """A reader that resumes later has to catch up."""
     source = hg.sources.generate(numbers, rows=8, rate=1.0, time="due")
     before = started(source, started_at=100.0, clock=lambda: 102.5)
-    assert [before.read().num_rows for _ in range(3)] == [1, 1, 1]  # type: ignore[union-attr]
+    assert [before.read().num_rows for _ in range(3)] == [1, 1, 1]
     after = started(source, [before.position()], started_at=105.9, clock=lambda: 106.0)
     due = []
     while (batch := after.read()) is not None:
@@ -266,16 +269,16 @@ def test_paced_rows_stay_due_when_they_were() -> None:
     assert after.next_read() == 107.0
 
 
-def test_generated_blocks_must_be_as_they_were() -> None:
+def test_generated_blocks_must_keep_their_size() -> None:
     positions = [started(hg.sources.generate(numbers, batch_rows=4)).position()]
     with pytest.raises(
-        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; go on with the batch_rows="
+        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; resume with the same batch_rows="
     ):
         started(hg.sources.generate(numbers, batch_rows=5), positions)
 
 
 def test_a_position_is_small(tmp_path: Path) -> None:
-    """A thousand splits, or blocks without end; three changes of the parallelism, with readers far apart."""
+    """Also with a thousand splits or endless blocks, after three changes of the parallelism, with readers far apart."""
     (tmp_path / "a.txt").write_text("line\n" * 1000)
     text = hg.sources.text(tmp_path / "a.txt", split_size=5)
     text.prepare()
@@ -301,7 +304,7 @@ def watching(folder: Path) -> Run:
     return Run(source)
 
 
-def test_files_that_are_found_later_are_read_once(tmp_path: Path) -> None:
+def test_files_that_come_after_a_stop_are_read_once(tmp_path: Path) -> None:
     run = watching(tmp_path)
     for step, parallelism in enumerate([2, 2, 3, 1, 4]):
         for number in range(3):
@@ -311,7 +314,7 @@ def test_files_that_are_found_later_are_read_once(tmp_path: Path) -> None:
     assert run.rows == Counter((row,) for row in range(15))
 
 
-def test_a_file_that_was_begun_is_read_as_it_was_found(tmp_path: Path) -> None:
+def test_a_half_read_file_is_read_to_the_size_at_which_it_was_found(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n\n" + "".join(f"{row}\n" for row in range(20)))
     run = watching(tmp_path)
     run.start(1)
@@ -331,11 +334,11 @@ def test_iterators_without_end_need_a_reader_each() -> None:
     run.start(5)
     assert [reader.position()["taken"] for reader in run.readers] == [[(0, 0)], [(1, 0)], [(2, 0)], [], []]
     run.stop()
-    with pytest.raises(hg.SourceError, match="has 3 iterators without end, .* go on with a parallelism of at least 3"):
+    with pytest.raises(hg.SourceError, match="has 3 iterators without end, .* resume with a parallelism of at least 3"):
         run.start(2)
 
 
-def test_what_cannot_be_replayed_begins_anew() -> None:
+def test_a_source_that_is_not_replayable_starts_from_its_beginning() -> None:
     source = hg.sources.iterable(batches, SCHEMA, replayable=False)
     run = Run(source)
     run.start(1)
@@ -343,15 +346,14 @@ def test_what_cannot_be_replayed_begins_anew() -> None:
     run.stop()
     assert (source.replayable, run.positions) == (False, [None])
     run.finish(2)
-    assert run.rows[(0,)] == 2 and len(run.rows) == ROWS
+    assert run.rows[(0,)] == 2
+    assert len(run.rows) == ROWS
     assert not hg.sources.socket_lines("localhost", 1).replayable
     assert hg.sources.generate(numbers).replayable
 
 
 @pytest.mark.parametrize("name", ["csv", "csv.gz", "json", "text", "parquet", "replay"])
-def test_another_program_reads_the_same_files(
-    sources: dict[str, Source], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_program_reads_the_same_files(sources: dict[str, Source], name: str) -> None:
     source = sources[name]
     expected = whole(source)
     run = Run(source)
@@ -366,7 +368,7 @@ def test_another_program_reads_the_same_files(
     assert (run.rows, run.bad) == (expected.rows, expected.bad)
 
 
-def test_files_that_came_later_are_left_out_and_splits_stay(tmp_path: Path) -> None:
+def test_another_program_reads_the_same_splits_and_no_newer_files(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("line\n" * 20)
     first = hg.sources.text(tmp_path, split_size=30)
     first.prepare()
@@ -383,7 +385,7 @@ def drained(source: Source, subtask: int) -> int:
 
 
 @pytest.mark.parametrize("make", [hg.sources.text, hg.sources.parquet])
-def test_files_that_are_gone_or_have_changed(tmp_path: Path, make: Callable[..., Source]) -> None:
+def test_files_that_are_gone_or_have_changed_are_named(tmp_path: Path, make: Callable[..., Source]) -> None:
     for name in "ab":
         pq.write_table(pa.table(numbers(0, 5)), tmp_path / name)
     source = make(tmp_path)
@@ -393,11 +395,15 @@ def test_files_that_are_gone_or_have_changed(tmp_path: Path, make: Callable[...,
     before = (tmp_path / "b").stat()
     (tmp_path / "b").write_bytes((tmp_path / "b").read_bytes())
     os.utime(tmp_path / "b", ns=(before.st_atime_ns, before.st_mtime_ns + 1_500_000_000))
-    with pytest.raises(hg.SourceError, match=r"/b: was written at .*, and not at .* as it was; the checkpoint is of a"):
+    with pytest.raises(
+        hg.SourceError, match=r"/b: was written at .*, after .*; the job of the checkpoint read it, and"
+    ):
         source.restore(value)
     pq.write_table(pa.table(numbers(0, 5000)), tmp_path / "b")
-    with pytest.raises(hg.SourceError, match=r"/b: has \d+ bytes, not \d+ as it had; the checkpoint is of a job that"):
+    with pytest.raises(
+        hg.SourceError, match=r"/b: has \d+ bytes now, and had \d+; the job of the checkpoint read it: put"
+    ):
         source.restore(value)
     (tmp_path / "b").unlink()
-    with pytest.raises(hg.SourceError, match=r"/b: is gone; the checkpoint is of a job that read it"):
+    with pytest.raises(hg.SourceError, match=r"/b: is gone; the job of the checkpoint read it: put it back"):
         source.restore(value)

@@ -1,4 +1,4 @@
-"""Lines of text as a source."""
+"""The source of lines of text."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_splits_of_every_size_give_the_same_lines(tmp_path: Path, read_source: R
         assert sorted(pa.concat_tables(parts)["value"].to_pylist()) == sorted(lines), split_size
 
 
-def test_compressed_files_and_empty_ones(tmp_path: Path, read_source: Read) -> None:
+def test_compressed_and_empty_files_are_read(tmp_path: Path, read_source: Read) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a\nb\n"))
     (tmp_path / "b.txt").touch()
     assert read_source(hg.sources.text(tmp_path, split_size=1), 2)[0].to_pydict() == {"value": ["a", "b"]}
 
 
-def test_what_is_no_utf8_is_a_bad_line(tmp_path: Path, read_source: Read) -> None:
+def test_a_line_that_is_not_utf8_is_a_bad_line(tmp_path: Path, read_source: Read) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\n\xff\n")
     with pytest.raises(hg.SourceError, match=r"bad line at byte 5: it is not UTF-8: .*convert the file"):

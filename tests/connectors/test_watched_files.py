@@ -1,4 +1,4 @@
-"""A watched folder: every file that is put into it is read once, by one subtask."""
+"""The source of a watched folder: one subtask reads each file that comes into the folder, once."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Clock:
 
 
 def put(folder: Path, name: str, text: str) -> None:
-    """As it should be done: whole, by renaming."""
+    """Put a finished file into the folder by renaming it, as users should."""
     (folder / f"_{name}").write_text(text)
     (folder / f"_{name}").rename(folder / name)
 
 
 def taken(readers: list[SourceReader]) -> list[list[int]]:
-    """What each reader has now."""
+    """Return the rows that each reader has now."""
     rows: list[list[int]] = [[] for _ in readers]
-    for mine, reader in zip(rows, readers, strict=True):
+    for rows_of_reader, reader in zip(rows, readers, strict=True):
         while (batch := reader.read()) is not None:
-            mine += batch[0].to_pylist()
+            rows_of_reader += batch[0].to_pylist()
     return rows
 
 
@@ -78,15 +78,15 @@ def test_files_found_together_are_read_in_the_order_of_names(tmp_path: Path) -> 
     (tmp_path / "empty.txt").touch()
     (tmp_path / ".hidden").write_text("no")
     [reader] = readers_of(hg.sources.files(tmp_path, watch=True), clock, 1)
-    assert taken([reader]) == [["a1", "a2", "b1", "b2", "c1", "c2"]]
+    assert taken([reader]) == [["a1", "a2", "b1", "b2", "c1", "c2"]]  # type: ignore[comparison-overlap]
     assert reader.split == 3
     (tmp_path / "a.txt").write_text("changed\n")
     (tmp_path / "empty.txt").write_text("no longer\n")
     clock.now += 1
-    assert taken([reader]) == [["no longer"]], "a file that was seen is not read again; an empty one was not seen"
+    assert taken([reader]) == [["no longer"]], "a file that was seen is not read again; an empty one was not seen"  # type: ignore[comparison-overlap]
 
 
-def test_formats(tmp_path: Path) -> None:
+def test_files_of_each_format_are_read(tmp_path: Path) -> None:
     pa.parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
     [reader] = readers_of(hg.sources.files(tmp_path / "*.parquet", format="parquet", watch=True), Clock(), 1)
     assert taken([reader]) == [[1, 2]]
@@ -100,7 +100,7 @@ def test_without_watch_it_is_the_format(tmp_path: Path, read_source: Callable[..
     assert read_source(hg.sources.files(tmp_path, format="csv"))[0].to_pydict() == {"a": [1]}
 
 
-def test_what_cannot_be(tmp_path: Path) -> None:
+def test_impossible_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(hg.ConfigError, match="format='xml' is not one of csv, json_lines, parquet, text"):
         hg.sources.files(tmp_path, format="xml")  # type: ignore[arg-type]
     for interval in (0, "soon"):
@@ -110,12 +110,12 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         hg.sources.files(tmp_path / "nowhere", watch=True).prepare()
     with pytest.raises(hg.ConfigError, match="json_lines has no option delimiter=; its options are schema, "):
         hg.sources.files(tmp_path, format="json_lines", delimiter=";")
-    with pytest.raises(hg.SourceError, match=r"there is no file in this folder, .* give a schema= to files"):
+    with pytest.raises(hg.SourceError, match=r"there is no file in this folder .* wait for them with files"):
         hg.sources.files(tmp_path, format="csv", watch=True)
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
-def test_in_a_job(tmp_path: Path, processes: bool) -> None:
+def test_a_job_reads_files_as_they_come(tmp_path: Path, processes: bool) -> None:
     env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=processes))
     rows = hg.sinks.collect()
     source = hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True, interval="20 ms")
@@ -135,24 +135,29 @@ def test_in_a_job(tmp_path: Path, processes: bool) -> None:
 
 
 def test_a_subtask_without_a_file_holds_back_no_watermark(tmp_path: Path) -> None:
-    """Two subtasks, whose files are known by their names: one has a file at a time."""
+    """There are two subtasks, and the names of all files fall to the second one."""
     clock = Clock()
     mine = [name for name in map("{}.csv".format, range(20)) if zlib.crc32(str(tmp_path / name).encode()) % 2]
     put(tmp_path, mine[0], "a\n0\n")
     without, reader = readers_of(hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True), clock, 2)
-    assert without.has_split and reader.has_split, "nobody has looked"
-    assert without.read() is None and reader.read() is not None
+    assert without.has_split
+    assert reader.has_split, "nobody has looked"
+    assert without.read() is None
+    assert reader.read() is not None
     assert (without.has_split, reader.has_split) == (False, True)
     assert (without.split_name(), reader.split_name()) == ("no file", f"split 1 ({tmp_path.name}/{mine[0]})")
-    assert reader.read() is None and reader.has_split, "all is read, and it has not looked again"
+    assert reader.read() is None
+    assert reader.has_split, "all is read, and it has not looked again"
     clock.now += 1
-    assert reader.read() is None and not reader.has_split
+    assert reader.read() is None
+    assert not reader.has_split
     put(tmp_path, mine[1], "a\n1\n")
     clock.now += 1
-    assert reader.read() is not None and reader.has_split
+    assert reader.read() is not None
+    assert reader.has_split
 
 
-def test_subtasks_look_at_the_same_moments(tmp_path: Path) -> None:
+def test_subtasks_look_at_the_same_times(tmp_path: Path) -> None:
     clock = Clock()
     readers = readers_of(hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True, interval=5), clock, 3)
     for delay, reader in zip((0, 1.5, 3), readers, strict=True):
@@ -161,14 +166,14 @@ def test_subtasks_look_at_the_same_moments(tmp_path: Path) -> None:
     assert {reader.next_read() for reader in readers} == {105.0}
 
 
-def test_a_clock_that_is_set_back_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_back_does_not_delay_the_next_look(tmp_path: Path) -> None:
     clock = Clock()
     [reader] = readers_of(hg.sources.files(tmp_path, format="csv", schema=SCHEMA, watch=True, interval=5), clock, 1)
     assert reader.read() is None
     put(tmp_path, "a.csv", "a\n1\n")
     clock.now -= 3600
     assert reader.read() is not None
-    assert clock.now < reader.next_read() <= clock.now + 5
+    assert clock.now < reader.next_read() <= clock.now + 5  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("files", [1, 2])

@@ -1,4 +1,4 @@
-"""Watermarks: the largest time minus the bound, never back; units, nulls, and an idle clock that can stand."""
+"""Watermarks: the largest time minus the bound, never back; units, nulls, and an idle clock that can stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def batch(*times: int | None, type_: pa.DataType = MICROSECONDS) -> pa.RecordBat
     return pa.record_batch({"x": pa.array([0] * len(times), pa.int64()), "t": pa.array(times, pa.int64()).cast(type_)})
 
 
-def test_the_largest_time_minus_the_bound_which_never_goes_back() -> None:
+def test_the_watermark_is_the_largest_time_minus_the_bound_and_never_goes_back() -> None:
     generator = WatermarkGenerator("t", batch().schema, out_of_orderness=10)
     assert generator.watermark == MIN_TIME
     assert [generator.observe(batch(*times), 0) for times in [(100, 50), (90,), (120, 130)]] == [90, 90, 120]
@@ -30,7 +30,7 @@ def test_the_largest_time_minus_the_bound_which_never_goes_back() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(-1000, 1000), min_size=1, max_size=4)), max_size=12),
        st.integers(0, 50))  # fmt: skip
-def test_only_rows_beyond_the_bound_come_behind_the_watermark(steps: list[tuple[int, list[int]]], bound: int) -> None:
+def test_only_rows_beyond_the_bound_are_late(steps: list[tuple[int, list[int]]], bound: int) -> None:
     generator, last, largest = WatermarkGenerator("t", batch().schema, out_of_orderness=bound), MIN_TIME, MIN_TIME
     for split, times in sorted(steps, key=lambda step: step[0]):
         now = generator.observe(batch(*times), split)
@@ -43,7 +43,7 @@ def test_only_rows_beyond_the_bound_come_behind_the_watermark(steps: list[tuple[
 @pytest.mark.parametrize(
     ("unit", "value", "us"), [("s", -3, -3_000_000), ("ms", 7, 7000), ("us", 7, 7), ("ns", -1, -1)]
 )
-def test_every_unit_counts_in_microseconds(unit: str, value: int, us: int, zone: str | None) -> None:
+def test_times_of_every_unit_become_microseconds(unit: str, value: int, us: int, zone: str | None) -> None:
     rows = batch(value, type_=pa.timestamp(unit, zone))
     assert WatermarkGenerator("t", rows.schema).observe(rows, 0) == us
 
@@ -55,6 +55,15 @@ def test_times_at_the_ends_of_the_range_stay_within_it() -> None:
     assert WatermarkGenerator("t", rows.schema, out_of_orderness=5).observe(rows, 0) == MIN_TIME
 
 
+def test_a_reader_that_knows_more_than_its_rows_says_so() -> None:
+    generator = WatermarkGenerator("t", batch().schema, out_of_orderness=10)
+    assert [generator.reach(time) for time in (MIN_TIME, 50, 40)] == [MIN_TIME, 50, 50]
+    assert generator.observe(batch(55), 0) == 50
+    assert generator.observe(batch(70), 0) == 60
+    assert generator.reach(50) == generator.position() == 60
+    assert generator.reach(MAX_TIME) == MAX_TIME - 1
+
+
 def test_a_null_time_is_an_error_unless_it_is_late() -> None:
     rows = batch(5, None, None)
     with pytest.raises(hg.DataError, match=r"column 't' is null in 2 of 3 rows, so they have no event time"):
@@ -63,14 +72,14 @@ def test_a_null_time_is_an_error_unless_it_is_late() -> None:
     assert [late.observe(batch(None), 0), late.observe(rows, 0), late.observe(batch(None), 0)] == [MIN_TIME, 5, 5]
 
 
-def test_a_column_that_is_not_there_or_no_time() -> None:
+def test_a_missing_column_and_one_without_times_are_refused() -> None:
     with pytest.raises(hg.PlanError, match=r"there is no column 'u'; the source has: x int64, t timestamp\[us\]"):
         WatermarkGenerator("u", batch().schema)
     with pytest.raises(hg.PlanError, match="column 'x' is int64, not a timestamp"):
         WatermarkGenerator("x", batch().schema)
 
 
-def test_idle_after_the_timeout_without_a_batch() -> None:
+def test_a_subtask_is_idle_after_the_timeout_without_a_batch() -> None:
     now = 100.0
     generator = WatermarkGenerator("t", batch().schema, idle_timeout=5.0, clock=lambda: now)
     assert [generator.is_idle(time) for time in (100.0, 104.9, 105.0)] == [False, False, True]
@@ -80,7 +89,7 @@ def test_idle_after_the_timeout_without_a_batch() -> None:
     assert not WatermarkGenerator("t", batch().schema, clock=lambda: now).is_idle(np.inf)
 
 
-def test_the_idle_clock_stands_while_the_reader_is_held_back() -> None:
+def test_the_idle_clock_stops_while_the_reader_is_held_back() -> None:
     timer = IdleTimer(5.0, 0.0)
     timer.pause(3.0)
     timer.pause(4.0)
@@ -89,12 +98,12 @@ def test_the_idle_clock_stands_while_the_reader_is_held_back() -> None:
     timer.resume(1001.0)
     assert [timer.is_over(time) for time in (1001.9, 1002.0)] == [False, True]
     timer.pause(1002.0)
-    timer.restart(1003.0)  # a batch that was still on its way
+    timer.restart(1003.0)  # a batch comes that was read before the pause
     timer.resume(1010.0)
     assert [timer.is_over(time) for time in (1014.9, 1015.0)] == [False, True]
 
 
-def test_after_a_restart_the_watermark_goes_on_from_where_it_was() -> None:
+def test_after_a_restart_the_watermark_resumes_where_it_was() -> None:
     def restored(subtask: int, parallelism: int) -> WatermarkGenerator:
         generator = WatermarkGenerator("t", batch().schema, out_of_orderness=10)
         generator.restore(json.loads(json.dumps(positions)), subtask, parallelism)

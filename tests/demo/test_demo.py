@@ -74,5 +74,6 @@ def test_the_answer_is_the_same_with_a_worker_and_an_executor_killed(tmp_path: P
     report = json.loads(done.stdout)
     known = {"rows_in": 336_776, "rows_out": 122_940, "late_rows": 0, "restarts": 2, "matches": True, "failures": []}
     assert {name: report[name] for name in known} == known
-    assert "Killing a Python worker" in done.stderr and "Killing a Spark executor" in done.stderr
+    assert "Killing a Python worker" in done.stderr
+    assert "Killing a Spark executor" in done.stderr
     assert list(tmp_path.iterdir()) == []

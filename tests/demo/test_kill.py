@@ -26,7 +26,7 @@ def workers() -> Iterator[list[tuple[int, subprocess.Popen[str]]]]:
         subprocess.Popen(["sh", "-c", EXECUTOR], stdout=subprocess.PIPE, text=True, start_new_session=True)
         for _ in range(2)
     ]
-    yield [(int(process.stdout.readline()), process) for process in started]  # type: ignore[union-attr]
+    yield [(int(process.stdout.readline()), process) for process in started]
     for process in started:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -49,20 +49,20 @@ def test_it_kills_a_worker_and_then_an_executor_each_after_a_checkpoint(workers:
         return len(lines)
 
     assert look("CREATED") == look("RUNNING") == 0, "there is no checkpoint"
-    records.append(hg.CheckpointRecord(1, 0.0, 0.1, failure="too late"))
+    records.append(hg.CheckpointRecord(checkpoint=1, triggered_at=0.0, duration=0.1, failure="too late"))
     assert look("RUNNING") == 0, "there is no complete checkpoint"
-    records.append(hg.CheckpointRecord(2, 0.0, 0.1))
+    records.append(hg.CheckpointRecord(checkpoint=2, triggered_at=0.0, duration=0.1))
     assert look("RUNNING") == 1
-    records.append(hg.CheckpointRecord(3, 0.0, 0.1))
+    records.append(hg.CheckpointRecord(checkpoint=3, triggered_at=0.0, duration=0.1))
     assert look("RUNNING") == 1, "the job has not noticed the loss yet"
     job.restarts = 1
     assert look("RESTARTING") == 1
     assert its_executor.wait(60) == 0, "its worker has ended, but the executor was not killed"
-    records.append(hg.CheckpointRecord(4, 0.0, 0.1))
+    records.append(hg.CheckpointRecord(checkpoint=4, triggered_at=0.0, duration=0.1))
     assert look("RUNNING") == Killer.STRIKES == 2
     assert executor.wait(60) == -signal.SIGKILL
     job.restarts = 2
-    records.append(hg.CheckpointRecord(5, 0.0, 0.1))
+    records.append(hg.CheckpointRecord(checkpoint=5, triggered_at=0.0, duration=0.1))
     assert look("RUNNING") == 2
     assert lines == [
         f"Killing a Python worker, process {first}, after checkpoint 2 ...",

@@ -14,7 +14,7 @@ from headgate.demo.progress_view import Progress, table
 def rendered(view: object, terminal: bool = False) -> str:
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
     console.print(view)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
 def test_rates_are_over_the_time_since_the_last_update() -> None:
@@ -38,9 +38,9 @@ def test_only_a_terminal_shows_progress() -> None:
 
 def test_the_state_of_a_job_is_one_line() -> None:
     assert state_of("CREATED", 0, []) == "CREATED"
-    failed = hg.CheckpointRecord(3, 0.0, 0.5, failure="the job restarts")
+    failed = hg.CheckpointRecord(checkpoint=3, triggered_at=0.0, duration=0.5, failure="the job restarts")
     assert state_of("RESTARTING", 1, [failed]) == ("RESTARTING, restarted 1 time, checkpoint 3 failed, 0.50 s, 0 bytes")
-    complete = hg.CheckpointRecord(4, 0.0, 0.062, 25_000, kind="savepoint")
+    complete = hg.CheckpointRecord(checkpoint=4, triggered_at=0.0, duration=0.062, size=25_000, kind="savepoint")
     assert state_of("RUNNING", 2, [failed, complete]) == (
         "RUNNING, restarted 2 times, savepoint 4 complete, 0.06 s, 25,000 bytes"
     )

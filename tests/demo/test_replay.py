@@ -31,7 +31,11 @@ def replayed(minutes: list[list[int]], clock: Clock, speedup: float = 60.0) -> A
     batches = [pa.RecordBatch.from_pydict({"t": pa.array(part, pa.timestamp("us", "UTC"))}) for part in times]
     source = Replay(sources.iterable(batches), "t", FIRST, speedup)
     source.prepare()
-    return source.reader(ReaderContext("job", "source", 0, 1, lambda: None, 1000.0, clock))
+    return source.reader(
+        ReaderContext(
+            job="job", operator="source", subtask=0, parallelism=1, wake=lambda: None, started_at=1000.0, clock=clock
+        )
+    )
 
 
 def rows(batch: pa.RecordBatch | None) -> list[int]:

@@ -21,7 +21,9 @@ def report(
     *, early: int = 50, late: int = 0, restarts: int = 0, wanted: int = 0, days: Comparison = SAME
 ) -> dict[str, Any]:
     metrics = {"taskmanagers": 2, "rows_out_before_end": early, "remote_bytes": 5}
-    result = hg.JobResult("demo", 1_000, 100, late, 2.0, restarts, metrics)
+    result = hg.JobResult(
+        name="demo", rows_in=1_000, rows_out=100, late_rows=late, duration_s=2.0, restarts=restarts, metrics=metrics
+    )
     return main._report(result, {"hours": SAME, "days": days}, Totals(7, 8, 9), restarts=wanted)
 
 

@@ -33,7 +33,7 @@ CHANNEL = st.integers(0, 2)
 SENT = st.sampled_from(["barrier", "barrier", "barrier", "cancel", DATA, "urgent", "skip", "end"])
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Channel:
     """One producer and what is on its way from it."""
 
@@ -161,7 +161,8 @@ class BarrierMachine(RuleBasedStateMachine):
         for action in actions:
             match action:
                 case BeginAlignment(barrier):
-                    assert not self.under_way and barrier.id > self.last, "one at a time, each newer than the last"
+                    assert not self.under_way, "one at a time, each newer than the last"
+                    assert barrier.id > self.last, "one at a time, each newer than the last"
                     self.under_way = barrier.id
                     self.arrived: set[int] = set()
                 case TriggerTask(barrier):
@@ -171,7 +172,8 @@ class BarrierMachine(RuleBasedStateMachine):
                         missing = [each for each in self.channels if not each.over and each.sees < barrier.id]
                         assert not missing, "an aligned checkpoint was triggered before all barriers were in"
                 case BarrierArrived(channel):
-                    assert self.under_way and channel not in self.arrived, "in once"
+                    assert self.under_way, "in once"
+                    assert channel not in self.arrived, "in once"
                     self.arrived.add(channel)
                 case Prioritise(channels):
                     for channel in channels:
@@ -193,7 +195,8 @@ class BarrierMachine(RuleBasedStateMachine):
                     self.last, self.under_way = checkpoint, 0
 
     def resume(self, channel: Channel) -> None:
-        assert channel.blocked and not channel.is_blocked_later, "a channel was asked to go on that was not blocked"
+        assert channel.blocked, "a channel was asked to go on that was not blocked"
+        assert not channel.is_blocked_later, "a channel was asked to go on that was not blocked"
         channel.blocked = False
 
     @invariant()
@@ -233,4 +236,5 @@ class BarrierMachine(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError("stuck: a channel is blocked for good")
-        assert self.handler.state is HandlerState.IDLE and not self.under_way, "left under way"
+        assert self.handler.state is HandlerState.IDLE, "left under way"
+        assert not self.under_way, "left under way"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import Any
 
+from headgate.config import Config
 from headgate.errors import ExchangeError
 from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.gate import InputGate
@@ -21,12 +22,12 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.credit import BufferManager
 from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet, RequestDecoder
-from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
     BUFFER_RESPONSE_ID,
     EVENT_BUFFER,
     MAX_RUN,
+    TURN,
     AddCredit,
     BufferResponse,
     OfChannel,
@@ -46,6 +47,7 @@ from headgate.records.events import (
     is_priority,
 )
 from headgate.records.spanning import SpanningSerializer
+from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from tests.memory.conftest import CheckedLocks
 
 SEGMENT = 16
@@ -76,6 +78,20 @@ class OneAtATime:
         self.held = False
 
 
+def output_parts(
+    memory: NetworkBufferPool, extra: int, cap: int, clock: Callable[[], float] = lambda: 0.0, **options: Any
+) -> ExchangeParts:
+    """Makes outputs that may have `extra` segments more than they can run with, and `cap` in one subpartition."""
+    config = Config(buffers_per_channel=1, floating_buffers_per_gate=1 + extra, max_buffers_per_channel=cap, **options)
+    return ExchangeParts(config, memory, OneAtATime(), clock)
+
+
+def input_parts(memory: NetworkBufferPool, exclusive: int, floating: int, **options: Any) -> ExchangeParts:
+    """Makes inputs with so many buffers."""
+    config = Config(buffers_per_channel=exclusive, floating_buffers_per_gate=floating, **options)
+    return ExchangeParts(config, memory, OneAtATime())
+
+
 def write_bytes(partition: ResultPartition, channel: int, data: bytes, *, overdraft: bool = False) -> int:
     """Write as much of `data` as finds room; returns how many bytes that was."""
     record = SpanningSerializer([memoryview(data)])
@@ -99,11 +115,11 @@ class WatchedChannel(RemoteInputChannel):
 
     @property
     def credits(self) -> BufferManager:
-        return self._buffers
+        return self._buffers  # type: ignore[return-value]
 
     @property
     def floating(self) -> int:
-        return len(self._buffers._floating)
+        return len(self._buffers._floating)  # type: ignore[attr-defined]
 
     def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
         segments = super().take_segments(count)
@@ -150,18 +166,14 @@ class WatchedChannel(RemoteInputChannel):
 class Link:
     """`channels` channels from one partition to one gate; 2.5 and 2.6 are sections of the rules of Flink's protocol."""
 
-    def __init__(self, channels: int, exclusive: int, floating: int, extra: int, cap: int, overdraft: int) -> None:
+    def __init__(self, *, channels: int, exclusive: int, floating: int, extra: int, cap: int, overdraft: int) -> None:
         self.count = channels
         self.cap = cap
-        one = OneAtATime()
         # The producer's end.
         self.producer_memory = NetworkBufferPool(channels + 1 + extra + overdraft, SEGMENT, CheckedLocks())
-        self.pool = self.producer_memory.create_local_pool(
-            "partition", channels + 1, channels + 1 + extra, max_overdraft=overdraft, subpartitions=channels
-        )
-        self.partition = ResultPartition(
-            "partition", channels, self.pool, cap, one, self._on_segment_free, lambda: None
-        )
+        parts = output_parts(self.producer_memory, extra, cap, max_overdraft_buffers_per_gate=overdraft)
+        self.partition = parts.partition("partition", channels, self._on_segment_free)
+        self.pool = self.partition.pool
         self.sender = Sender(self._open_view, self._post_data)
         self.pieces: list[bytes | memoryview] = []
         self.sending: list[Buffer] = []
@@ -175,11 +187,11 @@ class Link:
         self.cancel_posts: deque[int] = deque()
         # The consumer's end.
         self.consumer_memory = NetworkBufferPool(channels * exclusive + floating, SEGMENT, CheckedLocks())
-        self.floating = self.consumer_memory.create_local_pool("gate", 1, floating)
-        self.exclusive = ExclusiveBuffers(self.consumer_memory, "exclusive")
         self.receiver = Receiver(SEGMENT)
         self.gate = InputGate(lambda: None)
-        self.channels = [self._channel(index, exclusive, one) for index in range(channels)]
+        made = GateChannels(input_parts(self.consumer_memory, exclusive, floating), self.gate, "gate", channels)
+        [self.floating] = made.pools
+        self.channels = [self._channel(index, made) for index in range(channels)]
         self.gate.channels = self.channels
         self.held: deque[Buffer] = deque()
         # The books, per channel.
@@ -187,7 +199,6 @@ class Link:
         self.delivered = [0] * channels
         self.spent = [0] * channels
         self.sequence = [0] * channels
-        self.segments_sent = 0
         self.written: list[list[int]] = [[] for _ in range(channels)]
         self.visible = [0] * channels
         self.sent = [0] * channels
@@ -205,14 +216,14 @@ class Link:
         for channel in self.channels:
             assert self.receiver.request(channel) == channel.index
 
-    def _channel(self, index: int, exclusive: int, one: OneAtATime) -> WatchedChannel:
+    def _channel(self, index: int, made: GateChannels) -> WatchedChannel:
         channel = WatchedChannel(
-            index,
-            (0, 0, index),
-            partial(BufferManager, self.exclusive, exclusive, self.floating, self.count, lock_factory=one),
-            self.gate.notify,
-            self.gate.notify_priority,
-            self,
+            index=index,
+            address=(0, 0, index),
+            buffers_of=made.buffers,
+            notify=self.gate.notify,
+            notify_priority=self.gate.notify_priority,
+            connection=self,
         )
         channel.forget_credit = lambda: self._forget_credit(index)
         channel.share = self.floating.size if self.count == 1 else self.floating.size // (2 * self.count)
@@ -311,15 +322,15 @@ class Link:
             raise ExchangeError(f"no subpartition {request.subpartition}")
         subpartition = self.partition.subpartition(request.subpartition)
         subpartition.attach(notify, sends_empty=request.credit == 0)
-        return subpartition
+        return subpartition  # type: ignore[return-value]
 
     def produce(self, room: int) -> None:
         """Let the sender choose what goes next, of about `room` segments, once the last is wholly written."""
         if self.pieces:
             return
-        self.pieces, self.sending = self.sender.next_frames(room)
-        self.segments_sent += sum(len(buffer.segments) for buffer in self.sending)
-        assert self.sender.buffers_sent == self.segments_sent, "more was sent than the sender knows of"
+        self.pieces, self.sending = self.sender.next_frames(room)  # type: ignore[assignment]
+        sent = sum(len(buffer.segments) for buffer in self.sending)
+        assert sent < room + TURN or len(self.sender._readers) == 1, f"{sent} segments in a turn of about {room}"
         told: dict[int, int] = {}
         for number, piece in enumerate(self.pieces):
             if isinstance(piece, bytes) and piece[8] == BUFFER_RESPONSE_ID:
@@ -553,7 +564,8 @@ class Link:
         else:
             raise AssertionError(f"stuck: wrote {list(map(len, self.written))}, read {list(map(len, self.read))}")
         self.settle()
-        assert self.sender.closed and self.partition.is_consumed, "the consumer's leave did not arrive"
+        assert self.sender.closed, "the consumer's leave did not arrive"
+        assert self.partition.is_consumed, "the consumer's leave did not arrive"
 
     def cut(self, count: int) -> None:
         """The connection breaks after `count` more bytes: both ends let go of it, and every channel hears why."""

@@ -35,6 +35,7 @@ class PlainMachine(RuleBasedStateMachine):
     )
     def begin(
         self,
+        *,
         one: int,
         buffers: tuple[int, int],
         extra: int,

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from headgate.exchange.partition import ResultPartition
+from headgate.exchange.blocking import BlockingSubpartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import ChannelSelector
 from headgate.exchange.subpartition import PipelinedSubpartition
@@ -17,7 +17,7 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.elements import SmallElement
 from headgate.records.events import decode_event
 from headgate.records.spanning import SpanningDeserializer
-from tests.exchange.link import OneAtATime
+from tests.exchange.link import output_parts
 from tests.memory.conftest import CheckedLocks
 
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -30,7 +30,7 @@ def rows(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(range(first, first + count), pa.int64())], schema=SCHEMA)
 
 
-def poll_one(subpartition: PipelinedSubpartition) -> PolledBuffer | None:
+def poll_one(subpartition: PipelinedSubpartition | BlockingSubpartition) -> PolledBuffer | None:
     """What a reader sees next that looks only while there is something available."""
     polled = subpartition.poll() if subpartition.is_available(True) else []
     return polled[0] if polled else None
@@ -58,34 +58,26 @@ class Rig:
         self.now = 100.0
         self.tick = 0.0  # how far the clock goes on each time it is read
         self.network = NetworkBufferPool(segments, segment, CheckedLocks())
-        self.pool = self.network.create_local_pool(
-            "out",
-            channels + 1,
-            share or segments,
-            subpartitions=channels,
-            max_per_subpartition=cap,
-            max_overdraft=overdraft,
+        parts = output_parts(
+            self.network,
+            (share or segments) - channels - 1,
+            cap,
+            self._clock,
+            max_overdraft_buffers_per_gate=overdraft,
+            message_size=message_size,
+            buffer_timeout=buffer_timeout,
+            watermark_interval=watermark_interval,
         )
         self.wakes = 0
-        self.settled = 0
-        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake, self._settle)
+        self.partition = parts.partition("out", channels, self._wake)
+        self.pool = self.partition.pool
         self.notified = [0] * channels
         for index in range(channels):
             self.partition.subpartitions[index].attach(lambda index=index: self._notify(index))  # type: ignore[misc]
         self.budget = PendingBudget(limit)
         self.hard_waits = 0
         codec = BatchCodec(schema)
-        self.writer = RecordWriter(
-            self.partition,
-            selector,
-            codec,
-            self.budget,
-            message_size=message_size,
-            buffer_timeout=buffer_timeout,
-            watermark_interval=watermark_interval,
-            clock=self._clock,
-            wait_within_record=self._wait_hard,
-        )
+        self.writer = parts.writer(self.partition, selector, codec, self.budget, self._wait_hard)
         self._deserializers = [SpanningDeserializer(codec) for _ in range(channels)]
 
     def _clock(self) -> float:
@@ -95,15 +87,13 @@ class Rig:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def _settle(self) -> None:
-        self.settled += 1
-
     def _notify(self, index: int) -> None:
         self.notified[index] += 1
 
     def _wait_hard(self, writer: RecordWriter) -> None:
         """What a task does: wait until readers have made room."""
-        assert writer is self.writer and not writer.is_available
+        assert writer is self.writer
+        assert not writer.is_available
         self.hard_waits += 1
         while not writer.drain():
             before = writer.pending_bytes

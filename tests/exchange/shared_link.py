@@ -11,7 +11,6 @@ from headgate.config import FlowControl
 from headgate.errors import ExchangeError
 from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.local_pool import LocalBufferPool
@@ -23,7 +22,7 @@ from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import EndOfPartition
-from tests.exchange.link import OneAtATime, write_bytes
+from tests.exchange.link import OneAtATime, output_parts, write_bytes
 from tests.memory.conftest import CheckedLocks
 
 SEGMENT = 16
@@ -52,10 +51,8 @@ class SharedLink:
         one = OneAtATime()
         # The producer's end.
         self.producer_memory = NetworkBufferPool(self.count + 1 + extra, SEGMENT, CheckedLocks())
-        self.pool = self.producer_memory.create_local_pool(
-            "partition", self.count + 1, self.count + 1 + extra, subpartitions=self.count
-        )
-        self.partition = ResultPartition("partition", self.count, self.pool, cap, one, lambda: None, lambda: None)
+        self.partition = output_parts(self.producer_memory, extra, cap).partition("partition", self.count, lambda: None)
+        self.pool = self.partition.pool
         self.sender = new_sender(flow_control, self._open_view, lambda receiver: self.data_posts.append(receiver))
         self.outgoing = Outgoing()
         # The wire, and what threads have yet to hear.
@@ -73,7 +70,9 @@ class SharedLink:
         for gate, many in enumerate(channels):
             own = many if flow_control is FlowControl.CREDIT else 0
             self.gate_pools.append(
-                self.consumer_memory.create_local_pool(f"gate {gate}", buffers[gate] - own, buffers[gate] - own)
+                self.consumer_memory.create_local_pool(
+                    f"gate {gate}", required=buffers[gate] - own, maximum=buffers[gate] - own
+                )
             )
             for _ in range(many):
                 self._add_channel(flow_control, gate, one)
@@ -93,11 +92,21 @@ class SharedLink:
         if flow_control is FlowControl.CREDIT:
             exclusive = ExclusiveBuffers(self.consumer_memory, f"channel {number}")
             buffers_of = partial(
-                BufferManager, exclusive, 1, self.gate_pools[gate], self.gate_of.count(gate), lock_factory=one
+                BufferManager,
+                exclusive=exclusive,
+                initial_credit=1,
+                floating_pool=self.gate_pools[gate],
+                channels=self.gate_of.count(gate),
+                lock_factory=one,
             )
         within = number - self.gate_of.index(gate)
         channel = RemoteInputChannel(
-            within, (0, 0, number), buffers_of, self.gates[gate].notify, self.gates[gate].notify_priority, self
+            within,
+            (0, 0, number),
+            buffers_of=buffers_of,
+            notify=self.gates[gate].notify,
+            notify_priority=self.gates[gate].notify_priority,
+            connection=self,
         )
         assert self.receiver.request(channel) == number
         self.channels.append(channel)
@@ -124,7 +133,7 @@ class SharedLink:
     def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> PipelinedSubpartition:
         subpartition = self.partition.subpartition(request.subpartition)
         subpartition.attach(notify)
-        return subpartition
+        return subpartition  # type: ignore[return-value]
 
     # ---- the producer
 
@@ -212,7 +221,7 @@ class SharedLink:
         self.consumer_memory.validate()
         self.partition.validate()
         for channel in self.channels:
-            channel._buffers.validate()
+            channel._buffers.validate()  # type: ignore[attr-defined]
         assert len(self.to_consumer) <= self.capacity
 
     def settle(self) -> None:
@@ -266,7 +275,8 @@ class SharedLink:
         else:
             raise AssertionError(f"stuck: wrote {list(map(len, self.written))}, read {list(map(len, self.read))}")
         self.settle()
-        assert self.sender.closed and self.partition.is_consumed, "the consumer's leave did not arrive"
+        assert self.sender.closed, "the consumer's leave did not arrive"
+        assert self.partition.is_consumed, "the consumer's leave did not arrive"
 
     def cut(self, count: int) -> None:
         """The connection breaks after `count` more bytes: both ends let go of it, and every channel hears why."""

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headgate.config import FlowControl
@@ -22,13 +23,14 @@ from headgate.exchange.partition_file import FileBuffer, PartitionFile
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.records.events import EndOfPartition, Event
-from tests.exchange.link import OneAtATime, write_bytes
+from headgate.runtime.task.exchange_parts import GateChannels
+from tests.exchange.link import OneAtATime, input_parts, write_bytes
 from tests.exchange.test_blocking import open_files
-from tests.exchange.whole import ALL, SEGMENT, Wire, local_channel
+from tests.exchange.whole import ALL, SEGMENT, Wire
 from tests.memory.conftest import CheckedLocks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StageShape:
     """`is_local` of each consumer, and how much of everything there is, in segments or bytes."""
 
@@ -61,8 +63,8 @@ class Stage:
         self.memory = NetworkBufferPool(self.channels + 1 + shape.extra, SEGMENT, CheckedLocks())
         self.pool = self.memory.create_local_pool(
             "output",
-            self.channels + 1,
-            self.channels + 1 + shape.extra,
+            required=self.channels + 1,
+            maximum=self.channels + 1 + shape.extra,
             subpartitions=self.channels,
             max_per_subpartition=shape.cap,
         )
@@ -70,20 +72,21 @@ class Stage:
         self.partition = ResultPartition(
             "output",
             self.channels,
-            self.pool,
-            shape.cap,
-            OneAtATime(),
-            lambda: None,
-            lambda: None,
+            pool=self.pool,
+            max_buffers_per_subpartition=shape.cap,
+            lock_factory=OneAtATime(),
+            wake=lambda: None,
+            on_settled=lambda: None,
             file=self.file,
             compress=shape.compress,
         )
         # The consumers' end.
-        own = 0 if shape.mode is FlowControl.CREDIT else self.channels * shape.exclusive
-        self.read_memory = NetworkBufferPool(self.channels * shape.exclusive + shape.floating, SEGMENT, CheckedLocks())
-        self.read_pool = self.read_memory.create_local_pool("input", 1, shape.floating + own)
+        own = self.channels * max(1, shape.exclusive)
+        self.read_memory = NetworkBufferPool(own + shape.floating, SEGMENT, CheckedLocks())
         self.wire = Wire(shape.mode, shape.capacity, [self.partition])
         self.gate = InputGate(lambda: None)
+        parts = input_parts(self.read_memory, shape.exclusive, shape.floating, flow_control=shape.mode)
+        self.made = GateChannels(parts, self.gate, "input", shape.is_local.count(False))
         self.is_finished = self.is_closed = False
         self.unstarted: set[int] = set()
         self.left: set[int] = set()
@@ -125,18 +128,14 @@ class Stage:
         self.is_finished = True
         assert self.pool.in_use == 0, "segments of a task that has ended are in use"
         self.pool.destroy()
-        self.gate.channels = [
-            InputChannel() if channel in self.left else self._channel(channel) for channel in range(self.channels)
-        ]
-
-    def _channel(self, channel: int) -> InputChannel:
-        if self.shape.is_local[channel]:
-            self.unstarted.add(channel)
-            return local_channel(self.shape.mode, channel, self.partition.subpartition(channel), self.gate)
-        address = 0, 0, channel
-        return self.wire.channel(
-            channel, address, self.gate, self.read_pool, self.read_memory, self.shape.exclusive, self.channels
-        )
+        for channel, is_local in enumerate(self.shape.is_local):
+            if channel in self.left:
+                self.made.channels.append(InputChannel())
+            elif is_local:
+                self.unstarted.add(channel)
+                self.made.add_local(self.partition.subpartition(channel))
+            else:
+                self.wire.add_channel((0, 0, channel), self.made)
 
     # ---- the consumers
 
@@ -215,7 +214,7 @@ class Stage:
 
     def _check_file(self) -> None:
         """It is open while somebody may read it, and no longer."""
-        is_open = open_files(self.folder.name) > 0
+        is_open = open_files(Path(self.folder.name)) > 0
         if not self.is_closed or any(isinstance(buffer, FileBuffer) for buffer, _ in self.held):
             assert is_open == (self.file.size > 0), "the file was closed while it is in use"
         elif not self.wire.outgoing.unwritten:
@@ -254,7 +253,7 @@ class Stage:
             self.wire.outgoing.release,
             self.wire.receiver.fail,
             self.pool.destroy,
-            self.read_pool.destroy,
+            *(pool.destroy for pool in self.made.pools),
         ]
         order.shuffle(steps)
         for step in steps:

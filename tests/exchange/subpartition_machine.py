@@ -99,7 +99,8 @@ class SubpartitionMachine(RuleBasedStateMachine):
         assert self.subpartition.is_settled
 
     def _on_starved(self) -> None:
-        assert self.waits and self.is_starved, "told of a starved reader that is none, or nobody asked"
+        assert self.waits, "told of a starved reader that is none, or nobody asked"
+        assert self.is_starved, "told of a starved reader that is none, or nobody asked"
         self.waits = False
 
     def _back(self, *segments: MemorySegment) -> None:
@@ -228,7 +229,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
 
     def ask(self, tell: bool) -> None:
         """Whether the reader is starved."""
-        starved = self.subpartition.is_starved(tell=tell)
+        starved = self.subpartition.ask_whether_starved(tell=tell)
         assert starved == self.is_starved
         self.waits = tell and not starved
 
@@ -310,7 +311,8 @@ class SubpartitionMachine(RuleBasedStateMachine):
 
     def _take(self, content: bytes, segments: int) -> None:
         item = self.items[0]
-        assert item.event is None and item.data[: len(content)] == content, "lost, doubled or reordered"
+        assert item.event is None, "lost, doubled or reordered"
+        assert item.data[: len(content)] == content, "lost, doubled or reordered"
         assert content or (item.finished and self.sends_empty), "an empty buffer"
         item.data = item.data[len(content) :]
         if len(self.items) == 1:
@@ -341,7 +343,8 @@ class SubpartitionMachine(RuleBasedStateMachine):
         try:
             self.subpartition.resume()
         except ExchangeError:
-            assert not was_blocked and not self.released
+            assert not was_blocked
+            assert not self.released
         else:
             assert was_blocked or self.released, "went on though no barrier blocks"
 
@@ -408,7 +411,8 @@ class SubpartitionMachine(RuleBasedStateMachine):
         subpartition = self.subpartition
         available = subpartition.is_available(True)
         if self.blocked:
-            assert not available and not subpartition.is_available(False), "available behind a barrier that blocks"
+            assert not available, "available behind a barrier that blocks"
+            assert not subpartition.is_available(False), "available behind a barrier that blocks"
         else:
             shows = any(item.has_something for item in self.items) or bool(self.items and self.flushed)
             assert available or not shows, "something is there, and not available"
@@ -448,7 +452,7 @@ def _write(machine: SubpartitionMachine, order: random.Random) -> None:
 
 
 def _event(machine: SubpartitionMachine, order: random.Random) -> None:
-    machine.event(order.choice(["cancel", Alignment.ALIGNED, Alignment.TIMEOUT, Alignment.TIMEOUT]))
+    machine.event(order.choice(["cancel", Alignment.ALIGNED, Alignment.TIMEOUT, Alignment.TIMEOUT]))  # type: ignore[arg-type]
 
 
 def _overtake(machine: SubpartitionMachine, order: random.Random) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ def made() -> Iterator[list[Rig]]:
         rig.close()
 
 
-def adaptive(made: list[Rig], *arguments: object, **options: object) -> Rig:
+def adaptive(made: list[Rig], *arguments: object, **options: Any) -> Rig:
     made.append(Rig(*arguments, buffer_timeout="adaptive", **options))  # type: ignore[arg-type]
     return made[-1]
 
@@ -31,7 +32,8 @@ def test_a_starved_reader_gets_every_batch_at_once(made: list[Rig]) -> None:
     rig = adaptive(made, Forward())
     for first in range(3):
         rig.writer.emit(rows(first, 1))
-        assert rig.read() == ((first,),) and rig.writer.deadline is None
+        assert rig.read() == ((first,),)
+        assert rig.writer.deadline is None
 
 
 def test_rows_for_a_busy_reader_gather_until_it_has_nothing_left(made: list[Rig]) -> None:
@@ -40,7 +42,8 @@ def test_rows_for_a_busy_reader_gather_until_it_has_nothing_left(made: list[Rig]
         rig.writer.emit(rows(first, 1))
         rig.writer.before_wait()
     assert rig.wakes == 0
-    assert rig.read() == ((0,),) and rig.wakes == 1, "the task is woken"
+    assert rig.read() == ((0,),)
+    assert rig.wakes == 1, "the task is woken"
     rig.writer.before_wait()
     assert rig.read() == ((1, 2, 3, 4),)
     rig.writer.before_wait()
@@ -71,7 +74,8 @@ def test_a_reader_without_credit_is_busy(made: list[Rig]) -> None:
     rig.partition.subpartitions[0].credit_changed(False)
     rig.writer.emit(rows(0, 1))
     rig.writer.before_wait()
-    assert rig.read() == () and rig.wakes == 0
+    assert rig.read() == ()
+    assert rig.wakes == 0
     rig.partition.subpartitions[0].credit_changed(True)
     assert rig.wakes == 1
     rig.writer.before_wait()
@@ -88,16 +92,20 @@ def test_a_busy_task_flushes_seldom_and_one_that_would_wait_soon(made: list[Rig]
     while not (seen := rig.read()):
         rig.writer.emit(rows(emits, 1))
         emits += 1
-    assert rig.now - flushed == pytest.approx(0.001 / BUSY_SHARE, rel=0.2) and len(seen[0]) == emits  # type: ignore[arg-type]
+    assert rig.now - flushed == pytest.approx(0.001 / BUSY_SHARE, rel=0.2)
+    assert len(seen[0]) == emits  # type: ignore[arg-type]
     rig.tick = 0.0
     rig.writer.emit(rows(0, 1))
     rig.writer.before_wait()
     deadline = rig.writer.deadline
-    assert rig.read() == () and deadline is not None and deadline <= rig.now + 0.001
+    assert rig.read() == ()
+    assert deadline is not None
+    assert deadline <= rig.now + 0.001
     rig.now = deadline
     rig.writer.on_time(rig.now)
     rig.writer.before_wait()
-    assert len(rig.read()) == 1 and rig.writer.deadline is None
+    assert len(rig.read()) == 1
+    assert rig.writer.deadline is None
 
 
 def test_a_back_pressured_task_flushes_as_seldom_as_a_busy_one(made: list[Rig]) -> None:
@@ -108,7 +116,9 @@ def test_a_back_pressured_task_flushes_as_seldom_as_a_busy_one(made: list[Rig]) 
     rig.writer.emit(rows(1000, 1))
     rig.writer.before_wait()
     deadline = rig.writer.deadline
-    assert rig.read(1) == () and deadline is not None and deadline > rig.now + 0.01 / IDLE_SHARE
+    assert rig.read(1) == ()
+    assert deadline is not None
+    assert deadline > rig.now + 0.01 / IDLE_SHARE
     rig.now = deadline
     rig.writer.on_time(rig.now)
     rig.writer.before_wait()
@@ -132,7 +142,8 @@ def test_rows_leave_in_time_though_the_task_neither_emits_nor_waits_any_more(mad
     assert rig.read() == ((0,),)
     rig.writer.emit_watermark(7)
     busy(rig, MAX_INTERVAL)
-    assert rig.read() == ((1,), WatermarkElement(7)) and rig.writer.deadline is None
+    assert rig.read() == ((1,), WatermarkElement(7))
+    assert rig.writer.deadline is None
 
 
 def test_rows_leave_in_time_though_the_task_is_busy_again_when_it_is_woken(made: list[Rig]) -> None:
@@ -162,7 +173,8 @@ def test_the_end_leaves_nothing_behind(made: list[Rig]) -> None:
     rig.writer.emit(rows(0, 1))
     rig.writer.emit(rows(1, 1))
     rig.writer.finish()
-    assert rig.read()[:2] == ((0,), (1,)) and rig.writer.is_available
+    assert rig.read()[:2] == ((0,), (1,))
+    assert rig.writer.is_available
 
 
 STEPS = st.lists(

@@ -37,10 +37,20 @@ class Output:
     def __init__(self, folder: Path, channels: int, compress: bool) -> None:
         self.folder = folder
         self.network = NetworkBufferPool(channels + 1, SIZE, CheckedLocks())
-        self.pool = self.network.create_local_pool("out", channels + 1, channels + 1, subpartitions=channels)
+        self.pool = self.network.create_local_pool(
+            "out", required=channels + 1, maximum=channels + 1, subpartitions=channels
+        )
         self.file = PartitionFile(str(folder), OneAtATime())
         self.partition = ResultPartition(
-            "out", channels, self.pool, 1, OneAtATime(), lambda: None, lambda: None, file=self.file, compress=compress
+            "out",
+            channels,
+            pool=self.pool,
+            max_buffers_per_subpartition=1,
+            lock_factory=OneAtATime(),
+            wake=lambda: None,
+            on_settled=lambda: None,
+            file=self.file,
+            compress=compress,
         )
         self.written = [b""] * channels
 
@@ -79,11 +89,12 @@ class Output:
         self.network.validate()
         assert self.network.holders() == {}
         self.network.close()
-        assert open_files(self.folder) == 0 and os.listdir(self.folder) == []
+        assert open_files(self.folder) == 0
+        assert os.listdir(self.folder) == []
 
 
 @pytest.fixture
-def outputs(tmp_path: Path) -> Iterator[list[Output]]:
+def outputs() -> Iterator[list[Output]]:
     made: list[Output] = []
     yield made
     for output in made:
@@ -126,9 +137,11 @@ def test_only_full_buffers_and_the_end_are_written_and_no_flush_is(outputs: list
     outputs.append(output := Output(tmp_path, 1, False))
     output.write(0, bytes(10))
     output.partition.flush(0)
-    assert output.file.size == 0 and output.pool.in_use == 1
+    assert output.file.size == 0
+    assert output.pool.in_use == 1
     output.write(0, bytes(SIZE))
-    assert output.file.size == SIZE and output.pool.in_use == 1, "a segment that is in the file is free again"
+    assert output.file.size == SIZE
+    assert output.pool.in_use == 1, "a segment that is in the file is free again"
     output.finish()
     assert output.file.size == 10 + SIZE
 
@@ -140,7 +153,8 @@ def test_an_event_needs_no_credit_and_data_do(outputs: list[Output], tmp_path: P
     subpartition = output.partition.subpartition(0)
     subpartition.attach(lambda: None)
     assert subpartition.reported_backlog == 3
-    assert subpartition.is_available(True) and not subpartition.is_available(False)
+    assert subpartition.is_available(True)
+    assert not subpartition.is_available(False)
     polled = subpartition.poll(10)
     assert [(each.backlog, each.is_event, each.next_is_event) for each in polled] == [
         (2, False, False), (1, False, False), (0, False, True),
@@ -161,7 +175,8 @@ def test_data_are_not_copied_out_of_the_file(outputs: list[Output], tmp_path: Pa
         output.partition.subpartition(channel).attach(lambda: None)
         for polled in output.partition.subpartition(channel).poll(2):
             buffer = polled.buffer
-            assert isinstance(buffer, FileBuffer) and isinstance(buffer.view.obj, mmap.mmap)
+            assert isinstance(buffer, FileBuffer)
+            assert isinstance(buffer.view.obj, mmap.mmap)
             mappings.add(id(buffer.view.obj))
             [region] = buffer.pieces
             sent = os.pread(region.descriptor, region.size, region.offset)
@@ -179,9 +194,11 @@ def test_a_buffer_under_way_keeps_the_file_open(outputs: list[Output], tmp_path:
     [polled] = subpartition.poll()
     output.partition.release()
     [region] = polled.buffer.pieces
-    assert isinstance(polled.buffer, FileBuffer) and os.pread(region.descriptor, 3, region.offset) == b"abc"  # type: ignore[union-attr]
+    assert isinstance(polled.buffer, FileBuffer)
+    assert os.pread(region.descriptor, 3, region.offset) == b"abc"
     polled.buffer.recycle()
-    assert open_files(tmp_path) == 0 and subpartition.poll() == []
+    assert open_files(tmp_path) == 0
+    assert subpartition.poll() == []
 
 
 def test_a_release_halfway_leaves_nothing(outputs: list[Output], tmp_path: Path) -> None:
@@ -209,11 +226,13 @@ def test_a_partition_without_a_byte_needs_no_file(outputs: list[Output], tmp_pat
 def test_compression_is_kept_only_where_it_makes_a_buffer_smaller() -> None:
     assert compressed(memoryview(random.Random(1).randbytes(1000))) is None
     small = compressed(memoryview(bytes(1000)))
-    assert small is not None and len(small) < 50
+    assert small is not None
+    assert len(small) < 50
     recycled: list[int] = []
     buffer = Buffer.of_bytes(small)
     buffer._recycler = lambda *segments: recycled.extend(segment.index for segment in segments)
-    assert bytes(decompressed(buffer).view) == bytes(1000) and recycled == [-1]
+    assert bytes(decompressed(buffer).view) == bytes(1000)
+    assert recycled == [-1]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +246,8 @@ def test_damage_in_a_compressed_buffer_is_an_error(damaged: bytes) -> None:
 def test_a_file_takes_more_pieces_than_the_kernel_does_at_once(tmp_path: Path) -> None:
     file = PartitionFile(str(tmp_path), OneAtATime())
     pieces = [number.to_bytes(2, "big") for number in range(2500)]
-    assert file.append(pieces) == 0 and file.size == 5000
+    assert file.append(pieces) == 0
+    assert file.size == 5000
     buffer = file.buffer(0, 5000, False)
     assert bytes(buffer.view) == b"".join(pieces)
     buffer.recycle()

@@ -1,4 +1,5 @@
-"""Credit, buffers and wire under random interleaving, and the planted bugs that this finds (docs/planted-bugs.md)."""
+"""Credit, buffers and wire under random interleaving, and the planted bugs that this finds
+(docs/evidence/planted-bugs.md)."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ BUGS = [
     # Frames.
     PlantedBug("the head of a cut request is lost", Requests.feed, constant(subscript(3, of=3), b"")),
     PlantedBug("the head of a cut frame is lost", Responses._parse, constant(subscript(3, of=3), b"")),
-    PlantedBug("a cut payload starts anew", Responses._advance, dropped(assignment(2, of=2))),
+    PlantedBug("a cut payload starts again", Responses._advance, dropped(assignment(2, of=2))),
     PlantedBug("the first byte behind a cut replaces the last before it", Responses._advance,
                replaced(assignment(2, of=2).value, "places[0][count - 1:]")),
     PlantedBug("the second segment of a run is taken for the next frame", Responses.received,
@@ -112,7 +113,7 @@ BUGS = [
                replaced(call("encode_buffer_response").argument(3).object, "first")),
     PlantedBug("a frame has the number of its last buffer", Sender._frame,
                replaced(call("encode_buffer_response").argument(2).object, "last")),
-    PlantedBug("a frame takes as much room as one segment", Sender._frame, constant(increment(2, of=4).value, 1)),
+    PlantedBug("a frame takes as much room as one segment", Sender._frame, constant(increment(2, of=3).value, 1)),
     PlantedBug("the parts of a split run share a segment", Buffer.split,
                replaced(returned().element(2).argument(1), "segments[count - 1:]")),
     PlantedBug("the first part of a split run never comes back", Buffer.split,
@@ -137,10 +138,10 @@ BUGS = [
     PlantedBug("a reader is told only once", Subpartition.poll, dropped(assignment(7, of=8))),
     PlantedBug("an unfinished buffer is closed when it is sent", Subpartition._take, always(condition(5, of=9))),
     PlantedBug("a flush ends at the first buffer", Subpartition._take, always(condition(2, of=9))),
-    PlantedBug("a flush tells nobody", Subpartition.flush, constant(call("_news"), None)),
+    PlantedBug("a flush tells nobody", Subpartition.flush, constant(call("_take_listener"), None)),
     PlantedBug("a full buffer tells nobody", Partition.write, dropped(call("announce"))),
     PlantedBug("an event tells nobody", Partition.write_event, dropped(call("announce"))),
-    PlantedBug("the end tells nobody", Subpartition.finish, constant(call("_news"), None)),
+    PlantedBug("the end tells nobody", Subpartition.finish, constant(call("_take_listener"), None)),
     PlantedBug("filled buffers are not counted in the backlog", Subpartition.add_filled, dropped(increment())),
     PlantedBug("a run counts as one in the backlog", Subpartition.add_filled, constant(call("len"), 1)),
     PlantedBug("filled buffers are lost when nobody wants them", Subpartition.add_filled, dropped(call("recycle"))),

@@ -52,7 +52,8 @@ def test_it_settles_where_the_buffers_in_use_are_the_target(buffers: int, size: 
 
 def test_small_changes_are_not_told() -> None:
     debloater = small(threshold_percentages=25)
-    assert debloater.recalculate(160.0, 1) is None and debloater.size == 180
+    assert debloater.recalculate(160.0, 1) is None
+    assert debloater.size == 180
     assert debloater.recalculate(120.0, 1) == 150, "exactly a quarter less than 200, which was told last"
     assert debloater.recalculate(180.0, 1) is None
 
@@ -60,9 +61,11 @@ def test_small_changes_are_not_told() -> None:
 def test_the_ends_of_the_range_are_always_told_once() -> None:
     debloater = small(threshold_percentages=90)
     told = [debloater.recalculate(0.0, 1) for _ in range(20)]
-    assert [size for size in told if size is not None] == [12, 10] and debloater.size == 10
+    assert [size for size in told if size is not None] == [12, 10]
+    assert debloater.size == 10
     told = [debloater.recalculate(1e9, 1) for _ in range(20)]
-    assert told.count(200) == 1 and told[-1] is None
+    assert told.count(200) == 1
+    assert told[-1] is None
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e12), st.integers(0, 10_000)), max_size=50))
@@ -70,4 +73,5 @@ def test_any_measurements_give_a_size_within_the_range(measured: list[tuple[floa
     debloater = small()
     for throughput, buffers in measured:
         told = debloater.recalculate(throughput, buffers)
-        assert 10 <= debloater.size <= 200 and told in (None, debloater.size)
+        assert 10 <= debloater.size <= 200
+        assert told in (None, debloater.size)

@@ -1,4 +1,4 @@
-"""A whole exchange under random interleaving, and the planted bugs that this finds (docs/planted-bugs.md)."""
+"""A whole exchange under random interleaving, and the planted bugs that this finds (docs/evidence/planted-bugs.md)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from headgate.exchange.channels import LocalInputChannel as Local
+from headgate.exchange.due import DueOutput as Due
 from headgate.exchange.gathering import Gathering
 from headgate.exchange.pending import PendingSlices as Pending
 from headgate.exchange.plain_channel import PlainInputChannel as PlainRemote
@@ -27,17 +28,19 @@ BUGS = [
     PlantedBug("a watermark overtakes the rows that it is cut with", Writer._cut,
                replaced(call("_partition_pending"), "THIS; self._write_watermark(pending)")),
     PlantedBug("a watermark overtakes pending rows", Writer.emit_watermark, always(condition(2, of=2))),
-    PlantedBug("a watermark overtakes rows that are not dealt", Writer.emit_watermark, never(condition(1, of=2))),
-    PlantedBug("a watermark behind undealt rows is lost", Writer._partition_pending, dropped(call("emit_watermark"))),
+    PlantedBug("a watermark overtakes rows without a channel", Writer.emit_watermark, never(condition(1, of=2))),
+    PlantedBug("a watermark behind rows without a channel is lost", Writer._partition_pending,
+               dropped(call("emit_watermark"))),
     PlantedBug("a watermark that waits alone is forgotten", Writer.on_time, dropped(call("_watermark_alone"))),
     PlantedBug("a barrier overtakes pending rows", Writer.write_barrier, dropped(call("_cut"))),
-    PlantedBug("a barrier overtakes what is due", Writer._enqueue,
+    PlantedBug("a barrier overtakes what is due", Due.put,
                replaced(call("append"),
-                        "self._due[channel].insert(0 if isinstance(item, Event) else len(self._due[channel]), item)")),
+                        "self._items[channel].insert(0 if isinstance(item, Event) else len(self._items[channel]),"
+                        " item)")),
     PlantedBug("the end loses what is pending", Writer.finish, dropped(call("_cut"))),
-    PlantedBug("a flush is forgotten while a message is due", Writer._flush_channel, dropped(call("add"))),
-    PlantedBug("a flush leaves rows that are not dealt", Writer.flush, dropped(call("_partition_pending"))),
-    PlantedBug("bytes that were written stay counted", Writer._write_due, dropped(increment())),
+    PlantedBug("a flush is forgotten while a message is due", Due.flush, dropped(call("add"))),
+    PlantedBug("a flush leaves rows without a channel", Writer.flush, dropped(call("_partition_pending"))),
+    PlantedBug("bytes that were written stay counted", Due._write, dropped(increment())),
     PlantedBug("batches that were cut stay counted", Writer._cut, dropped(increment())),
     PlantedBug("a cancelled writer keeps its count", Writer.close, dropped(assignment(2, of=2))),
     PlantedBug("beyond the budget one message is cut", Writer._cut_oldest, replaced(call("_cut"), "return THIS")),
@@ -50,7 +53,7 @@ BUGS = [
     PlantedBug("a latency marker goes with each message", Writer._write_markers,
                replaced(assignment(), "markers = pending.markers")),
     PlantedBug("a latency marker goes to all channels", Writer._write_markers,
-               replaced(call("_enqueue"), "self._write(pending, marker)")),
+               replaced(call("put"), "self._write(pending, marker)")),
     # Channels and gates.
     PlantedBug("a local channel never goes on behind a barrier", Local.resume, dropped(call("resume"))),
     PlantedBug("a local channel says that it has no more", Local._take, never(comparison())),
@@ -72,10 +75,10 @@ BUGS = [
     PlantedBug("rows overtake a latency marker", Input._has_room, dropped(returned().operand(3))),
     PlantedBug("buffers that were read stay with the task", Input._read, dropped(call("recycle_all"))),
     PlantedBug("the event time is that of the fastest channel", Valve._advance, calling(call("min", 1, of=2), "max")),
-    PlantedBug("an idle channel holds back the event time", Valve.status, always(assignment(2, of=2).value)),
-    PlantedBug("a channel that has ended holds back the event time", Valve.end, constant(call("watermark"), None)),
+    PlantedBug("an idle channel holds back the event time", Valve.on_status, always(assignment(2, of=2).value)),
+    PlantedBug("a channel that has ended holds back the event time", Valve.end, constant(call("on_watermark"), None)),
     PlantedBug("nobody says that all records are processed", Barriers.catch_up, dropped(call("acknowledge"))),
-    PlantedBug("an element that spans buffers starts anew", Deserializer.feed, dropped(assignment(4, of=5))),
+    PlantedBug("an element that spans buffers starts again", Deserializer.feed, dropped(assignment(4, of=5))),
     PlantedBug("a complete message stays counted", Gathering.complete, dropped(increment(2, of=2))),
 ]  # fmt: skip
 

@@ -53,10 +53,13 @@ def test_a_message_above_the_threshold_is_gathered_and_decoded_in_a_file_without
     assert SPILL_THRESHOLD < gathering.file_bytes < len(stream)
     assert (gathering.memory_bytes, gathering.messages_spilled) == (0, 1)
     gathering.validate()
-    assert mapped_files() == before + 1 and os.listdir(tmp_path) == []
+    assert mapped_files() == before + 1
+    assert os.listdir(tmp_path) == []
     (batch,) = deserializer.feed([memoryview(stream)[-1:]])
-    assert isinstance(batch, pa.RecordBatch) and batch.equals(LONG)
-    assert gathering.file_bytes == 0 and mapped_files() == before + 1, "the batch uses the file in place"
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.equals(LONG)
+    assert gathering.file_bytes == 0
+    assert mapped_files() == before + 1, "the batch uses the file in place"
     del batch
     assert mapped_files() == before
 
@@ -64,17 +67,21 @@ def test_a_message_above_the_threshold_is_gathered_and_decoded_in_a_file_without
 def test_short_messages_share_the_budget_with_writers(tmp_path: Path) -> None:
     size = BatchCodec(SHORT.schema).encode(SHORT)[1].size
     budget = PendingBudget(limit=3 * size)
-    writer = budget.count()
+    writer = budget.add_count()
     gathering = Gathering(budget, str(tmp_path))
     deserializers = [SpanningDeserializer(BatchCodec(SHORT.schema), gathering) for _ in range(3)]
     writer.bytes = size
     for deserializer in deserializers:
         deserializer.feed([memoryview(stream_of(SHORT))[:100]])
-    assert gathering.memory_bytes == 2 * size and gathering.file_bytes == size and budget.used == 3 * size
+    assert gathering.memory_bytes == 2 * size
+    assert gathering.file_bytes == size
+    assert budget.used == 3 * size
     gathering.validate()
     for deserializer in deserializers:
         assert deserializer.feed([memoryview(stream_of(SHORT))[100:]]) == [SHORT]
-    assert gathering.memory_bytes == 0 and gathering.file_bytes == 0 and budget.used == size
+    assert gathering.memory_bytes == 0
+    assert gathering.file_bytes == 0
+    assert budget.used == size
 
 
 def test_a_message_that_never_ends_leaves_nothing(tmp_path: Path) -> None:
@@ -84,7 +91,8 @@ def test_a_message_that_never_ends_leaves_nothing(tmp_path: Path) -> None:
     deserializer.feed([memoryview(stream_of(LONG))[:1000]])
     assert mapped_files() == before + 1
     del deserializer
-    assert mapped_files() == before and os.listdir(tmp_path) == []
+    assert mapped_files() == before
+    assert os.listdir(tmp_path) == []
 
 
 def test_damage_in_a_long_message_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
@@ -94,7 +102,8 @@ def test_damage_in_a_long_message_is_an_error_and_leaves_nothing(tmp_path: Path)
     with pytest.raises(ExchangeError, match="checksum mismatch"):
         deserializer.feed([memoryview(stream)])
     del deserializer
-    assert mapped_files() == before and os.listdir(tmp_path) == []
+    assert mapped_files() == before
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_is_an_error_before_a_byte_is_written(tmp_path: Path) -> None:
@@ -118,7 +127,8 @@ def test_files_have_no_name_wherever_they_are(folder: str | None) -> None:
     descriptor = nameless_file(folder)
     try:
         os.write(descriptor, b"abc")
-        assert os.pread(descriptor, 3, 0) == b"abc" and os.fstat(descriptor).st_nlink == 0
+        assert os.pread(descriptor, 3, 0) == b"abc"
+        assert os.fstat(descriptor).st_nlink == 0
         assert {name for name in set(os.listdir(folder)) - before if name.startswith("headgate")} == set()
     finally:
         os.close(descriptor)

@@ -12,6 +12,7 @@ import pytest
 from headgate.config import FlowControl
 from headgate.errors import HeadgateError
 from headgate.exchange.channels import RemoteInputChannel as Remote
+from headgate.exchange.due import DueOutput as Due
 from headgate.exchange.writer import RecordWriter as Writer
 from headgate.records.events import Alignment
 from headgate.runtime.task.barriers import TaskBarriers as Barriers
@@ -61,20 +62,24 @@ def one_round(seed: int) -> int:
     return world.whole_parts
 
 
+def rounds(count: int) -> int:
+    return sum(map(one_round, range(count)))
+
+
 def test_rows_are_in_a_state_or_in_flight_once() -> None:
-    assert sum(map(one_round, range(60))) > 100
+    assert rounds(60) > 100
 
 
 BUGS = [
     PlantedBug("half an element that was gathered is not kept", Input._held, dropped(increment(2, of=2))),
     PlantedBug("rows that were read and wait are not kept", Input._held, dropped(increment(1, of=2))),
-    PlantedBug("what is due is not kept", Writer.overtake, dropped(returned().element(1).element(2))),
+    PlantedBug("what is due is not kept", Due.overtake, dropped(returned().element(1).element(2))),
     PlantedBug("pending rows are not kept", Writer.overtake, dropped(call("flush"))),
-    PlantedBug("what is due before a barrier that overtakes late is not kept", Writer._prioritise,
+    PlantedBug("what is due before a barrier that overtakes late is not kept", Due.prioritise,
                dropped(assignment(3, of=3).value.element(2))),
-    PlantedBug("a barrier that has left is said to overtake", Writer._prioritise,
+    PlantedBug("a barrier that has left is said to overtake", Due.prioritise,
                replaced(call("prioritise"),
-                        "self.partition.overtake(channel, CheckpointBarrier(checkpoint, 0).as_priority())")),
+                        "self._partition.overtake(channel, CheckpointBarrier(checkpoint, 0).as_priority())")),
     PlantedBug("what is read before a channel's barrier is not kept", Recording.add, never(condition())),
     PlantedBug("what is read behind a channel's barrier is kept", Recording.end, dropped(assignment(1, of=2))),
     PlantedBug("what waits before a channel's barrier is not kept", Recording.end, dropped(increment())),
@@ -92,5 +97,4 @@ BUGS = [
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
     with bug.planted(), pytest.raises((AssertionError, HeadgateError)):
-        for seed in range(400):
-            one_round(seed)
+        rounds(400)

@@ -8,13 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from headgate.errors import ExchangeError
-from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.records.events import EndOfData, EndOfPartition
 from headgate.records.spanning import SpanningSerializer
-from tests.exchange.link import OneAtATime, write_bytes
+from tests.exchange.link import output_parts, write_bytes
 from tests.exchange.rig import poll_one
 from tests.memory.conftest import CheckedLocks, request_one
 
@@ -26,18 +25,13 @@ class Output:
 
     def __init__(self, channels: int, segments: int, cap: int, total: int) -> None:
         self.network = NetworkBufferPool(total, SIZE, CheckedLocks())
-        self.pool = self.network.create_local_pool(
-            "out", min(channels + 1, segments), segments, subpartitions=channels, max_per_subpartition=cap
-        )
         self.wakes = 0
-        self.settled = 0
-        self.partition = ResultPartition("out", channels, self.pool, cap, OneAtATime(), self._wake, self._settle)
+        parts = output_parts(self.network, segments - channels - 1, cap)
+        self.partition = parts.partition("out", channels, self._wake)
+        self.pool = self.partition.pool
 
     def _wake(self) -> None:
         self.wakes += 1
-
-    def _settle(self) -> None:
-        self.settled += 1
 
     def write(self, channel: int, data: bytes) -> int:
         return write_bytes(self.partition, channel, data)
@@ -84,10 +78,11 @@ def test_bytes_span_segments_and_leave_the_last_one_open(make: MakeOutput) -> No
     output = make()
     assert output.write(0, b"0123456789") == 10
     assert output.write(0, b"abc") == 3
-    assert output.pool.in_use == 2 and output.read(0) == b"01234567"
+    assert output.pool.in_use == 2
+    assert output.read(0) == b"01234567"
     output.partition.flush(0)
     assert output.read(0) == b"89abc"
-    assert (output.partition.bytes_out, output.partition.buffers_out) == (13, 2)
+    assert output.partition.bytes_out == 13
 
 
 def test_a_full_segment_is_closed_at_once_and_none_is_taken_ahead(make: MakeOutput) -> None:
@@ -108,18 +103,20 @@ def lengths(output: Output, channel: int = 0) -> list[int]:
 def test_what_fills_segments_is_one_buffer_and_a_short_rest_waits_for_more(make: MakeOutput) -> None:
     output = make()
     assert output.write(0, bytes(2 * SIZE + 1)) == 2 * SIZE + 1
-    assert output.partition.subpartition(0).backlog == output.partition.buffers_out == 3
+    assert output.partition.subpartition(0).backlog == 3
     assert lengths(output) == [2]
     assert output.write(0, b"1") == 1, "there is room for it behind the rest"
     output.partition.flush(0)
-    assert output.pool.in_use == 1 and output.read(0) == bytes(1) + b"1"
+    assert output.pool.in_use == 1
+    assert output.read(0) == bytes(1) + b"1"
 
 
 @pytest.mark.parametrize("size", [6, 7, 2 * SIZE - 4, 3 * SIZE + 7, 9 * SIZE + 4])
 def test_an_end_that_wastes_little_has_a_segment_to_itself(make: MakeOutput, size: int) -> None:
     output = make(segments=12)
     count = -(-size // SIZE)
-    assert output.write(0, bytes(size)) == size and output.partition.subpartition(0).backlog == count
+    assert output.write(0, bytes(size)) == size
+    assert output.partition.subpartition(0).backlog == count
     assert output.write(0, b"1") == 1
     assert lengths(output) == [count], "without a flush, and what comes next is not with it"
 
@@ -127,20 +124,24 @@ def test_an_end_that_wastes_little_has_a_segment_to_itself(make: MakeOutput, siz
 @pytest.mark.parametrize("size", [5, SIZE + 3, 3 * SIZE + 3, 9 * SIZE + 1])
 def test_an_end_that_wastes_more_waits(make: MakeOutput, size: int) -> None:
     output = make(segments=12)
-    assert output.write(0, bytes(size)) == size and output.read(0) == bytes(size // SIZE * SIZE)
+    assert output.write(0, bytes(size)) == size
+    assert output.read(0) == bytes(size // SIZE * SIZE)
 
 
 def test_a_long_element_of_full_segments_takes_no_more(make: MakeOutput) -> None:
     output = make()
     assert output.write(0, bytes(6 * SIZE)) == 6 * SIZE
-    assert output.pool.in_use == 6 and lengths(output) == [6] and output.pool.in_use == 0
+    assert output.pool.in_use == 6
+    assert lengths(output) == [6]
+    assert output.pool.in_use == 0
 
 
 def test_a_run_begins_where_the_open_segment_ends(make: MakeOutput) -> None:
     output = make()
     output.write(0, b"abc")
     assert output.write(0, bytes(2 * SIZE - 1)) == 2 * SIZE - 1
-    assert output.pool.in_use == 3 and lengths(output) == [1, 1], "the last is not full"
+    assert output.pool.in_use == 3
+    assert lengths(output) == [1, 1], "the last is not full"
     output.partition.flush(0)
     assert lengths(output) == [1]
 
@@ -148,13 +149,18 @@ def test_a_run_begins_where_the_open_segment_ends(make: MakeOutput) -> None:
 def test_a_run_is_as_long_as_there_are_segments(make: MakeOutput) -> None:
     output = make(segments=3)
     record = SpanningSerializer([memoryview(bytes(range(60)))])
-    assert not output.partition.write(0, record) and record.remaining == 60 - 3 * SIZE
+    assert not output.partition.write(0, record)
+    assert record.remaining == 60 - 3 * SIZE
     sent = output.partition.subpartition(0).poll(100)
-    assert b"".join(sent[0].buffer.views) == bytes(range(3 * SIZE)) and len(sent) == 1
+    assert b"".join(sent[0].buffer.views) == bytes(range(3 * SIZE))
+    assert len(sent) == 1
     sent[0].buffer.recycle()
     assert output.wakes == 1, "once for all of them"
-    assert not output.partition.write(0, record) and lengths(output) == [3]
-    assert output.partition.write(0, record) and lengths(output) == [2] and output.partition.bytes_out == 60
+    assert not output.partition.write(0, record)
+    assert lengths(output) == [3]
+    assert output.partition.write(0, record)
+    assert lengths(output) == [2]
+    assert output.partition.bytes_out == 60
 
 
 def test_a_reader_that_wants_less_in_a_buffer_gets_no_runs(make: MakeOutput) -> None:
@@ -191,7 +197,8 @@ def test_the_cap_of_a_subpartition_leaves_segments_to_the_others(make: MakeOutpu
     assert output.pool.outstanding(0) == 3
     assert output.write(1, bytes(100)) == 3 * SIZE
     output.poll(0).recycle()
-    assert output.wakes == 1 and output.write(0, bytes(100)) == SIZE
+    assert output.wakes == 1
+    assert output.write(0, bytes(100)) == SIZE
 
 
 def test_a_reader_at_the_cap_is_told_of_what_is_there(make: MakeOutput) -> None:
@@ -208,13 +215,14 @@ def test_a_segment_that_comes_back_wakes_though_another_subpartition_is_at_its_c
     assert output.write(1, bytes(2 * SIZE)) == SIZE
     assert not output.pool.available
     output.poll(1).recycle()
-    assert output.wakes == 1 and output.write(1, bytes(SIZE)) == SIZE
+    assert output.wakes == 1
+    assert output.write(1, bytes(SIZE)) == SIZE
 
 
 def test_a_segment_from_the_shared_pool_wakes_though_another_subpartition_is_at_its_cap(make: MakeOutput) -> None:
     """Channel 0 stands still, at its cap; channel 1 must not wait for it."""
     output = make(channels=2, segments=4, cap=3, total=5)
-    other = output.network.create_local_pool("another task", 2, 2)
+    other = output.network.create_local_pool("another task", required=2, maximum=2)
     output.write(0, bytes(3 * SIZE))
     assert output.write(1, bytes(SIZE)) == 0, "the rest belongs to the other task"
     other.destroy()
@@ -233,12 +241,13 @@ def test_a_want_of_one_channel_outlives_the_luck_of_another(make: MakeOutput) ->
 
 
 def test_an_event_closes_the_open_segment_and_takes_none(make: MakeOutput) -> None:
-    output = make(segments=1)
+    output = make()
     told: list[int] = []
     output.partition.subpartition(0).attach(lambda: told.append(0))
     output.write(0, b"12")
     output.partition.write_event(0, EndOfData())
     assert told == [0], "an event is not left waiting"
+    assert output.pool.in_use == 1
     data = output.poll(0)
     assert bytes(data.view) == b"12"
     data.recycle()
@@ -268,7 +277,8 @@ def test_release_keeps_only_what_is_being_sent(make: MakeOutput) -> None:
     output.write(1, b"12")
     sending = output.poll(0)
     output.partition.release()
-    assert output.pool.in_use == 1 and output.partition.is_consumed
+    assert output.pool.in_use == 1
+    assert output.partition.is_consumed
     sending.recycle()
     assert output.pool.in_use == 0
 

@@ -66,20 +66,22 @@ def test_a_batch_counts_whole_until_the_last_of_its_slices_is_cut() -> None:
 
 def test_a_budget_adds_up_what_all_writers_hold() -> None:
     budget = PendingBudget(100)
-    one, other = budget.count(), budget.count()
+    one, other = budget.add_count(), budget.add_count()
     one.bytes, other.bytes = 60, 40
-    assert budget.used == 100 and not budget.is_exceeded
+    assert budget.used == 100
+    assert not budget.is_exceeded
     other.bytes += 1
     assert budget.is_exceeded
 
 
 def test_beyond_the_budget_who_holds_more_than_an_equal_share_is_asked_to_give() -> None:
     budget = PendingBudget(100)
-    one, other = budget.count(), budget.count()
+    one, other = budget.add_count(), budget.add_count()
     one.bytes, other.bytes = 51, 49
     assert not budget.is_exceeded_by(one), "altogether it is not too much"
     one.bytes, other.bytes = 1000, 50
-    assert budget.is_exceeded_by(one) and not budget.is_exceeded_by(other)
+    assert budget.is_exceeded_by(one)
+    assert not budget.is_exceeded_by(other)
     other.bytes += 1
     assert budget.is_exceeded_by(other)
 

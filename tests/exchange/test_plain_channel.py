@@ -11,16 +11,14 @@ import pytest
 
 from headgate.errors import ExchangeError, SpillError
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
-from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.spill_file import SpillFile
 from headgate.memory.buffer import Buffer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.decoders import NO_MEMORY_YET
 from headgate.protocol.messages import BufferResponse, OfChannel, ResumeConsumption
-from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, encode_event
-from tests.exchange.link import OneAtATime, write_bytes
+from headgate.runtime.task.exchange_parts import GateChannels
+from tests.exchange.link import input_parts, output_parts, write_bytes
 from tests.exchange.test_gathering import file_size_limit
 from tests.memory.conftest import CheckedLocks
 
@@ -30,7 +28,7 @@ SIZE = 8
 def taken(polled: tuple[int, list[Buffer] | Event] | None) -> bytes | Event | None:
     """What a gate gave: an event, or the bytes of a buffer, which goes back."""
     if polled is None or not isinstance(polled[1], list):
-        return None if polled is None else polled[1]
+        return None if polled is None else polled[1]  # type: ignore[return-value]
     (buffer,) = polled[1]
     data = b"".join(buffer.views)
     buffer.recycle()
@@ -42,20 +40,12 @@ class Fed:
 
     def __init__(self, folder: str | None = None) -> None:
         self.memory = NetworkBufferPool(3, SIZE, CheckedLocks())
-        self.pool = self.memory.create_local_pool("gate", 3, 3)
         self.gate = InputGate(lambda: None)
         self.told: list[OfChannel] = []
-        one = OneAtATime()
-        self.channel = PlainInputChannel(
-            0,
-            (0, 0, 0),
-            lambda on_buffer: SharedBuffers(self.pool, on_buffer, one),
-            self.gate.notify,
-            self.gate.notify_priority,
-            self,
-            folder,
-        )
-        self.gate.channels = [self.channel]
+        parts = input_parts(self.memory, exclusive=2, floating=1, flow_control="tcp", spill_dir=folder)
+        made = GateChannels(parts, self.gate, "gate", remote=1)
+        [self.pool] = made.pools
+        self.channel = made.add_remote((0, 0, 0), self)
         self.channel.request(7)
         self.sequence = 0
 
@@ -70,9 +60,9 @@ class Fed:
         """A buffer, of several segments if it does not fit into one."""
         count = -(-len(data) // SIZE)
         segments = self.channel.take_segments(count)
-        assert segments is not None and segments is not NO_MEMORY_YET and len(segments) == count, (
-            "nobody gives a buffer back"
-        )
+        assert segments is not None
+        assert segments is not NO_MEMORY_YET
+        assert len(segments) == count, "nobody gives a buffer back"
         for number, segment in enumerate(segments):
             part = data[number * SIZE : (number + 1) * SIZE]
             segment.view[: len(part)] = part
@@ -111,18 +101,22 @@ def test_a_blocked_channel_holds_no_buffer_and_its_data_come_back_in_order(fed: 
     fed.data(b"before")
     fed.event(first)
     assert fed.told == [ResumeConsumption(7)], "the producer goes on at once"
-    assert fed.poll() == b"before" and fed.poll() == first
+    assert fed.poll() == b"before"
+    assert fed.poll() == first
     for number in range(10):
         fed.data(bytes([number]) * SIZE)
-        assert fed.poll() is None and fed.pool.in_use == 0
+        assert fed.poll() is None
+        assert fed.pool.in_use == 0
     fed.event(second)
     fed.data(b"behind")
-    assert fed.poll() is None and fed.channel.bytes_spilled == 10 * SIZE + 6
+    assert fed.poll() is None
+    assert fed.channel.bytes_spilled == 10 * SIZE + 6
     fed.channel.resume()
     assert [fed.poll() for _ in range(10)] == [bytes([number]) * SIZE for number in range(10)]
     assert fed.poll() == second, "and the next barrier blocks as well"
     fed.data(b"new")
-    assert fed.poll() is None and fed.pool.in_use == 0
+    assert fed.poll() is None
+    assert fed.pool.in_use == 0
     fed.channel.resume()
     fed.event(EndOfPartition())
     assert [fed.poll() for _ in range(4)] == [b"behind", b"new", EndOfPartition(), None]
@@ -135,7 +129,9 @@ def test_what_stood_behind_the_barrier_when_it_came_is_spilled_too(fed: Fed) -> 
     fed.data(b"a")
     fed.data(run)
     assert isinstance(fed.poll(), CheckpointBarrier)
-    assert fed.poll() is None and fed.pool.in_use == 0 and fed.channel.bytes_spilled == 1 + len(run)
+    assert fed.poll() is None
+    assert fed.pool.in_use == 0
+    assert fed.channel.bytes_spilled == 1 + len(run)
     fed.channel.resume()
     assert [fed.poll(), fed.poll(), fed.poll()] == [b"a", run, None]
 
@@ -165,7 +161,8 @@ def test_a_released_channel_leaves_no_file(tmp_path: Path) -> None:
     fed.poll()
     fed.data(b"x")
     fed.poll()
-    assert len(os.listdir("/proc/self/fd")) == before + 1 and list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert list(tmp_path.iterdir()) == []
     assert [each for each in open_files() if each.startswith(f"{tmp_path}/#")], "it never had a name"
     fed.close()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -192,12 +189,11 @@ class Local:
 
     def __init__(self, folder: str | None = None) -> None:
         self.memory = NetworkBufferPool(4, SIZE, CheckedLocks())
-        self.pool = self.memory.create_local_pool("out", 2, 4)
-        self.partition = ResultPartition("out", 1, self.pool, 4, OneAtATime(), lambda: None, lambda: None)
+        parts = output_parts(self.memory, extra=2, cap=4, flow_control="tcp", spill_dir=folder)
+        self.partition = parts.partition("out", 1, lambda: None)
+        self.pool = self.partition.pool
         self.gate = InputGate(lambda: None)
-        source = self.partition.subpartition(0)
-        self.channel = PlainLocalChannel(0, source, self.gate.notify, self.gate.notify_priority, folder)
-        self.gate.channels = [self.channel]
+        self.channel = GateChannels(parts, self.gate, "gate", remote=0).add_local(self.partition.subpartition(0))
         self.channel.start()
 
     def data(self, data: bytes) -> None:
@@ -232,11 +228,14 @@ def test_a_local_producer_goes_on_behind_its_barrier_and_what_it_writes_comes_ba
     assert local.read() == [b"before", first]
     for number in range(10):
         local.data(bytes([number]) * SIZE)
-        assert local.poll() is None and local.pool.in_use == 0
+        assert local.poll() is None
+        assert local.pool.in_use == 0
     local.event(second)
     local.data(b"last ")
-    assert local.poll() is None and local.pool.in_use == 1, "the one that is being filled"
-    assert local.channel.bytes_spilled == 10 * SIZE + 5 and local.channel.bytes_polled == 6
+    assert local.poll() is None
+    assert local.pool.in_use == 1, "the one that is being filled"
+    assert local.channel.bytes_spilled == 10 * SIZE + 5
+    assert local.channel.bytes_polled == 6
     local.channel.resume()
     assert local.read() == [*(bytes([number]) * SIZE for number in range(10)), second], "the next barrier blocks too"
     assert local.channel.bytes_polled == 6 + 10 * SIZE
@@ -257,11 +256,11 @@ def test_any_course_of_a_local_channel_keeps_the_order_and_never_blocks_the_prod
             choice = chance.random()
             if choice < 0.5:
                 written.append(chance.randbytes(chance.randint(1, SIZE)))
-                local.data(written[-1])
+                local.data(written[-1])  # type: ignore[arg-type]
             elif choice < 0.6:
                 checkpoint += 1
                 written.append(CheckpointBarrier(checkpoint, 0))
-                local.event(written[-1])
+                local.event(written[-1])  # type: ignore[arg-type]
             elif choice < 0.7 and is_blocked:
                 is_blocked = False
                 local.channel.resume()

@@ -1,4 +1,5 @@
-"""A link without credit under random interleaving, and the planted bugs that this finds (docs/planted-bugs.md)."""
+"""A link without credit under random interleaving, and the planted bugs that this finds
+(docs/evidence/planted-bugs.md)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ BATCHES = st.lists(ROW, min_size=3, max_size=30)
 def test_forward_has_one_channel() -> None:
     batch = batch_of([(1, "a", 0.0)] * 3)
     ((channel, rows),) = Forward().select(batch)
-    assert channel == 0 and rows is batch
+    assert channel == 0
+    assert rows is batch
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, 7])
@@ -90,19 +91,21 @@ def test_a_shuffle_deals_every_row_once(
     assert sorted(row for _, rows in numbers for row in rows) == list(range(skipped, len(values)))
     assert all(rows == sorted(rows) for _, rows in numbers), "order is kept"
     assert all(0 <= channel < channels for channel, _ in numbers)
-    assert numbers == row_numbers(Shuffle(channels, seed).select(batch)), "the same seed deals the same way"
+    assert numbers == row_numbers(Shuffle(channels, seed).select(batch)), "the same seed distributes the same way"
 
 
 def test_a_shuffle_is_even_and_not_the_same_for_every_batch() -> None:
     batch, selector = batch_of([(n, None, None) for n in range(4000)]), Shuffle(4, seed=0)
     first, second = row_numbers(selector.select(batch)), row_numbers(selector.select(batch))
-    assert first != second and all(900 < len(rows) < 1100 for _, rows in first + second)
+    assert first != second
+    assert all(900 < len(rows) < 1100 for _, rows in first + second)
 
 
 def test_broadcast_gives_all_rows_to_all() -> None:
     batch = batch_of([(1, "a", 0.0)])
     shares = Broadcast(3).select(batch)
-    assert [channel for channel, _ in shares] == [0, 1, 2] and all(rows is batch for _, rows in shares)
+    assert [channel for channel, _ in shares] == [0, 1, 2]
+    assert all(rows is batch for _, rows in shares)
 
 
 @settings(deadline=None)
@@ -147,7 +150,8 @@ def test_many_more_channels_than_rows(channels: int) -> None:
     batch = batch_of([(n, str(n), None) for n in range(50)])
     numbers = row_numbers(KeyGroups(["i"], channels, default_max_parallelism(channels)).select(batch))
     assert sorted(row for _, rows in numbers for row in rows) == list(range(50))
-    assert len(numbers) > 30 and all(0 <= channel < channels for channel, _ in numbers)
+    assert len(numbers) > 30
+    assert all(0 <= channel < channels for channel, _ in numbers)
     assert max(channel for channel, _ in numbers) >= 100
 
 
@@ -160,7 +164,8 @@ def test_as_many_channels_as_groups_uses_them_all() -> None:
 def test_with_one_channel_or_without_keys_the_batch_goes_whole(selector: ChannelSelector) -> None:
     batch = batch_of([(n, "a", 0.0) for n in range(9)])
     ((channel, rows),) = selector.select(batch)
-    assert channel == 0 and rows is batch
+    assert channel == 0
+    assert rows is batch
 
 
 def test_a_batch_of_one_key_is_not_copied() -> None:

@@ -91,7 +91,8 @@ def queue() -> Queue:
 
 def test_a_buffer_under_way_tells_nobody(queue: Queue) -> None:
     queue.begin(b"123")
-    assert queue.told == 0 and queue.poll() is None
+    assert queue.told == 0
+    assert queue.poll() is None
 
 
 def test_the_first_finished_buffer_tells_the_reader(queue: Queue) -> None:
@@ -109,12 +110,13 @@ def test_the_second_finished_buffer_does_not(queue: Queue) -> None:
 def test_a_buffer_that_is_finished_when_the_next_is_added_tells_too(queue: Queue) -> None:
     queue.begin(b"123").finish()
     queue.begin(b"4")
-    assert queue.told == 1 and queue.poll() == b"123"
+    assert queue.told == 1
+    assert queue.poll() == b"123"
 
 
 def test_who_adds_several_announces_them_once(queue: Queue) -> None:
     for _ in range(2):
-        builder = BufferBuilder(MemorySegment(0, memoryview(bytearray(SIZE))), lambda segment: None)
+        builder = BufferBuilder(MemorySegment(0, memoryview(bytearray(SIZE))), lambda *segments: None)
         queue.subpartition.add(builder.create_consumer())
         builder.append(memoryview(b"1"))
         builder.finish()
@@ -126,17 +128,20 @@ def test_who_adds_several_announces_them_once(queue: Queue) -> None:
 def test_after_the_reader_has_seen_everything_the_next_finished_buffer_tells_again(queue: Queue) -> None:
     queue.full(b"1")
     queue.full(b"2")
-    assert [queue.poll(), queue.poll()] == [b"1", b"2"]
+    assert queue.poll() == b"1"
+    assert queue.poll() == b"2"
     queue.full(b"3")
     assert queue.told == 2
-    assert queue.poll() == b"3" and queue.poll() is None
+    assert queue.poll() == b"3"
+    assert queue.poll() is None
 
 
 def test_a_reader_that_knows_of_more_is_not_told_of_it(queue: Queue) -> None:
     queue.full(b"1")
     queue.full(b"2")
     polled = poll_one(queue.subpartition)
-    assert polled is not None and polled.next_is_event is False
+    assert polled is not None
+    assert polled.next_is_event is False
     polled.buffer.recycle()
     queue.full(b"3")
     assert queue.told == 1
@@ -157,12 +162,15 @@ def test_an_event_behind_a_buffer_that_was_closed_for_it_tells(queue: Queue) -> 
     queue.begin(b"12").finish()
     queue.event()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll(), queue.poll()] == [b"12", EndOfData(), None]
+    assert queue.poll() == b"12"
+    assert queue.poll() == EndOfData()
+    assert queue.poll() is None
 
 
 def test_the_end_tells(queue: Queue) -> None:
     queue.subpartition.finish()
-    assert queue.told == 1 and isinstance(queue.poll(), EndOfPartition)
+    assert queue.told == 1
+    assert isinstance(queue.poll(), EndOfPartition)
 
 
 def test_without_a_reader_nobody_is_told_until_there_is_one() -> None:
@@ -196,7 +204,8 @@ def test_a_flush_of_nothing_tells_nobody_and_asks_for_nothing(queue: Queue) -> N
     queue.subpartition.flush()
     builder = queue.begin()
     queue.subpartition.flush()
-    assert queue.told == 0 and not queue.subpartition.is_available(True)
+    assert queue.told == 0
+    assert not queue.subpartition.is_available(True)
     builder.append(memoryview(b"1"))
     assert queue.poll() is None, "a flush is for what was there"
 
@@ -206,15 +215,18 @@ def test_a_flush_shows_what_the_last_buffer_holds_once(queue: Queue) -> None:
     queue.subpartition.flush()
     queue.subpartition.flush()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll()] == [b"123", None]
+    assert queue.poll() == b"123"
+    assert queue.poll() is None
     queue.subpartition.flush()
     assert queue.told == 1, "nothing new is in it"
     builder.append(memoryview(b"45"))
     queue.subpartition.flush()
-    assert queue.told == 2 and queue.poll() == b"45"
+    assert queue.told == 2
+    assert queue.poll() == b"45"
     builder.append(memoryview(b"678"))
     queue.end(builder)
-    assert queue.told == 3 and queue.poll() == b"678"
+    assert queue.told == 3
+    assert queue.poll() == b"678"
     assert queue.out == 0, "one segment, sent in three slices"
 
 
@@ -223,7 +235,9 @@ def test_a_flush_behind_a_finished_buffer_shows_all_and_tells_nobody_anew(queue:
     queue.begin(b"2")
     queue.subpartition.flush()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll(), queue.poll()] == [b"1", b"2", None]
+    assert queue.poll() == b"1"
+    assert queue.poll() == b"2"
+    assert queue.poll() is None
 
 
 def test_while_a_flush_stands_added_buffers_tell_nobody(queue: Queue) -> None:
@@ -233,7 +247,9 @@ def test_while_a_flush_stands_added_buffers_tell_nobody(queue: Queue) -> None:
     queue.full(b"2")
     queue.event()
     assert queue.told == 1
-    assert [queue.poll(), queue.poll(), queue.poll()] == [b"1", b"2", EndOfData()]
+    assert queue.poll() == b"1"
+    assert queue.poll() == b"2"
+    assert queue.poll() == EndOfData()
 
 
 def test_a_flush_is_over_when_the_reader_has_reached_the_last_buffer(queue: Queue) -> None:
@@ -251,10 +267,12 @@ def test_a_flush_is_over_when_the_reader_has_reached_the_last_buffer(queue: Queu
 
 
 def test_without_credit_only_an_event_at_the_head_is_available(queue: Queue) -> None:
-    assert not queue.subpartition.is_available(True) and not queue.subpartition.is_available(False)
+    assert not queue.subpartition.is_available(True)
+    assert not queue.subpartition.is_available(False)
     queue.full(b"1")
     queue.event()
-    assert queue.subpartition.is_available(True) and not queue.subpartition.is_available(False)
+    assert queue.subpartition.is_available(True)
+    assert not queue.subpartition.is_available(False)
     queue.poll()
     assert queue.subpartition.is_available(False)
 
@@ -292,20 +310,25 @@ def test_a_run_is_queued_in_one_step_and_counts_as_its_segments(queue: Queue) ->
     queue.subpartition.add_filled(run(queue, b"11111111222222223"))
     assert queue.told == 0
     queue.subpartition.announce()
-    assert queue.told == 1 and queue.subpartition.reported_backlog == 3
+    assert queue.told == 1
+    assert queue.subpartition.reported_backlog == 3
     queue.event()
-    assert queue.subpartition.backlog == 3 and queue.subpartition.queue_length == 4
+    assert queue.subpartition.backlog == 3
+    assert queue.subpartition.queue_length == 4
     queue.begin(b"4")
-    assert queue.subpartition.backlog == 4 and queue.subpartition.queued_bytes == 18
+    assert queue.subpartition.backlog == 4
+    assert queue.subpartition.queued_bytes == 18
     assert looked(queue.subpartition.poll(8)) == [(b"11111111222222223", 0, 0, True)]
-    assert queue.out == 1 and queue.subpartition.backlog == 1
+    assert queue.out == 1
+    assert queue.subpartition.backlog == 1
     queue.subpartition.validate()
 
 
 def test_a_run_can_be_flushed_and_closed(queue: Queue) -> None:
     queue.subpartition.add_filled(run(queue, b"123456781"))
     queue.subpartition.flush()
-    assert queue.told == 1 and looked(queue.subpartition.poll(2)) == [(b"123456781", 0, 0, None)]
+    assert queue.told == 1
+    assert looked(queue.subpartition.poll(2)) == [(b"123456781", 0, 0, None)]
     queue.subpartition.add_filled(run(queue, b"123456782"))
     queue.subpartition.release()
     queue.subpartition.add_filled(run(queue, b"123456783"))
@@ -318,12 +341,15 @@ def test_a_run_that_is_longer_than_the_reader_wants_is_split(queue: Queue) -> No
     queue.event()
     assert looked(queue.subpartition.poll(2)) == [(b"0", 4, 0, False)], "not split while there is something else"
     assert looked(queue.subpartition.poll(1)) == [(b"11111111", 3, 1, False)]
-    assert queue.told == 1 and queue.subpartition.is_available(True) and not queue.subpartition.is_available(False)
+    assert queue.told == 1
+    assert queue.subpartition.is_available(True)
+    assert not queue.subpartition.is_available(False)
     assert queue.out == queue.subpartition.backlog == 3
     queue.subpartition.validate()
     assert looked(queue.subpartition.poll(2)) == [(b"2222222233333333", 1, 2, False)]
     assert looked(queue.subpartition.poll(2)) == [(b"44444444", 0, 4, True)]
-    assert [p.sequence for p in queue.subpartition.poll(2)] == [5] and queue.out == 0
+    assert [p.sequence for p in queue.subpartition.poll(2)] == [5]
+    assert queue.out == 0
 
 
 def test_the_part_of_a_run_that_is_left_alone_is_still_there_after_a_flush(queue: Queue) -> None:
@@ -366,7 +392,8 @@ def test_an_overtaken_run_that_is_split_comes_back_once(queue: Queue, split: str
     for _ in range(2):
         held += [polled.buffer for polled in queue.subpartition.poll(2)]
     read += b"".join(view for buffer in held for view in buffer.views)
-    assert read == content and queue.poll() is None
+    assert read == content
+    assert queue.poll() is None
     left = 4 if split == "after" else 3
     assert queue.out == left
     recycle_all(held if first == "the reader" else overtaken)
@@ -400,13 +427,15 @@ def test_a_buffer_that_was_finished_with_nothing_new_is_passed_over(queue: Queue
     assert queue.poll() == b"12"
     queue.end(builder)
     queue.full(b"34")
-    assert [queue.poll(), queue.poll()] == [b"34", None]
+    assert queue.poll() == b"34"
+    assert queue.poll() is None
     assert queue.out == 0
 
 
 def test_a_finished_buffer_with_nothing_at_all_gives_its_segment_back(queue: Queue) -> None:
     queue.end(queue.begin())
-    assert queue.poll() is None and queue.out == 0
+    assert queue.poll() is None
+    assert queue.out == 0
 
 
 def test_sequence_numbers_count_every_buffer_and_event_and_wrap(queue: Queue) -> None:
@@ -477,9 +506,13 @@ def test_a_barrier_that_blocks_stays_in_order_and_ends_what_can_be_polled(
     queue.full(b"2")
     assert queue.poll() == b"1"
     polled = queue.subpartition.poll(10)
-    assert len(polled) == 1 and polled[0].backlog == 0 and polled[0].next_is_event is None
-    assert not queue.subpartition.is_available(True) and not queue.subpartition.is_available(False)
-    assert queue.subpartition.poll() == [] and queue.subpartition.reported_backlog == 0
+    assert len(polled) == 1
+    assert polled[0].backlog == 0
+    assert polled[0].next_is_event is None
+    assert not queue.subpartition.is_available(True)
+    assert not queue.subpartition.is_available(False)
+    assert queue.subpartition.poll() == []
+    assert queue.subpartition.reported_backlog == 0
 
 
 def test_while_it_is_blocked_nobody_is_told(queue: Queue) -> None:
@@ -499,8 +532,10 @@ def test_it_goes_on_when_it_is_asked_to_and_tells_of_what_has_come_meanwhile(que
     queue.full(b"1")
     told = queue.told
     queue.subpartition.resume()
-    assert queue.told == told + 1 and queue.subpartition.reported_backlog == 1
-    assert [queue.poll(), queue.poll()] == [b"1", None]
+    assert queue.told == told + 1
+    assert queue.subpartition.reported_backlog == 1
+    assert queue.poll() == b"1"
+    assert queue.poll() is None
 
 
 def test_only_a_blocked_channel_can_be_asked_to_go_on(queue: Queue) -> None:
@@ -521,9 +556,14 @@ def test_a_priority_barrier_overtakes_all_that_is_queued_and_hands_it_over(queue
     for buffer in overtaken:
         buffer.recycle()
     queue.subpartition.flush()
-    assert [queue.poll() for _ in range(5)] == [PRIORITY, b"12", b"3", END, b"456"]
+    assert queue.poll() == PRIORITY
+    assert queue.poll() == b"12"
+    assert queue.poll() == b"3"
+    assert queue.poll() == END
+    assert queue.poll() == b"456"
     queue.end(builder)
-    assert queue.poll() is None and queue.out == 0
+    assert queue.poll() is None
+    assert queue.out == 0
 
 
 def test_what_is_overtaken_is_the_rest_that_the_reader_has_not_seen(queue: Queue) -> None:
@@ -543,7 +583,8 @@ def test_overtaken_data_outlive_the_queue(queue: Queue) -> None:
     queue.full(b"12")
     overtaken = queue.subpartition.overtake(PRIORITY)
     queue.subpartition.release()
-    assert queue.out == 1 and bytes(overtaken[0].view) == b"12"
+    assert queue.out == 1
+    assert bytes(overtaken[0].view) == b"12"
     overtaken[0].recycle()
     assert queue.out == 0
 
@@ -554,7 +595,8 @@ def test_a_priority_barrier_needs_no_credit_and_tells_a_reader_that_knows_of_dat
     told = queue.told
     for buffer in queue.subpartition.overtake(PRIORITY):
         buffer.recycle()
-    assert queue.told == told + 1 and queue.subpartition.is_available(False)
+    assert queue.told == told + 1
+    assert queue.subpartition.is_available(False)
     assert queue.subpartition.reported_backlog == 1
 
 
@@ -565,8 +607,10 @@ def test_a_reader_in_this_process_asks_for_priority_alone() -> None:
     assert queue.subpartition.poll_priority() is None
     for buffer in queue.subpartition.overtake(PRIORITY):
         buffer.recycle()
-    assert urgent == [1] and queue.told == 1
-    assert queue.subpartition.poll_priority() == PRIORITY and queue.subpartition.poll_priority() is None
+    assert urgent == [1]
+    assert queue.told == 1
+    assert queue.subpartition.poll_priority() == PRIORITY
+    assert queue.subpartition.poll_priority() is None
     assert queue.poll() == b"1"
 
 
@@ -576,10 +620,13 @@ def test_a_barrier_that_waits_too_long_is_taken_out_and_overtakes(queue: Queue) 
     queue.full(b"2")
     assert queue.subpartition.prioritise(2) is None
     overtaken = queue.subpartition.prioritise(1)
-    assert overtaken is not None and [bytes(buffer.view) for buffer in overtaken] == [b"1"]
+    assert overtaken is not None
+    assert [bytes(buffer.view) for buffer in overtaken] == [b"1"]
     overtaken[0].recycle()
     assert queue.subpartition.prioritise(1) is None
-    assert [queue.poll(), queue.poll(), queue.poll()] == [TIMED.as_priority(), b"1", b"2"], "nothing blocks"
+    assert queue.poll() == TIMED.as_priority()
+    assert queue.poll() == b"1"
+    assert queue.poll() == b"2", "nothing blocks"
 
 
 def test_an_aligned_barrier_never_overtakes_nor_does_one_that_has_gone(queue: Queue) -> None:
@@ -609,7 +656,8 @@ def test_a_reader_without_credit_of_its_own_gets_empty_buffers_back() -> None:
     queue.subpartition.flush()
     assert queue.poll() == b"12"
     queue.end(builder)
-    assert queue.poll() == b"" and queue.out == 0
+    assert queue.poll() == b""
+    assert queue.out == 0
 
 
 def test_it_is_settled_when_the_reader_has_processed_all_or_has_left() -> None:
@@ -631,7 +679,8 @@ def test_release_gives_everything_back_and_takes_no_more(queue: Queue) -> None:
     builder = queue.begin(b"tail")
     queue.subpartition.release()
     queue.subpartition.release()
-    assert queue.subpartition.is_released and queue.subpartition.queue_length == queue.subpartition.backlog == 0
+    assert queue.subpartition.is_released
+    assert queue.subpartition.queue_length == queue.subpartition.backlog == 0
     assert queue.out == 1, "the task is still filling one"
     builder.finish()
     assert queue.out == 0
@@ -640,7 +689,9 @@ def test_release_gives_everything_back_and_takes_no_more(queue: Queue) -> None:
     queue.event()
     queue.subpartition.flush()
     queue.subpartition.finish()
-    assert queue.out == 0 and queue.told == told and queue.poll() is None
+    assert queue.out == 0
+    assert queue.told == told
+    assert queue.poll() is None
 
 
 def test_a_slice_that_is_being_sent_outlives_the_release(queue: Queue) -> None:
@@ -648,7 +699,8 @@ def test_a_slice_that_is_being_sent_outlives_the_release(queue: Queue) -> None:
     polled = poll_one(queue.subpartition)
     assert polled is not None
     queue.subpartition.release()
-    assert bytes(polled.buffer.view) == b"12" and queue.out == 1
+    assert bytes(polled.buffer.view) == b"12"
+    assert queue.out == 1
     polled.buffer.recycle()
     assert queue.out == 0
 
@@ -658,7 +710,8 @@ def test_after_the_end_nothing_is_taken(queue: Queue) -> None:
     queue.subpartition.finish()
     queue.full()
     assert queue.out == 0
-    assert [queue.poll(), queue.poll()] == [EndOfPartition(), None]
+    assert queue.poll() == EndOfPartition()
+    assert queue.poll() is None
 
 
 # ---- a writer that waits for its reader to be starved
@@ -677,13 +730,13 @@ class Hunger:
 
 def test_a_reader_with_nothing_to_look_at_is_starved() -> None:
     queue = Queue()
-    assert queue.subpartition.is_starved(tell=False)
+    assert queue.subpartition.ask_whether_starved(tell=False)
     builder = queue.begin(b"123")
-    assert queue.subpartition.is_starved(tell=False), "what is not flushed cannot be seen"
+    assert queue.subpartition.ask_whether_starved(tell=False), "what is not flushed cannot be seen"
     queue.subpartition.flush()
-    assert not queue.subpartition.is_starved(tell=False)
+    assert not queue.subpartition.ask_whether_starved(tell=False)
     assert queue.poll() == b"123"
-    assert queue.subpartition.is_starved(tell=False)
+    assert queue.subpartition.ask_whether_starved(tell=False)
     queue.end(builder)
 
 
@@ -692,7 +745,7 @@ def test_a_writer_is_told_once_when_the_reader_has_taken_the_last() -> None:
     hunger = Hunger(queue)
     queue.full()
     queue.full()
-    assert not queue.subpartition.is_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(tell=True)
     queue.poll()
     assert hunger.told == 0
     queue.poll()
@@ -707,7 +760,7 @@ def test_a_reader_is_starved_when_a_barrier_that_overtook_was_the_last_there_was
     queue = Queue()
     hunger = Hunger(queue)
     queue.subpartition.overtake(PRIORITY)
-    assert not queue.subpartition.is_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(tell=True)
     assert queue.subpartition.poll_priority() == PRIORITY
     assert hunger.told == 1
 
@@ -716,16 +769,18 @@ def test_a_reader_without_credit_is_not_starved_until_it_has_some() -> None:
     queue = Queue()
     hunger = Hunger(queue)
     queue.subpartition.credit_changed(False)
-    assert not queue.subpartition.is_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(tell=True)
     queue.subpartition.credit_changed(True)
-    assert hunger.told == 1 and queue.subpartition.is_starved(tell=False)
+    assert hunger.told == 1
+    assert queue.subpartition.ask_whether_starved(tell=False)
 
 
 def test_nobody_is_starved_before_the_reader_comes_and_after_it_has_left() -> None:
     queue = Queue(attached=False)
     hunger = Hunger(queue)
-    assert not queue.subpartition.is_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(tell=True)
     queue.attach()
-    assert hunger.told == 1 and queue.subpartition.is_starved(tell=False)
+    assert hunger.told == 1
+    assert queue.subpartition.ask_whether_starved(tell=False)
     queue.subpartition.release()
-    assert not queue.subpartition.is_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(tell=True)

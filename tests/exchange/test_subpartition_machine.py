@@ -1,4 +1,4 @@
-"""One subpartition under random use, and the planted bugs that this finds (docs/planted-bugs.md)."""
+"""One subpartition under random use, and the planted bugs that this finds (docs/evidence/planted-bugs.md)."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ BUGS = [
                replaced(comparison(3, of=4), "next_is_event is None")),
     PlantedBug("a reader goes on though no barrier blocks it", Subpartition.resume, never(condition(1, of=3))),
     PlantedBug("a reader that goes on is not told of what is there", Subpartition.resume,
-               constant(call("_news"), None)),
-    PlantedBug("a reader that comes is not told of what is there", Subpartition.attach, constant(call("_news"), None)),
+               constant(call("_take_listener"), None)),
+    PlantedBug("a reader that comes is not told of what is there", Subpartition.attach,
+               constant(call("_take_listener"), None)),
     PlantedBug("two readers", Subpartition.attach, never(condition(1, of=4))),
-    PlantedBug("a reader is told while it still looks", Subpartition._news, dropped(condition().operand(2))),
+    PlantedBug("a reader is told while it still looks", Subpartition._take_listener, dropped(condition().operand(2))),
     PlantedBug("an empty buffer's credit is not taken back", Subpartition._take, never(condition(8, of=9).operand(2))),
     PlantedBug("empty buffers are sent to those who need none", Subpartition._take,
                dropped(condition(8, of=9).operand(2).operand(2))),
@@ -54,10 +55,10 @@ BUGS = [
     PlantedBug("a reader whose consumer is busy counts as starved", Subpartition._is_starved,
                dropped(assignment().value.operand(2))),
     PlantedBug("the last thing was a priority barrier, and nobody hears of the hunger", Subpartition.poll_priority,
-               never(call("_hunger"))),
-    PlantedBug("credit comes and nobody hears of the hunger", Subpartition.credit_changed, never(call("_hunger"))),
-    PlantedBug("a writer is told of each hunger", Subpartition._hunger, dropped(assignment())),
-    PlantedBug("a writer that was told at once is told again", Subpartition.is_starved,
+               never(call("_end_wait"))),
+    PlantedBug("credit comes and nobody hears of the hunger", Subpartition.credit_changed, never(call("_end_wait"))),
+    PlantedBug("a writer is told of each hunger", Subpartition._end_wait, dropped(assignment())),
+    PlantedBug("a writer that was told at once is told again", Subpartition.ask_whether_starved,
                dropped(assignment(2, of=2).value.operand(2))),
     PlantedBug("nobody hears of the reader's last word", Subpartition.acknowledge, dropped(call("_on_settled"))),
     PlantedBug("nobody hears that the reader left", Subpartition.release, dropped(call("_on_settled"))),

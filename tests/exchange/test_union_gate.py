@@ -69,7 +69,8 @@ def test_channels_are_numbered_through() -> None:
     union.channel(1).put(b"b")
     union.channel(0, 1).put(b"a")
     assert union.poll_all() == [(4, b"c"), (2, b"b"), (1, b"a")]
-    assert union.woken == 3 and not union.union.has_data
+    assert union.woken == 3
+    assert not union.union.has_data
 
 
 def test_one_buffer_of_each_gate_in_turn() -> None:
@@ -83,10 +84,12 @@ def test_a_gate_that_is_alone_gives_several_at_once() -> None:
     union = Union(1, 1)
     union.channel(0).put(b"1", b"2", b"3")
     polled = union.union.poll(2)
-    assert polled is not None and len(polled[1]) == 2  # type: ignore[arg-type]
+    assert polled is not None
+    assert len(polled[1]) == 2  # type: ignore[arg-type]
     union.channel(1).put(b"4")
     polled = union.union.poll(2)
-    assert polled is not None and len(polled[1]) == 1  # type: ignore[arg-type]
+    assert polled is not None
+    assert len(polled[1]) == 1  # type: ignore[arg-type]
 
 
 def test_of_a_thousand_gates_only_those_with_data_are_asked() -> None:
@@ -101,9 +104,10 @@ def test_of_a_thousand_gates_only_those_with_data_are_asked() -> None:
 def test_data_that_were_there_before_are_found() -> None:
     gate = InputGate(lambda: None)
     gate.channels = [Channel(0, gate)]
-    gate.channels[0].put(b"early")
+    gate.channels[0].put(b"early")  # type: ignore[attr-defined]
     polled = UnionGate([gate]).poll()
-    assert polled is not None and polled[0] == 0
+    assert polled is not None
+    assert polled[0] == 0
 
 
 def test_data_that_come_during_a_look_are_not_forgotten() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,9 +29,9 @@ def made() -> Iterator[list[Rig]]:
         rig.close()
 
 
-def keyed(made: list[Rig], **options: object) -> Rig:
+def keyed(made: list[Rig], **options: Any) -> Rig:
     chosen = {"schema": SCHEMA, "message_size": 800, "segment": 512, "segments": 2000, **options}
-    made.append(Rig(KeyGroups(["n"], CHANNELS, 128), CHANNELS, **chosen))  # type: ignore[arg-type]
+    made.append(Rig(KeyGroups(["n"], CHANNELS, 128), CHANNELS, **chosen))
     return made[-1]
 
 
@@ -39,22 +40,28 @@ def values(rig: Rig) -> list[int]:
 
 
 def test_the_limit_grows_with_the_channels_up_to_a_bound() -> None:
-    assert partition_threshold(3) == 3 * DEAL_BYTES and partition_threshold(1 << 20) == MAX_UNDEALT
+    assert partition_threshold(3) == 3 * DEAL_BYTES
+    assert partition_threshold(1 << 20) == MAX_UNDEALT
 
 
 def test_what_waits_is_one_batch_in_order() -> None:
     unpartitioned = UnpartitionedBatches(48)
-    assert not unpartitioned and not unpartitioned.add(rows(0, 2), 16)
-    assert not unpartitioned.add(rows(2, 3), 24) and unpartitioned.add(rows(5, 1), 8)
+    assert not unpartitioned
+    assert not unpartitioned.add(rows(0, 2), 16)
+    assert not unpartitioned.add(rows(2, 3), 24)
+    assert unpartitioned.add(rows(5, 1), 8)
     batch, size = unpartitioned.take()
-    assert batch.column(0).to_pylist() == list(range(6)) and size == 48 and not unpartitioned
+    assert batch.column(0).to_pylist() == list(range(6))
+    assert size == 48
+    assert not unpartitioned
 
 
 def test_batches_are_dealt_together_when_there_are_enough(made: list[Rig]) -> None:
     rig = keyed(made)
     half = ENOUGH // 2
     rig.writer.emit(rows(0, half))
-    assert values(rig) == [] and rig.writer.pending_bytes == 8 * half
+    assert values(rig) == []
+    assert rig.writer.pending_bytes == 8 * half
     rig.writer.emit(rows(half, half))
     assert len(values(rig)) > half, "messages are full many times over"
     rig.writer.flush()
@@ -84,7 +91,8 @@ def test_a_watermark_waits_with_them_and_the_newest_wins(made: list[Rig]) -> Non
     rig.writer.emit_watermark(7)
     rig.writer.flush()
     for seen in rig.read_all():
-        assert seen[-1] == WatermarkElement(7) and len(seen) == 2
+        assert seen[-1] == WatermarkElement(7)
+        assert len(seen) == 2
 
 
 @pytest.mark.parametrize("event", ["status", "marker", "finish"])
@@ -100,7 +108,8 @@ def test_nothing_overtakes_them(made: list[Rig], event: str) -> None:
             rig.writer.finish()
     for seen in rig.read_all():
         first, *others = seen
-        assert isinstance(first, tuple) and not any(isinstance(other, tuple) for other in others)
+        assert isinstance(first, tuple)
+        assert not any(isinstance(other, tuple) for other in others)
         assert event != "status" or others == [WatermarkStatus(False)]
 
 
@@ -116,7 +125,7 @@ def test_a_full_budget_deals_early(made: list[Rig]) -> None:
     rig.writer.emit(rows(0, 450))
     assert rig.writer.pending_bytes == 3600
     rig.writer.emit(rows(450, 200))
-    assert rig.writer.pending_bytes == 0, "dealt, and each channel has a message"
+    assert rig.writer.pending_bytes == 0, "distributed, and each channel has a message"
 
 
 @settings(max_examples=25)

@@ -12,90 +12,97 @@ from headgate.records.elements import MAX_TIME, MIN_TIME
 
 def test_the_slowest_channel_holds_the_others() -> None:
     valve = WatermarkValve(3)
-    assert [valve.watermark(0, 5), valve.watermark(1, 7), valve.watermark(2, 3)] == [None, None, 3]
-    assert [valve.watermark(2, 6), valve.watermark(0, 6), valve.watermark(2, 9)] == [5, 6, None]
+    assert [valve.on_watermark(0, 5), valve.on_watermark(1, 7), valve.on_watermark(2, 3)] == [None, None, 3]
+    assert [valve.on_watermark(2, 6), valve.on_watermark(0, 6), valve.on_watermark(2, 9)] == [5, 6, None]
     assert valve.output == 6
 
 
 def test_a_channel_does_not_go_back() -> None:
     valve = WatermarkValve(1)
-    assert [valve.watermark(0, 5), valve.watermark(0, 5), valve.watermark(0, 4), valve.output] == [5, None, None, 5]
+    assert [valve.on_watermark(0, 5), valve.on_watermark(0, 5), valve.on_watermark(0, 4), valve.output] == [
+        5,
+        None,
+        None,
+        5,
+    ]
 
 
 def test_an_idle_channel_holds_nobody() -> None:
     valve = WatermarkValve(2)
-    valve.watermark(0, 5)
-    assert valve.status(1, False) == (5, None)
-    assert valve.watermark(0, 8) == 8
+    valve.on_watermark(0, 5)
+    assert valve.on_status(1, False) == (5, None)
+    assert valve.on_watermark(0, 8) == 8
 
 
 def test_with_all_idle_the_task_is_idle_and_keeps_its_time() -> None:
     valve = WatermarkValve(2)
-    valve.watermark(0, 5)
-    assert valve.status(0, False) == (None, None)
-    assert valve.status(1, False) == (None, False)
-    assert valve.status(1, False) == (None, None)
+    valve.on_watermark(0, 5)
+    assert valve.on_status(0, False) == (None, None)
+    assert valve.on_status(1, False) == (None, False)
+    assert valve.on_status(1, False) == (None, None)
     assert valve.output == MIN_TIME
-    assert valve.status(0, True) == (5, True)
+    assert valve.on_status(0, True) == (5, True)
 
 
 def test_who_comes_back_behind_counts_again_when_it_has_caught_up() -> None:
     valve = WatermarkValve(2)
-    valve.watermark(1, 2)
-    valve.status(1, False)
-    assert valve.watermark(0, 10) == 10
-    assert valve.status(1, True) == (None, None)
-    assert valve.watermark(1, 4) is None, "behind, and does not hold the other"
-    assert valve.watermark(0, 12) == 12
-    assert valve.watermark(1, 12) is None
-    assert valve.watermark(0, 20) is None, "it has caught up, and holds again"
-    assert valve.watermark(1, 15) == 15
+    valve.on_watermark(1, 2)
+    valve.on_status(1, False)
+    assert valve.on_watermark(0, 10) == 10
+    assert valve.on_status(1, True) == (None, None)
+    assert valve.on_watermark(1, 4) is None, "behind, and does not hold the other"
+    assert valve.on_watermark(0, 12) == 12
+    assert valve.on_watermark(1, 12) is None
+    assert valve.on_watermark(0, 20) is None, "it has caught up, and holds again"
+    assert valve.on_watermark(1, 15) == 15
 
 
 def test_the_end_of_a_channel_holds_nobody() -> None:
     valve = WatermarkValve(2)
-    valve.watermark(0, 5)
+    valve.on_watermark(0, 5)
     assert valve.end(1) == (5, None)
     assert valve.end(0) == (MAX_TIME, None)
 
 
 def test_the_end_is_told_once_also_after_a_last_watermark() -> None:
     valve = WatermarkValve(1)
-    assert valve.watermark(0, MAX_TIME) == MAX_TIME
-    assert valve.end(0) == (None, None) and valve.output == MAX_TIME
+    assert valve.on_watermark(0, MAX_TIME) == MAX_TIME
+    assert valve.end(0) == (None, None)
+    assert valve.output == MAX_TIME
 
 
 @pytest.mark.parametrize("last_watermark", [True, False])
 def test_the_end_of_idle_channels_is_the_end(last_watermark: bool) -> None:
     """A source that is idle when it ends sends its last watermark first, which alone does not count."""
     valve = WatermarkValve(2)
-    assert [valve.status(0, False), valve.status(1, False)] == [(None, None), (None, False)]
+    assert [valve.on_status(0, False), valve.on_status(1, False)] == [(None, None), (None, False)]
     told = []
     for channel in range(2):
         if last_watermark:
-            told.append(valve.watermark(channel, MAX_TIME))
+            told.append(valve.on_watermark(channel, MAX_TIME))
         told.append(valve.end(channel)[0])
     assert [time for time in told if time is not None] == [MAX_TIME]
 
 
 def test_a_channel_that_has_ended_does_not_take_an_idle_one_to_the_end_of_time() -> None:
     valve = WatermarkValve(2)
-    valve.watermark(0, 5)
-    valve.watermark(1, 5)
-    valve.watermark(0, MAX_TIME)
+    valve.on_watermark(0, 5)
+    valve.on_watermark(1, 5)
+    valve.on_watermark(0, MAX_TIME)
     valve.end(0)
-    assert valve.status(1, False) == (None, False), "those that are left are idle, and so is the task"
+    assert valve.on_status(1, False) == (None, False), "those that are left are idle, and so is the task"
     assert valve.output == 5
-    assert valve.status(1, True) == (None, True)
-    assert valve.watermark(1, 6) == 6
+    assert valve.on_status(1, True) == (None, True)
+    assert valve.on_watermark(1, 6) == 6
     assert valve.end(1) == (MAX_TIME, None)
 
 
 def test_when_the_last_active_channel_ends_the_task_is_idle() -> None:
     valve = WatermarkValve(2)
-    valve.watermark(0, 5)
-    valve.status(1, False)
-    assert valve.end(0) == (None, False) and valve.output == 5
+    valve.on_watermark(0, 5)
+    valve.on_status(1, False)
+    assert valve.end(0) == (None, False)
+    assert valve.output == 5
 
 
 STEP = st.tuples(
@@ -118,34 +125,36 @@ def test_output_rises_only_and_lies_between_what_it_must_and_what_it_may(
             continue  # nothing follows an end
         before, status = valve.output, None
         if kind == "watermark":
-            told = valve.watermark(channel, value)
+            told = valve.on_watermark(channel, value)
             times[channel] = max(times[channel], value)
         elif kind == "end":
             told, status = valve.end(channel)
             times[channel] = MAX_TIME
         else:
-            told, status = valve.status(channel, bool(value))
+            told, status = valve.on_status(channel, bool(value))
             active[channel] = bool(value)
             never_idle[channel] &= bool(value)
         left = [index for index in range(3) if times[index] < MAX_TIME]
         now_active = any(active[index] for index in left) if left else task_active
         assert status == (now_active if now_active != task_active else None)
         task_active = now_active
-        assert valve.output >= before and told == (valve.output if valve.output > before else None)
+        assert valve.output >= before
+        assert told == (valve.output if valve.output > before else None)
         counting = [times[index] for index in left if active[index]]
         assert not counting or valve.output >= min(counting), "somebody who does not count holds the task back"
         assert all(valve.output <= times[index] for index in range(3) if never_idle[index])
         assert (valve.output == MAX_TIME) == (not left), "the end of time is when all have ended"
     told_at_the_end = [valve.end(channel)[0] for channel in range(3) if times[channel] < MAX_TIME]
-    assert valve.output == MAX_TIME and told_at_the_end[-1:] in ([], [MAX_TIME])
+    assert valve.output == MAX_TIME
+    assert told_at_the_end[-1:] in ([], [MAX_TIME])
 
 
 class LooksAtAll(WatermarkValve):
     """Trusts no count of those that hold it back."""
 
-    def watermark(self, channel: int, time: int) -> int | None:
+    def on_watermark(self, channel: int, time: int) -> int | None:
         self._holding = 0
-        return super().watermark(channel, time)
+        return super().on_watermark(channel, time)
 
 
 @settings(max_examples=300)
@@ -154,8 +163,8 @@ def test_a_valve_that_looks_at_all_channels_says_the_same(steps: list[tuple[int,
     valve, other = WatermarkValve(3), LooksAtAll(3)
     for channel, (kind, value) in steps:
         if kind == "watermark":
-            assert valve.watermark(channel, value) == other.watermark(channel, value)
+            assert valve.on_watermark(channel, value) == other.on_watermark(channel, value)
         elif kind == "end":
             assert valve.end(channel) == other.end(channel)
         else:
-            assert valve.status(channel, bool(value)) == other.status(channel, bool(value))
+            assert valve.on_status(channel, bool(value)) == other.on_status(channel, bool(value))

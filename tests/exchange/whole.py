@@ -23,32 +23,27 @@ import pyarrow as pa
 
 from headgate.config import FlowControl
 from headgate.exchange.blocking import Subpartition
-from headgate.exchange.channels import BuffersOf, InputChannel, LocalInputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
-from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.selectors import Broadcast, ChannelSelector, KeyGroups, Rebalance
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.buffer import Buffer
-from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.credit import BufferManager
 from headgate.protocol.data_plane import new_receiver, new_sender
-from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.messages import MAX_RUN, OfChannel, PartitionRequest
 from headgate.protocol.outgoing import Outgoing
-from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, MIN_TIME, LatencyMarker, Tag, WatermarkElement, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfPartition, Event
 from headgate.records.spanning import SpanningDeserializer
 from headgate.runtime.control_messages import Part
 from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.exchange_parts import GateChannels
 from headgate.runtime.task.in_flight import InFlight, Pieces
 from headgate.runtime.task.input import TaskInput
-from tests.exchange.link import OneAtATime
+from tests.exchange.link import input_parts, output_parts
 from tests.memory.conftest import CheckedLocks
 
 SEGMENT = 128
@@ -59,7 +54,7 @@ NEVER = float("-inf")
 CODEC = BatchCodec(pa.schema({"writer": pa.int32(), "n": pa.int64()}))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """Where the tasks are (TaskManager 0 or 1), and how much of everything there is. Sizes are bytes or segments."""
 
@@ -93,7 +88,8 @@ class Host:
 
     def __init__(self, shape: Shape) -> None:
         each = len(shape.writers) * (len(shape.readers) + 1 + shape.extra + shape.overdraft)
-        gates = len(shape.readers) * (len(shape.writers) * shape.exclusive + len(shape.inputs) * shape.floating)
+        own = max(1, shape.exclusive)  # without credit an input has at least one buffer for each channel
+        gates = len(shape.readers) * (len(shape.writers) * own + len(shape.inputs) * shape.floating)
         self.memory = NetworkBufferPool(each + gates, shape.segment, CheckedLocks())
         self.budget = PendingBudget(shape.limit)
 
@@ -112,7 +108,8 @@ class Keeper:
         self.captured[checkpoint] = self._state()
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        assert checkpoint in self.captured and checkpoint not in self.stored
+        assert checkpoint in self.captured
+        assert checkpoint not in self.stored
         self.stored[checkpoint] = in_flight
         self._changed(checkpoint)
 
@@ -144,27 +141,9 @@ class Wire:
         subpartition.attach(notify, sends_empty=request.credit == 0)
         return subpartition
 
-    def channel(
-        self,
-        index: int,
-        address: tuple[int, int, int],
-        gate: InputGate,
-        pool: LocalBufferPool,
-        memory: NetworkBufferPool,
-        exclusive: int,
-        sharing: int,
-    ) -> InputChannel:
-        """Number `index` of a gate, of which `sharing` channels have `pool`, asks for what is at an address."""
-        told = gate.notify, gate.notify_priority
-        buffers_of: BuffersOf = partial(SharedBuffers, pool, lock_factory=OneAtATime())
-        if self.mode is not FlowControl.CREDIT:
-            channel: RemoteInputChannel = PlainInputChannel(index, address, buffers_of, *told, self, None)
-        else:
-            own = ExclusiveBuffers(memory, f"channel {address}")
-            buffers_of = partial(BufferManager, own, exclusive, pool, sharing, lock_factory=OneAtATime())
-            channel = RemoteInputChannel(index, address, buffers_of, *told, self)
-        self.receiver.request(channel)
-        return channel
+    def add_channel(self, address: tuple[int, int, int], made: GateChannels) -> None:
+        """One more of a gate, which asks for what is at an address."""
+        self.receiver.request(made.add_remote(address, self))
 
     # ---- what channels say, from their task's thread
 
@@ -236,13 +215,6 @@ class Wire:
         return done > 0
 
 
-def local_channel(mode: FlowControl, index: int, source: Subpartition, gate: InputGate) -> InputChannel:
-    """Number `index` of a gate, for a subpartition of the same TaskManager."""
-    if mode is FlowControl.CREDIT:
-        return LocalInputChannel(index, source, gate.notify, gate.notify_priority)
-    return PlainLocalChannel(index, source, gate.notify, gate.notify_priority, None)
-
-
 class Producer:
     """A source task, or one output of it: emits numbered rows while its writer is available."""
 
@@ -252,33 +224,24 @@ class Producer:
         self.host = host
         self.woken = True
         self.is_busy = number % 2 > 0  # with more than its input, so that it never waits
-        self.pool = host.memory.create_local_pool(
-            f"writer {number}",
-            channels + 1,
-            channels + 1 + shape.extra,
-            subpartitions=channels,
-            max_per_subpartition=shape.cap,
-            max_overdraft=shape.overdraft,
+        parts = output_parts(
+            host.memory,
+            shape.extra,
+            shape.cap,
+            lambda: world.now,
+            max_overdraft_buffers_per_gate=shape.overdraft,
+            message_size=shape.message_size,
+            buffer_timeout=shape.buffer_timeout,
+            watermark_interval=INTERVAL,
         )
-        self.partition = ResultPartition(
-            f"writer {number}", channels, self.pool, shape.cap, OneAtATime(), self._wake, self._wake
-        )
+        self.partition = parts.partition(f"writer {number}", channels, self._wake)
         selectors: dict[str, Callable[[], ChannelSelector]] = {
             "key groups": lambda: KeyGroups(["n"], channels, 16),
             "rebalance": lambda: Rebalance(channels, number),
             "broadcast": lambda: Broadcast(channels),
         }
-        self.writer = RecordWriter(
-            self.partition,
-            selectors[shape.selector](),
-            CODEC,
-            host.budget,
-            message_size=shape.message_size,
-            buffer_timeout=shape.buffer_timeout,
-            watermark_interval=INTERVAL,
-            clock=lambda: world.now,
-            wait_within_record=world.wait_within_record,
-        )
+        selector = selectors[shape.selector]()
+        self.writer = parts.writer(self.partition, selector, CODEC, host.budget, world.wait_within_record)
         self.task = [self]
         self.rows: list[int] = []
         self.cuts: dict[int, int] = {}  # the last number before each barrier
@@ -336,7 +299,7 @@ class Producer:
         """What a task does when it was woken or its time has come; returns whether anything moved."""
         if timeouts is not None:
             self.barriers.on_time(timeouts)
-        before = self.writer.pending_bytes, len(self.writer._due_channels), self.ended
+        before = self.writer.pending_bytes, len(self.writer._due.channels), self.ended
         if self.writer.deadline is not None and now >= self.writer.deadline:
             self.writer.on_time(now)
         if self.woken:
@@ -346,11 +309,11 @@ class Producer:
                 self.ended = True
         if self.writer.is_available and not self.is_busy:
             self.writer.before_wait()
-        return before != (self.writer.pending_bytes, len(self.writer._due_channels), self.ended)
+        return before != (self.writer.pending_bytes, len(self.writer._due.channels), self.ended)
 
     def close(self, order: random.Random) -> None:
         """Cancel the task: what it holds is given back in any order."""
-        steps = [self.writer.close, self.partition.release, self.pool.destroy]
+        steps = [self.writer.close, self.partition.release, self.partition.pool.destroy]
         order.shuffle(steps)
         for step in steps:
             step()
@@ -388,18 +351,17 @@ class Reader:
         self.after: list[int] = [0 for _ in shape.writers]  # of the last checkpoint or marker; all else must be later
         self.watermark = MIN_TIME
         self.active = True
-        own = 0 if shape.mode is FlowControl.CREDIT else shape.exclusive
-        self.pools = [
-            host.memory.create_local_pool(f"gate {at} of {number}", 1, max(1, shape.floating + len(writers) * own))
-            for at, writers in enumerate(shape.inputs)
+        place = shape.readers[number]
+        remote = [sum(shape.writers[writer] != place for writer in writers) for writers in shape.inputs]
+        parts = input_parts(host.memory, shape.exclusive, shape.floating, flow_control=shape.mode)
+        self.made = [
+            GateChannels(parts, gate, f"gate {at} of {number}", remote[at]) for at, gate in enumerate(self.gates)
         ]
 
     def start(self, shape: Shape) -> None:
         for at, writers in enumerate(shape.inputs):
-            producers = [self.world.producers[writer] for writer in writers]
-            self.gates[at].channels = [
-                self.world.channel(index, producer, self, at) for index, producer in enumerate(producers)
-            ]
+            for writer in writers:
+                self.world.add_channel(self.world.producers[writer], self, at)
         self.barriers = TaskBarriers(f"reader {self.number}", self.gates, [], self._checkpoint)
         self.capturer = self.barriers.capturer = Keeper(
             lambda: [list(seen) for seen in self.seen], self.world.check_parts
@@ -483,7 +445,8 @@ class Reader:
             gate.release()
 
     def close(self, order: random.Random) -> None:
-        steps = [*(gate.release for gate in self.gates), *(pool.destroy for pool in self.pools)]
+        pools = [pool for made in self.made for pool in made.pools]
+        steps = [*(gate.release for gate in self.gates), *(pool.destroy for pool in pools)]
         order.shuffle(steps)
         for step in steps:
             step()
@@ -516,17 +479,14 @@ class Exchange:
         for reader in self.readers:
             reader.start(shape)
 
-    def channel(self, index: int, producer: Producer, reader: Reader, edge: int) -> InputChannel:
-        """Number `index` of a reader's gate `edge`."""
+    def add_channel(self, producer: Producer, reader: Reader, edge: int) -> None:
+        """One more of a reader's gate `edge`."""
         source, place = self.shape.writers[producer.number], self.shape.readers[reader.number]
         if source == place:
-            subpartition = producer.partition.subpartition(reader.number)
-            return local_channel(self.shape.mode, index, subpartition, reader.gates[edge])
-        wire = self.wires[0 if self.shape.mode is FlowControl.CREDIT else edge, source, place]
-        address, gate, pool = (edge, producer.number, reader.number), reader.gates[edge], reader.pools[edge]
-        return wire.channel(
-            index, address, gate, pool, reader.host.memory, self.shape.exclusive, len(self.shape.inputs[edge])
-        )
+            reader.made[edge].add_local(producer.partition.subpartition(reader.number))
+        else:
+            wire = self.wires[0 if self.shape.mode is FlowControl.CREDIT else edge, source, place]
+            wire.add_channel((edge, producer.number, reader.number), reader.made[edge])
 
     # ---- what the producers' tasks do
 
@@ -618,8 +578,12 @@ class Exchange:
             )
             step(count)
 
+    @property
+    def _tasks(self) -> list[Producer | Reader]:
+        return [*self.producers, *self.readers]
+
     def _any_turn(self, order: random.Random) -> Callable[[int], bool]:
-        task = order.choice([*self.producers, *self.readers])
+        task = order.choice(self._tasks)
         timeouts = order.choice([self.now if self.timeouts_pass else NEVER, None])
         return lambda count: task.turn(self.now, timeouts)
 
@@ -630,7 +594,8 @@ class Exchange:
             for wire in self.wires.values():
                 for step in (wire.deliver, wire.ask, wire.hear, wire.frame, wire.write, wire.read):
                     moved |= step(ALL)
-            tasks = [*filter(has_turns, self.producers), *(reader for reader in self.readers if not reader.left)]
+            readers = [reader for reader in self.readers if not reader.left]
+            tasks: list[Producer | Reader] = [*filter(has_turns, self.producers), *readers]
             for task in tasks:
                 moved |= task.turn(self.now, self.now)
             # Half an element is nothing to a reader, but it has given back the buffers.
@@ -676,7 +641,7 @@ class Exchange:
             host.memory.validate()
         for wire in self.wires.values():
             for channel in wire.receiver._channels.values():
-                channel._buffers.validate()
+                channel._buffers.validate()  # type: ignore[attr-defined]
         for reader in self.readers:
             reader.validate_gathering()
         for producer in self.producers:
@@ -701,7 +666,7 @@ class Exchange:
         self.check()
         for producer in self.producers:
             producer.is_back = False
-            assert not producer.writer._due_channels, "stuck: a writer has something due and nobody is behind"
+            assert not producer.writer._due.channels, "stuck: a writer has something due and nobody is behind"
             self._check_arrived(producer)
         counting = [producer for producer in self.producers if producer.active and not producer.writer.is_finished]
         for reader in self.readers:
@@ -734,17 +699,21 @@ class Exchange:
         assert all(reader.left for reader in self.readers), "stuck: a reader waits for the end"
         for producer in self.producers:
             self._check_arrived(producer)
-            assert producer.partition.is_consumed and not producer.writer.pending_bytes
+            assert producer.partition.is_consumed
+            assert not producer.writer.pending_bytes
         self.settle()
         for wire in self.wires.values():
-            assert not (wire.to_consumer or wire.to_producer or wire.outgoing.unwritten or wire.sender.has_output)
+            assert not wire.to_consumer
+            assert not wire.to_producer
+            assert not wire.outgoing.unwritten
+            assert not wire.sender.has_output
         for reader in self.readers:
             gathered = reader.gathering.memory_bytes, reader.gathering.file_bytes
             assert not reader.input.is_finished or gathered == (0, 0), "counts messages that are complete"
 
     def close(self, order: random.Random) -> None:
         """Cancel whatever runs, its parts in any order. All memory must be back."""
-        steps: list[Callable[[], Any]] = [partial(task.close, order) for task in (*self.producers, *self.readers)]
+        steps: list[Callable[[], Any]] = [partial(task.close, order) for task in self._tasks]
         for wire in self.wires.values():
             steps += [wire.sender.release, wire.outgoing.release, partial(self._cut, wire)]
         order.shuffle(steps)

@@ -1,4 +1,4 @@
-"""`isolation`'s all-to-all exchange, small: that every writer stands, and that one which goes on is found."""
+"""The all-to-all exchange of `isolation`, small: every writer stops, and one that does not misses the proof."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ B4_SEEN = Seen(1000.5, CAME, LATE, (1.5, 3.5), {A1: Gap(1.6, 3.7, 30), A2: Gap(1
 
 def test_a_reader_that_stalls_stops_every_writer() -> None:
     standing = all_to_all.one_round(processes, "credit", flow=0.5, stall=3.0)
-    assert standing.seconds is not None and 0 <= standing.seconds < 3.0
-    assert standing.bytes_made > 0 and sum(standing.came.y) > 0
+    assert standing.seconds is not None
+    assert 0 <= standing.seconds < 3.0
+    assert standing.bytes_made > 0
+    assert sum(standing.arrived.y) > 0
 
 
 def test_the_last_writer_counts() -> None:
     standing = all_to_all.standing("credit", B3_SEEN, B4_SEEN, 3.0)
     assert standing.seconds == pytest.approx(0.3)
     assert standing.bytes_made == 42 * ROW_BYTES
-    assert len(standing.came.x) == 30
+    assert len(standing.arrived.x) == 30
 
 
-def test_a_writer_that_goes_on_misses_the_proof() -> None:
+def test_a_writer_that_does_not_stop_misses_the_proof() -> None:
     stood = all_to_all.standing("credit", B3_SEEN, B4_SEEN, 3.0)
     goes_on = replace_gap(B3_SEEN, A2, Gap(2.3, 3.9, 0))
     missed = all_to_all.standing("credit", goes_on, B4_SEEN, 3.0)
@@ -42,7 +44,8 @@ def test_a_writer_that_goes_on_misses_the_proof() -> None:
     for rounds, met in [([stood, stood], True), ([stood, missed], False), ([missed], False)]:
         result = isolation.report({}, _no_rounds(), {"credit": rounds}, QUICK, ())
         figures = {figure.name: figure.values for figure in result.figures}
-        assert result.met is met and len(result.plots[1].series) == 1
+        assert result.met is met
+        assert len(result.plots[1].series) == 1
         assert figures["credit, all to all: rounds in which one did not stand"] == (rounds.count(missed),)
         assert figures.get("credit, all to all: every writer stands after", ()) == pytest.approx(
             [300.0] * rounds.count(stood)

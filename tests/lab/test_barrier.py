@@ -1,4 +1,4 @@
-"""`barrier`, small: that barriers come through, and behind what; and the verdict is as written."""
+"""`barrier`, small: the order of barriers and rows, and the verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
 def test_barriers_on_a_slow_channel(mode: str) -> None:
     rounds = BarrierRounds()
     barrier.on_a_slow_channel(processes, mode, rounds)
-    assert rounds.slow[0] > 0 and rounds.queued[0] > 0
+    assert rounds.slow[0] > 0
+    assert rounds.queued[0] > 0
     assert len(rounds.overtaking) == (mode == "credit")
 
 
@@ -37,4 +38,5 @@ def test_barriers_on_a_slow_channel(mode: str) -> None:
 def test_verdict_needs_all_three(sibling: float, overtaking: float, tcp: float, met: bool) -> None:
     credit = BarrierRounds([sibling], [3.0], [0.4], [0.4], [overtaking])
     result = barrier.report({"credit": credit, "tcp": BarrierRounds([tcp], [3.0], [2.0], [2.0])})
-    assert result.met is met and len(result.plots[0].series) == 4
+    assert result.met is met
+    assert len(result.plots[0].series) == 4

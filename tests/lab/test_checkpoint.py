@@ -1,4 +1,4 @@
-"""`checkpoint`, small: that checkpoints are taken while the sources are held back; and the verdict is as written."""
+"""`checkpoint`, small: checkpoints complete while the sources are held back; and the verdict."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ DRAIN = 4e6
 def test_a_checkpoint_under_pressure(name: str) -> None:
     case = Case()
     checkpoint.under_pressure(processes, CASES[name], DRAIN, 1, case)
-    assert case.durations[0] > 0 and case.sizes[0] > 0 and case.queued[0] > 0
+    assert case.durations[0] > 0
+    assert case.sizes[0] > 0
+    assert case.queued[0] > 0
     assert case.held_back[0] >= checkpoint.HIGH
 
 
 def test_both_sources_have_to_be_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([{"A.1": 0.0, "A.2": 3.0}, {"A.1": 5.0, "A.2": 3.0}])
-    monkeypatch.setattr(checkpoint, "_WATCHED", 0.001)
+    monkeypatch.setattr(checkpoint, "_WATCH_SECONDS", 0.001)
     monkeypatch.setattr(checkpoint, "_held_back", lambda job: next(seconds))
     assert checkpoint._least_held_back(object()) == ("A.2", 0.0)  # type: ignore[arg-type]
 
 
-def test_sinks_that_keep_up_are_no_pressure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sinks_that_keep_up_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "HIGH", 2.0)
-    with pytest.raises(checkpoint.HeadgateError, match=r"A\.[12] is held back .* of its time, not 200%"):
+    with pytest.raises(checkpoint.HeadgateError, match=r"A\.[12] is held back .* of its time, not 200%"):  # type: ignore[attr-defined]
         checkpoint.under_pressure(processes, {}, DRAIN, 1, Case())
 
 
 @pytest.mark.parametrize(("seconds", "met"), [(0.099, True), (0.1, False)])
-def test_verdict_is_that_of_barriers_that_overtake(seconds: float, met: bool) -> None:
+def test_the_verdict_depends_on_barriers_that_overtake(seconds: float, met: bool) -> None:
     cases = {name: Case([3.0], [3.0], [1e6], [0.9]) for name in CASES}
     cases["unaligned"] = Case([seconds, seconds, 0.5], [3.0] * 3, [1e6] * 3, [0.9])
     result = checkpoint.report(cases, DRAIN)
-    assert result.met is met and len(result.plots[0].series) == len(CASES)
+    assert result.met is met
+    assert len(result.plots[0].series) == len(CASES)

@@ -1,5 +1,4 @@
-"""`cost`, small: both modes carry the rows, credit with few frames and control messages more; and the verdict is as
-written."""
+"""`cost`, small: both modes carry the rows, credit with a few more frames and control messages; and the verdict."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def test_a_channel_runs_in_both_modes() -> None:
 
 
 class Link(SharedLink):
-    """One channel with as many buffers at either end; keeps what crosses the connection."""
+    """One channel with the same buffers at either end; it keeps the bytes that cross the connection."""
 
     def __init__(self, mode: str, buffers: int) -> None:
         super().__init__(FlowControl(mode), [1], [buffers], extra=buffers - 2, cap=buffers)
@@ -42,7 +41,7 @@ class Link(SharedLink):
         self.asked += self.to_producer[before:]
 
     def carry(self, count: int) -> None:
-        """So many bytes at full speed: the producer writes what finds room, the consumer takes what has come."""
+        """Carry `volume` bytes at full speed: the producer fills free buffers, the consumer reads what has arrived."""
         left = count
         while len(self.read[0]) < count:
             left -= self.write(0, left)
@@ -54,7 +53,7 @@ class Link(SharedLink):
 
 
 def messages_in(stream: bytes) -> Counter[int]:
-    """How many messages of each id."""
+    """Return the number of messages by id."""
     found: Counter[int] = Counter()
     while stream:
         length, _, message_id = FRAME.unpack_from(stream)
@@ -65,8 +64,8 @@ def messages_in(stream: bytes) -> Counter[int]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_what_credit_costs_in_messages(size: str) -> None:
-    """Each time its buffers, as many as a frame takes, are full a channel needs one frame without credit. With it there
-    are some more, since none takes more than half of the credit, and a control message for each at most."""
+    """Without credit a channel sends one frame each time its buffers are full. With credit it sends a few more, since
+    no frame uses more than half of the credit, and at most one control message for each."""
     config, rounds = Config(**SIZES[size]), 10
     buffers = min(MAX_RUN, config.buffers_per_channel + config.floating_buffers_per_gate)
     sent, asked = {}, {}
@@ -96,5 +95,6 @@ def test_the_verdict_is_on_the_buffers_with_which_credit_carries_most(credit: fl
     figures = {figure.name: figure.median for figure in result.figures}
     assert figures["credit / tcp, 256 buffers"] == pytest.approx(credit)
     assert figures["credit / tcp, 64 buffers"] == pytest.approx(0.1)
-    assert result.met is met and result.settings["credit carries most with"] == "256 buffers"
+    assert result.met is met
+    assert result.settings["credit carries most with"] == "256 buffers"
     assert len(result.plots[0].series) == 2 * len(SIZES)

@@ -1,4 +1,4 @@
-"""The frame of `headgate lab`, without measuring anything that matters."""
+"""The command `headgate lab`, with experiments that measure nothing."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from headgate.lab import lab_command as main
 from headgate.lab.experiment import Experiment, Plot, Series
 
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
-CURVES = Plot("rate", "time, s", "rows/s", (Series("B.3", (0.0, 1.0), (5.0, 6.0)),), marks=((0.5, "stall"),))
+CURVES = Plot(
+    title="rate", x="time, s", y="rows/s", series=(Series("B.3", (0.0, 1.0), (5.0, 6.0)),), marks=((0.5, "stall"),)
+)
 
 
 @pytest.fixture(autouse=True)
 def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Experiments that measure nothing, by the name under which `main` finds them."""
+    """Experiments that measure nothing, by their names on the command line."""
     outcomes = {
-        "shown": Experiment("shown", "at least 1", True, (RATE,), plots=(CURVES,)),
-        "missed": Experiment("missed", "at least <5>", False, (RATE,)),
-        "alone": Experiment("alone", "at least 1", True, (RATE,), skipped=(Skipped("Spark", "no Java"),)),
+        "shown": Experiment(case="shown", target="at least 1", met=True, figures=(RATE,), plots=(CURVES,)),
+        "missed": Experiment(case="missed", target="at least <5>", met=False, figures=(RATE,)),
+        "alone": Experiment(
+            case="alone", target="at least 1", met=True, figures=(RATE,), skipped=(Skipped("Spark", "no Java"),)
+        ),
     }
     for name, outcome in outcomes.items():
         run = SimpleNamespace(run=lambda options, outcome=outcome: outcome)
-        monkeypatch.setitem(sys.modules, f"experiment_{name}", run)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, f"experiment_{name}", run)
     monkeypatch.setattr(main, "EXPERIMENTS", {name: f"experiment_{name}" for name in outcomes})
 
 
@@ -41,7 +45,9 @@ def test_every_experiment_leaves_json_plot_and_its_part_of_the_page(tmp_path: Pa
     folder = tmp_path / "new" / "results"
     main.main(["--out", str(folder), "--json", str(tmp_path / "all.json")])
     report = json.loads((folder / "shown.json").read_text())
-    assert report["experiment"] == "shown" and report["met"] is True and report["run"]["cores"] >= 1
+    assert report["experiment"] == "shown"
+    assert report["met"] is True
+    assert report["run"]["cores"] >= 1
     assert report["figures"]["rate"] == {"unit": "rows/s", "median": 2, "low": 1, "high": 3, "values": [3, 1, 2]}
     assert report["plots"][0]["series"][0]["y"] == [5, 6]
     assert json.loads((folder / "missed.json").read_text())["met"] is False
@@ -49,25 +55,28 @@ def test_every_experiment_leaves_json_plot_and_its_part_of_the_page(tmp_path: Pa
     assert [each["experiment"] for each in everything["experiments"]] == ["shown", "missed", "alone"]
 
     page = (folder / "index.html").read_text()
-    assert "at least &lt;5&gt;" in page and "Spark: no Java" in page
-    assert page.count('class="missed">missed') == 2 and page.count('class="met">met') == 1
+    assert "at least &lt;5&gt;" in page
+    assert "Spark: no Java" in page
+    assert page.count('class="missed">missed') == 2
+    assert page.count('class="met">met') == 1
 
 
 def test_plots_are_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     main.main(["shown", "--out", str(tmp_path)])
     picture = (tmp_path / "shown.svg").read_text()
-    assert "<svg" in picture and len(picture) > 1000
+    assert "<svg" in picture
+    assert len(picture) > 1000
     assert 'src="shown.svg"' in (tmp_path / "index.html").read_text()
 
 
-def test_without_matplotlib_it_says_so_and_goes_on(
+def test_without_matplotlib_the_command_says_so_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main.main(["shown", "--out", str(tmp_path)]) == 0
-    told = "".join(capsys.readouterr().out.split())
-    assert "matplotlibisnotinstalled;itcomeswithpipinstall'headgate[lab]'" in told
+    message = "".join(capsys.readouterr().out.split())
+    assert "matplotlibisnotinstalled;itcomeswithpipinstall'headgate[lab]'" in message
     assert "<img" not in (tmp_path / "index.html").read_text()
 
 
@@ -76,27 +85,29 @@ def test_json_on_standard_output_is_alone_there(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["experiments"][0]["experiment"] == "shown"
 
 
-def test_an_experiment_that_fails_leaves_the_others_what_they_showed(
+def test_an_experiment_that_fails_does_not_lose_the_results_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(options: object) -> None:
+    def fail(_options: object) -> None:
         raise HeadgateError("nothing crossed a socket")
 
     monkeypatch.setattr(sys.modules["experiment_missed"], "run", fail)
     assert main.main(["shown", "missed", "alone", "--out", str(tmp_path)]) == 1
     report = json.loads((tmp_path / "missed.json").read_text())
-    assert report["experiment"] == "missed" and report["met"] is False
+    assert report["experiment"] == "missed"
+    assert report["met"] is False
     assert report["skipped"] == {"missed": "HeadgateError: nothing crossed a socket"}
     assert json.loads((tmp_path / "alone.json").read_text())["met"] is True
     assert "nothing crossed a socket" in (tmp_path / "index.html").read_text()
 
 
-def test_a_folder_that_cannot_be_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_made_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     for folder in ("file", "file/results"):
         with pytest.raises(SystemExit) as ended:
             main.main(["shown", "--out", str(tmp_path / folder)])
-        assert ended.value.code == 2 and "argument --out: [Errno" in capsys.readouterr().err
+        assert ended.value.code == 2
+        assert "argument --out: [Errno" in capsys.readouterr().err
 
 
 def test_unknown_experiment_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

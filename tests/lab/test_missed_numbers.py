@@ -1,4 +1,4 @@
-"""Every proof that misses one of its numbers says so: exit code 1, and `"met": false` in its JSON."""
+"""A proof that misses one of its numbers ends with exit code 1 and `"met": false` in its JSON."""
 
 from __future__ import annotations
 
@@ -70,11 +70,14 @@ REPORTS: dict[str, Callable[[bool], Experiment]] = {
 }
 
 
-def test_what_is_measured_is_what_the_proofs_speak_of() -> None:
-    """The loads and sizes; the numbers themselves are in the tests of each verdict."""
+def test_loads_and_sizes_are_those_of_the_proofs() -> None:
+    """Checks loads and sizes; the tests of each verdict check its numbers."""
     for times in (isolation.FULL, isolation.QUICK):
-        assert isolation.SHARE == 0.5 and times.settling == 1.0 and times.stalled > 0
-    assert sizing.DEFAULT == 2 + 8 and sizing.FITS < sizing.DEFAULT < sizing.EXCEEDS
+        assert isolation.SHARE == 0.5
+        assert times.settling == 1.0
+        assert times.stalled > 0
+    assert sizing.DEFAULT == 2 + 8
+    assert sizing.FITS < sizing.DEFAULT < sizing.EXCEEDS
     enough = [Config(**size) for size in cost.ENOUGH.values()]
     assert [each.buffers_per_channel + each.floating_buffers_per_gate for each in enough] == [64, 128, 256]
     assert cost.SIZES == {**cost.ENOUGH, cost.DEFAULT: {}}
@@ -84,14 +87,14 @@ def test_what_is_measured_is_what_the_proofs_speak_of() -> None:
     assert buffer_timeout.LOAD == 0.1
 
 
-def test_every_experiment_is_here() -> None:
+def test_every_experiment_has_a_case_in_this_file() -> None:
     assert list(REPORTS) == list(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("met", [True, False])
 @pytest.mark.parametrize("name", REPORTS)
 def test_exit_code_and_json(name: str, met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The experiment's own verdict on given figures, told by the real command."""
+    """The real command reports the experiment's own verdict on given figures."""
     monkeypatch.setattr(importlib.import_module(EXPERIMENTS[name]), "run", lambda options: REPORTS[name](met))
     monkeypatch.setattr("headgate.lab.lab_command.draw", lambda plots, path: False)
     assert main([name, "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]) == (0 if met else 1)
@@ -103,4 +106,5 @@ def test_help_says_what_each_experiment_is_about(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["--help"])
     told = capsys.readouterr().out
-    assert ABOUT.keys() == EXPERIMENTS.keys() and all(text in told for text in ABOUT.values())
+    assert ABOUT.keys() == EXPERIMENTS.keys()
+    assert all(text in told for text in ABOUT.values())

@@ -1,4 +1,4 @@
-"""`reach`, small: that a stall stops the source, that all four figures are there, and that the pools bound them."""
+"""`reach`, small: a stall stops the source, and the pools bound the bytes in flight; and the verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_stalled_sink_stops_its_source(mode: str, path: Path) -> None:
     assert standing.bytes_made >= standing.places["segments"]
 
 
-def test_verdict_is_whether_segments_kept_their_bound() -> None:
+def test_the_verdict_is_whether_segments_stay_within_their_bound() -> None:
     places = dict.fromkeys(PLACES, 1000)
     within = Standing(0.001, 5000, places, most_segments=ONE.bound(Config()))
     beyond = Standing(0.001, 5000, places, most_segments=ONE.bound(Config()) + 1)

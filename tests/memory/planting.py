@@ -47,7 +47,7 @@ HUNT = settings(
     report_multiple_bugs=False,  # one bug may break several laws; the first is enough
 )
 
-#: Examples that are made out of each other begin anew so often. Hypothesis also draws numbers from the source of all
+#: Examples that are made out of each other begin again so often. Hypothesis also draws numbers from the source of all
 #: modules that are loaded, so what one seed finds depends on the tests that ran before.
 _SEEDS: Final = 8
 #: From the tenth example on Hypothesis makes out of each one the next five, with little changed in them.

@@ -23,7 +23,7 @@ INDEX = st.integers(0, 50)
 SMALL = st.integers(0, 4)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Owner:
     """The user of one local pool, and what the pool owes it."""
 
@@ -64,7 +64,8 @@ class Owner:
 
         def listener(segment: MemorySegment | None) -> bool:
             self.locks.assert_free()
-            assert self.waiting and self.waiting.popleft() == ticket, "listeners are served out of turn"
+            assert self.waiting, "listeners are served out of turn"
+            assert self.waiting.popleft() == ticket, "listeners are served out of turn"
             if segment is None:
                 assert self.destroyed, "told of a destruction that was not"
                 return False
@@ -111,25 +112,34 @@ class PoolMachine(RuleBasedStateMachine):
         cap=st.one_of(st.just(1000), st.integers(1, 4)),
         overdraft=st.integers(0, 3),
     )
-    def create(self, required: int, extra: int, weight: int, subpartitions: int, cap: int, overdraft: int) -> None:
+    def create(self, *, required: int, extra: int, weight: int, subpartitions: int, cap: int, overdraft: int) -> None:
         claim = PoolClaim(required, required + extra, weight)
         try:
             pool = self.network.create_local_pool(
-                f"pool {len(self.owners)}", claim.required, claim.maximum, weight, subpartitions, cap, overdraft
+                f"pool {len(self.owners)}",
+                required=claim.required,
+                maximum=claim.maximum,
+                expected=weight,
+                subpartitions=subpartitions,
+                max_per_subpartition=cap,
+                max_overdraft=overdraft,
             )
         except InsufficientBuffers:
             assert self.promised() + required > self.total, "refused what could be promised"
             return
         assert self.promised() + required <= self.total, "promised more than there is"
-        self.owners.append(Owner(pool, claim, subpartitions, cap, overdraft, self.locks))
+        self.owners.append(
+            Owner(pool=pool, claim=claim, subpartitions=subpartitions, cap=cap, overdraft=overdraft, locks=self.locks)
+        )
 
     @rule(count=st.integers(1, 5))
     def request_exclusive(self, count: int) -> None:
         try:
             segments = self.network.request_exclusive(count, "channels")
         except InsufficientBuffers as error:
+            refusal = error.message
             if self.promised() + count <= self.total:
-                assert "ask again" in error.message, "refused what could be promised"
+                assert "ask again" in refusal, "refused what could be promised"
                 rights = [0 if owner.destroyed else owner.claim.required for owner in self.owners]
                 over = [owner.pool.requested > right for owner, right in zip(self.owners, rights, strict=True)]
                 assert any(over), "refused though nobody has more than its right"
@@ -161,7 +171,8 @@ class PoolMachine(RuleBasedStateMachine):
         if segment is not None:
             owner.used.append((segment, subpartition))
         if promised:
-            assert segment is not None and pool.requested <= pool.size, "availability did not keep its promise"
+            assert segment is not None, "availability did not keep its promise"
+            assert pool.requested <= pool.size, "availability did not keep its promise"
         elif free:
             assert segment is not None, "refused a free segment"
         elif 0 <= over < owner.overdraft and globally_free:
@@ -184,7 +195,8 @@ class PoolMachine(RuleBasedStateMachine):
         if len(segments) < count:
             over = pool.requested - pool.size
             may_overdraw = overdraft and 0 <= over < owner.overdraft and self.network.free_segments
-            assert not pool.free and not may_overdraw, "gave less than there was"
+            assert not pool.free, "gave less than there was"
+            assert not may_overdraw, "gave less than there was"
 
     @precondition(lambda self: any(owner.used for owner in self.owners))
     @rule(which=INDEX, index=INDEX, times=st.integers(1, 4))
@@ -283,7 +295,8 @@ class PoolMachine(RuleBasedStateMachine):
         for owner in self.live:
             for _ in range(owner.claim.required):
                 segment = request_one(owner.pool)
-                assert segment is not None and owner.pool.requested <= owner.pool.size, "a promise was not kept"
+                assert segment is not None, "a promise was not kept"
+                assert owner.pool.requested <= owner.pool.size, "a promise was not kept"
                 owner.used.append((segment, 0))
         for owner in self.live:
             self._destroy(owner)

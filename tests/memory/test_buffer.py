@@ -25,6 +25,9 @@ class Home:
         self.segment = MemorySegment(7, memoryview(bytearray(size)))
         self.returned: list[MemorySegment] = []
 
+    def take_back(self, *segments: MemorySegment) -> None:
+        self.returned.extend(segments)
+
     @property
     def has_it(self) -> bool:
         assert len(self.returned) <= 1, "returned more than once"
@@ -37,7 +40,7 @@ def home() -> Home:
 
 
 def test_the_last_reference_returns_the_segment(home: Home) -> None:
-    buffer = Buffer((home.segment,), 2, 5, home.returned.append)
+    buffer = Buffer((home.segment,), 2, 5, home.take_back)
     assert buffer.retain() is buffer
     buffer.recycle()
     assert not home.has_it
@@ -46,7 +49,7 @@ def test_the_last_reference_returns_the_segment(home: Home) -> None:
 
 
 def test_recycling_or_retaining_what_is_recycled_is_refused(home: Home) -> None:
-    buffer = Buffer((home.segment,), 2, 5, home.returned.append)
+    buffer = Buffer((home.segment,), 2, 5, home.take_back)
     buffer.recycle()
     with pytest.raises(ExchangeError, match=r"segment 7, bytes 2 to 7\) was recycled twice"):
         buffer.recycle()
@@ -56,7 +59,7 @@ def test_recycling_or_retaining_what_is_recycled_is_refused(home: Home) -> None:
 
 
 def test_the_view_is_a_read_only_window_without_copy(home: Home) -> None:
-    buffer = Buffer((home.segment,), 2, 5, home.returned.append)
+    buffer = Buffer((home.segment,), 2, 5, home.take_back)
     view = buffer.view
     assert view.readonly
     home.segment.view[0:10] = b"0123456789"
@@ -65,7 +68,8 @@ def test_the_view_is_a_read_only_window_without_copy(home: Home) -> None:
 
 def test_bytes_of_no_pool_are_buffers_too() -> None:
     buffer = Buffer.of_bytes(b"event")
-    assert bytes(buffer.view) == b"event" and not buffer.is_whole
+    assert bytes(buffer.view) == b"event"
+    assert not buffer.is_whole
     buffer.recycle()
     with pytest.raises(ExchangeError, match="recycled twice"):
         buffer.recycle()
@@ -74,7 +78,7 @@ def test_bytes_of_no_pool_are_buffers_too() -> None:
 def test_of_many_threads_that_recycle_exactly_one_returns_the_segment(home: Home) -> None:
     threads, rounds = 4, 300
     start = threading.Barrier(threads)
-    buffers = [Buffer((home.segment,), 0, 1, home.returned.append) for _ in range(rounds)]
+    buffers = [Buffer((home.segment,), 0, 1, home.take_back) for _ in range(rounds)]
     for buffer in buffers:
         for _ in range(threads - 1):
             buffer.retain()
@@ -122,8 +126,11 @@ class Homes:
 def test_a_run_is_its_segments_one_behind_the_other_and_comes_back_in_one_call() -> None:
     homes = Homes(3)
     run = homes.run()
-    assert [bytes(view) for view in run.views] == [b"AAAA", b"BBBB", b"CCCC"] and run.size == 12
-    assert all(view.readonly for view in run.views) and run.pieces == run.views and run.is_whole
+    assert [bytes(view) for view in run.views] == [b"AAAA", b"BBBB", b"CCCC"]
+    assert run.size == 12
+    assert all(view.readonly for view in run.views)
+    assert run.pieces == run.views
+    assert run.is_whole
     homes.segments[1].view[0:1] = b"x"
     assert bytes(run.views[1]) == b"xBBB", "not copied"
     run.retain().recycle()
@@ -154,7 +161,8 @@ def test_only_a_segment_that_is_full_as_it_came_from_its_pool_is_whole(buffer: B
 def test_the_last_segment_of_a_run_need_not_be_full() -> None:
     homes = Homes(3, missing=1)
     run = homes.run()
-    assert [bytes(view) for view in run.views] == [b"AAAA", b"BBBB", b"CCC"] and not run.is_whole
+    assert [bytes(view) for view in run.views] == [b"AAAA", b"BBBB", b"CCC"]
+    assert not run.is_whole
     assert all(view.readonly for view in run.views)
 
 
@@ -165,7 +173,8 @@ def test_both_parts_of_a_run_bring_back_their_own_segments(count: int, missing: 
     first, rest = homes.run().split(count)
     assert b"".join([*first.views, *rest.views]) == b"AAAABBBBCCCCDDDDEEEE"[: 20 - missing]
     assert (len(first.segments), first.size, rest.size) == (count, 4 * count, 20 - 4 * count - missing)
-    assert first.is_whole and rest.is_whole == (not missing)
+    assert first.is_whole
+    assert rest.is_whole == (not missing)
     rest.recycle()
     assert homes.calls == [list(range(count, 5))]
     first.recycle()
@@ -178,7 +187,8 @@ def test_the_parts_of_a_run_that_somebody_else_holds_wait_for_him() -> None:
     first, rest = run.split(1)
     first.recycle()
     rest.recycle()
-    assert homes.calls == [] and b"".join(run.views) == b"AAAABBBBCCCCDDDD"
+    assert homes.calls == []
+    assert b"".join(run.views) == b"AAAABBBBCCCCDDDD"
     run.recycle()
     assert homes.calls == [[0, 1, 2, 3]]
 
@@ -259,7 +269,8 @@ def test_buffers_of_one_pool_that_are_recycled_together_come_back_in_one_call() 
     homes, others = Homes(4), Homes(2)
     first, rest = homes.run().split(1)
     recycle_all([first, rest, others.run()])
-    assert homes.calls == [[0, 1, 2, 3]] and others.calls == [[0, 1]]
+    assert homes.calls == [[0, 1, 2, 3]]
+    assert others.calls == [[0, 1]]
 
 
 # ---- segments that are filled while they are read
@@ -274,22 +285,24 @@ def build(consumer: BufferConsumer) -> bytes:
 
 
 def test_a_flush_sends_part_of_a_segment_that_is_filled_on(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     assert not consumer.has_unread
     assert builder.append(memoryview(b"abc")) == 3
     assert consumer.has_unread
     assert build(consumer) == b"abc"
-    assert not consumer.has_unread and not consumer.is_finished
+    assert not consumer.has_unread
+    assert not consumer.is_finished
     builder.append(memoryview(b"de"))
     assert builder.finish() == builder.finish() == builder.size == 5
-    assert consumer.is_finished and consumer.has_unread
+    assert consumer.is_finished
+    assert consumer.has_unread
     assert build(consumer) == b"de"
     assert build(consumer) == b""
 
 
 def test_append_takes_what_fits(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     assert builder.append(memoryview(b"0123456789")) == 10
     assert not builder.is_full
@@ -300,15 +313,16 @@ def test_append_takes_what_fits(home: Home) -> None:
 
 
 def test_a_buffer_finished_empty_is_finished(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     builder.finish()
-    assert consumer.is_finished and not consumer.has_unread
+    assert consumer.is_finished
+    assert not consumer.has_unread
     assert build(consumer) == b""
 
 
 def test_every_consumer_reads_from_the_first_byte(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     first = builder.create_consumer()
     builder.append(memoryview(b"abc"))
     assert build(first) == b"abc"
@@ -318,7 +332,7 @@ def test_every_consumer_reads_from_the_first_byte(home: Home) -> None:
 
 
 def test_what_is_over_is_refused(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     builder.finish()
     with pytest.raises(ExchangeError, match="finished"):
@@ -332,7 +346,7 @@ def test_what_is_over_is_refused(home: Home) -> None:
 
 @pytest.mark.parametrize("last", ["builder", "consumer", "slice 1", "slice 2"])
 def test_the_segment_returns_when_nobody_can_look_at_it_any_more(home: Home, last: str) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     builder.append(memoryview(b"abc"))
     slices = consumer.build(), consumer.build()
@@ -354,7 +368,7 @@ def test_the_segment_returns_when_nobody_can_look_at_it_any_more(home: Home, las
 
 
 def test_a_slice_recycled_twice_does_not_take_the_reference_of_another(home: Home) -> None:
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     one = consumer.build()
     one.recycle()
@@ -375,7 +389,7 @@ def test_any_interleaving_delivers_every_byte_once_and_returns_the_segment_once(
     steps: list[bytes | str], readers: int
 ) -> None:
     home = Home()
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumers = [builder.create_consumer() for _ in range(readers)]
     written, seen, slices = b"", [b""] * readers, []
     for step in steps:
@@ -403,14 +417,15 @@ def test_any_interleaving_delivers_every_byte_once_and_returns_the_segment_once(
         consumer.close()
     for buffer in slices:
         buffer.recycle()
-    assert seen == [written] * readers and home.has_it
+    assert seen == [written] * readers
+    assert home.has_it
 
 
 def test_a_reader_on_another_thread_sees_every_byte_in_order() -> None:
     size = 20_000
     home = Home(size)
     expected = bytes(index & 0xFF for index in range(size))
-    builder = BufferBuilder(home.segment, home.returned.append)
+    builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
 
     def read() -> bytes:

@@ -11,9 +11,10 @@ from tests.memory.conftest import CheckedLocks
 
 def test_a_request_that_finds_nothing_is_an_error_that_says_what_to_do() -> None:
     memory = NetworkBufferPool(4, 512, CheckedLocks())
-    pool = memory.create_local_pool("output of a to b", 1, 4, guarded=True)
+    pool = memory.create_local_pool("output of a to b", required=1, maximum=4, guarded=True)
     segments = pool.request_many(3)
-    assert len(segments) == 3 and pool.available
+    assert len(segments) == 3
+    assert pool.available
     assert pool.request_many(0) == []
     segments += pool.request_many(8)
     assert len(segments) == 4

@@ -32,14 +32,14 @@ def take(pool: LocalBufferPool, count: int, subpartition: int = 0) -> list[Memor
 
 def test_a_new_pool_holds_one_segment_ready(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("out", 2, 4)
+    pool = network.create_local_pool("out", required=2, maximum=4)
     assert (pool.available, pool.free, pool.requested, pool.size, pool.in_use) == (True, 1, 1, 4, 0)
     assert network.free_segments == 9
 
 
 def test_the_last_segment_of_the_share_ends_availability_and_its_return_restores_it(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("out", 2, 2)
+    pool = network.create_local_pool("out", required=2, maximum=2)
     owner = Owner(pool, locks)
     segments = take(pool, 2)
     assert not pool.available
@@ -52,7 +52,7 @@ def test_the_last_segment_of_the_share_ends_availability_and_its_return_restores
 
 def test_overdraft_is_bounded_and_goes_back_to_the_global_pool_first(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("out", 2, 2, max_overdraft=3)
+    pool = network.create_local_pool("out", required=2, maximum=2, max_overdraft=3)
     owner = Owner(pool, locks)
     segments = take(pool, 5)
     assert request_one(pool) is None
@@ -67,7 +67,7 @@ def test_overdraft_is_bounded_and_goes_back_to_the_global_pool_first(locks: Chec
 
 def test_overdraft_needs_a_free_segment_in_the_global_pool(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(3, 512, locks)
-    pool = network.create_local_pool("out", 2, 2, max_overdraft=5)
+    pool = network.create_local_pool("out", required=2, maximum=2, max_overdraft=5)
     take(pool, 3)
     assert request_one(pool) is None
     network.validate()
@@ -75,7 +75,7 @@ def test_overdraft_needs_a_free_segment_in_the_global_pool(locks: CheckedLocks) 
 
 def test_a_subpartition_at_its_cap_ends_availability_but_is_still_served(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("out", 2, 10, subpartitions=2, max_per_subpartition=2)
+    pool = network.create_local_pool("out", required=2, maximum=10, subpartitions=2, max_per_subpartition=2)
     owner = Owner(pool, locks)
     segments = take(pool, 1, subpartition=1)
     assert pool.available
@@ -90,9 +90,10 @@ def test_a_subpartition_at_its_cap_ends_availability_but_is_still_served(locks: 
 
 def test_two_subpartitions_at_their_cap_must_both_come_down(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("out", 2, 10, subpartitions=2, max_per_subpartition=1)
+    pool = network.create_local_pool("out", required=2, maximum=10, subpartitions=2, max_per_subpartition=1)
     zero, one = request_one(pool, 0), request_one(pool, 1)
-    assert zero is not None and one is not None
+    assert zero is not None
+    assert one is not None
     pool.recycle(zero, 0)
     assert not pool.available
     pool.recycle(one, 1)
@@ -101,11 +102,15 @@ def test_two_subpartitions_at_their_cap_must_both_come_down(locks: CheckedLocks)
 
 def test_several_at_once_are_what_that_many_requests_give(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("out", 2, 4, subpartitions=2, max_per_subpartition=3, max_overdraft=1)
+    pool = network.create_local_pool(
+        "out", required=2, maximum=4, subpartitions=2, max_per_subpartition=3, max_overdraft=1
+    )
     assert len(pool.request_many(2, 1)) == 2
     assert (pool.outstanding(1), pool.free, pool.available) == (2, 1, True)
-    assert len(pool.request_many(9, 1)) == 2 and not pool.is_overdrawn
-    assert len(pool.request_many(9, 1, overdraft=True)) == 1 and pool.is_overdrawn
+    assert len(pool.request_many(9, 1)) == 2
+    assert not pool.is_overdrawn
+    assert len(pool.request_many(9, 1, overdraft=True)) == 1
+    assert pool.is_overdrawn
     assert (pool.outstanding(1), pool.requested, pool.available) == (5, 5, False)
     assert pool.request_many(1) == []
     network.validate()
@@ -113,9 +118,9 @@ def test_several_at_once_are_what_that_many_requests_give(locks: CheckedLocks) -
 
 def test_a_segment_from_the_global_pool_is_told_of_though_a_cap_keeps_the_pool_unavailable(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(3, 512, locks)
-    greedy = network.create_local_pool("greedy", 1, 2)
+    greedy = network.create_local_pool("greedy", required=1, maximum=2)
     borrowed = take(greedy, 2)
-    pool = network.create_local_pool("out", 2, 2, subpartitions=2, max_per_subpartition=1)
+    pool = network.create_local_pool("out", required=2, maximum=2, subpartitions=2, max_per_subpartition=1)
     owner, refills = Owner(pool, locks), []
     pool.on_refill = lambda: refills.append(pool.free)
     take(pool, 1, subpartition=1)
@@ -126,7 +131,7 @@ def test_a_segment_from_the_global_pool_is_told_of_though_a_cap_keeps_the_pool_u
 
 def test_one_return_too_many_is_refused(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("out[3]", 2, 4, subpartitions=2)
+    pool = network.create_local_pool("out[3]", required=2, maximum=4, subpartitions=2)
     (segment,) = take(pool, 1, subpartition=1)
     pool.recycle(segment, 1)
     with pytest.raises(ExchangeError, match=r"out\[3\]: a buffer of subpartition 1 was recycled twice"):
@@ -136,9 +141,9 @@ def test_one_return_too_many_is_refused(locks: CheckedLocks) -> None:
 
 def test_a_share_is_filled_as_other_pools_return_segments(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(4, 512, locks)
-    greedy = network.create_local_pool("greedy", 1, 4)
+    greedy = network.create_local_pool("greedy", required=1, maximum=4)
     segments = take(greedy, 4)
-    late = network.create_local_pool("late", 2, 2)
+    late = network.create_local_pool("late", required=2, maximum=2)
     owner = Owner(late, locks)
     assert (late.available, request_one(late), greedy.size) == (False, None, 2)
     greedy.recycle(segments[0])
@@ -150,9 +155,9 @@ def test_a_share_is_filled_as_other_pools_return_segments(locks: CheckedLocks) -
 
 def test_of_several_waiting_pools_each_gets_one_in_turn(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(6, 512, locks)
-    greedy = network.create_local_pool("greedy", 1, 6)
+    greedy = network.create_local_pool("greedy", required=1, maximum=6)
     segments = take(greedy, 6)
-    first, second = (network.create_local_pool(name, 2, 2) for name in ("first", "second"))
+    first, second = (network.create_local_pool(name, required=2, maximum=2) for name in ("first", "second"))
     greedy.recycle(segments[0])
     assert (first.available, second.available) == (True, False)
     greedy.recycle(segments[1])
@@ -162,7 +167,7 @@ def test_of_several_waiting_pools_each_gets_one_in_turn(locks: CheckedLocks) -> 
 
 def test_listeners_are_served_one_segment_each_in_order_of_registration(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("gate", 2, 2)
+    pool = network.create_local_pool("gate", required=2, maximum=2)
     segments = take(pool, 2)
     served: list[str] = []
 
@@ -188,15 +193,15 @@ def test_listeners_are_served_one_segment_each_in_order_of_registration(locks: C
 
 
 def test_a_listener_is_not_needed_while_a_segment_is_free(locks: CheckedLocks) -> None:
-    pool = NetworkBufferPool(10, 512, locks).create_local_pool("gate", 1, 1)
+    pool = NetworkBufferPool(10, 512, locks).create_local_pool("gate", required=1, maximum=1)
     assert not pool.add_listener(lambda segment: True)
 
 
 def test_a_segment_from_the_global_pool_goes_to_a_listener_first(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(3, 512, locks)
-    greedy = network.create_local_pool("greedy", 1, 3)
+    greedy = network.create_local_pool("greedy", required=1, maximum=3)
     segments = take(greedy, 3)
-    gate = network.create_local_pool("gate", 2, 2)
+    gate = network.create_local_pool("gate", required=2, maximum=2)
     got: list[MemorySegment | None] = []
     for _ in range(2):
         assert gate.add_listener(lambda segment: got.append(segment) or True)
@@ -209,12 +214,12 @@ def test_a_segment_from_the_global_pool_goes_to_a_listener_first(locks: CheckedL
 
 def test_shrinking_gives_back_what_is_free_and_never_steals_what_is_in_use(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("out", 2, 10)
+    pool = network.create_local_pool("out", required=2, maximum=10)
     segments = take(pool, 6)
     for segment in segments[4:]:
         pool.recycle(segment)
     assert (pool.requested, pool.in_use) == (7, 4)
-    network.create_local_pool("other", 8, 8)
+    network.create_local_pool("other", required=8, maximum=8)
     assert (pool.size, pool.requested, pool.in_use, pool.available) == (2, 4, 4, False)
     network.validate()
     pool.recycle(segments[0])
@@ -227,7 +232,7 @@ def test_shrinking_gives_back_what_is_free_and_never_steals_what_is_in_use(locks
 
 def test_destruction_tells_those_who_wait_and_takes_late_returns_to_the_global_pool(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    pool = network.create_local_pool("gate of join[1]", 2, 2)
+    pool = network.create_local_pool("gate of join[1]", required=2, maximum=2)
     owner = Owner(pool, locks)
     segments = take(pool, 2)
     heard: list[MemorySegment | None] = []

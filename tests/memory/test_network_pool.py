@@ -16,31 +16,31 @@ from tests.memory.conftest import CheckedLocks, request_one
 
 def test_too_few_buffers_fails_at_creation_and_says_what_to_change(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
-    network.create_local_pool("map[0] output", 4, 8)
+    network.create_local_pool("map[0] output", required=4, maximum=8)
     network.request_exclusive(3, "map[0] input")
     with pytest.raises(InsufficientBuffers) as caught:
-        network.create_local_pool("sum[1] output", 4, 4)
+        network.create_local_pool("sum[1] output", required=4, maximum=4)
     message = str(caught.value)
     for fact in ("sum[1] output needs 4 network buffers of 512 bytes", "only 3 of 10", "network_memory",
                  "buffers_per_channel", "segment_size"):  # fmt: skip
         assert fact in message
     with pytest.raises(InsufficientBuffers, match=r"sum\[1\] input needs 4"):
         network.request_exclusive(4, "sum[1] input")
-    network.create_local_pool("sum[1] output", 3, 3)
+    network.create_local_pool("sum[1] output", required=3, maximum=3)
     network.validate()
 
 
 @pytest.mark.parametrize(("required", "maximum"), [(0, 3), (4, 3)])
 def test_impossible_pools_are_refused(locks: CheckedLocks, required: int, maximum: int) -> None:
     with pytest.raises(ExchangeError, match="1 <= required <= maximum"):
-        NetworkBufferPool(10, 512, locks).create_local_pool("out", required, maximum)
+        NetworkBufferPool(10, 512, locks).create_local_pool("out", required=required, maximum=maximum)
 
 
 def test_pools_share_the_excess_as_others_come_and_go(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(20, 512, locks)
-    first = network.create_local_pool("first", 2, 100)
+    first = network.create_local_pool("first", required=2, maximum=100)
     assert first.size == 20
-    second = network.create_local_pool("second", 2, 100, expected=6)
+    second = network.create_local_pool("second", required=2, maximum=100, expected=6)
     assert (first.size, second.size) == (5, 15)
     exclusive = network.request_exclusive(4, "channels")
     assert (first.size, second.size) == (4, 12)
@@ -54,16 +54,16 @@ def test_pools_share_the_excess_as_others_come_and_go(locks: CheckedLocks) -> No
 def test_requested_usage_is_what_all_could_use(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
     assert network.requested_usage == 0
-    network.create_local_pool("one", 1, 4)
+    network.create_local_pool("one", required=1, maximum=4)
     network.request_exclusive(3, "two")
     assert network.requested_usage == 0.7
-    network.create_local_pool("three", 1, 1000)
+    network.create_local_pool("three", required=1, maximum=1000)
     assert network.requested_usage == 1.7
 
 
 def test_exclusive_segments_are_given_at_once_or_not_at_all(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(6, 512, locks)
-    pool = network.create_local_pool("out", 1, 6)
+    pool = network.create_local_pool("out", required=1, maximum=6)
     borrowed = [request_one(pool) for _ in range(5)]
     with pytest.raises(InsufficientBuffers, match="out': 3}; ask again when they have been recycled"):
         network.request_exclusive(4, "in")
@@ -92,7 +92,7 @@ def test_nobody_returns_more_exclusive_segments_than_it_has(locks: CheckedLocks)
 def test_closing_too_early_names_who_holds_what(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
     segments = network.request_exclusive(2, "sum[0] input")
-    pool = network.create_local_pool("map[1] output", 1, 1)
+    pool = network.create_local_pool("map[1] output", required=1, maximum=1)
     with pytest.raises(ExchangeError, match=r"3 of 10 buffers .* \{'map\[1\] output': 1, 'sum\[0\] input': 2\}"):
         network.close()
     pool.destroy()
@@ -103,9 +103,9 @@ def test_closing_too_early_names_who_holds_what(locks: CheckedLocks) -> None:
 
 def test_a_pool_that_was_not_destroyed_is_named_even_if_it_holds_nothing(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(2, 512, locks)
-    greedy = network.create_local_pool("greedy", 1, 2)
+    greedy = network.create_local_pool("greedy", required=1, maximum=2)
     segments = [request_one(greedy), request_one(greedy)]
-    network.create_local_pool("forgotten", 1, 1)
+    network.create_local_pool("forgotten", required=1, maximum=1)
     for segment in segments:
         assert segment is not None
         greedy.recycle(segment)
@@ -150,7 +150,7 @@ class Channel:
 def test_floating_buffers_are_shared_fairly_between_channels(locks: CheckedLocks) -> None:
     """3 channels x 2 exclusive buffers, 3 floating ones, 12 segments, after Flink's RemoteInputChannelTest."""
     network = NetworkBufferPool(12, 512, locks)
-    pool = network.create_local_pool("floating", 3, 3)
+    pool = network.create_local_pool("floating", required=3, maximum=3)
     channels = [Channel(network, pool, f"channel {index}") for index in range(3)]
     used = [request_one(pool) for _ in range(3)]
     for channel in channels:
@@ -166,7 +166,10 @@ def test_floating_buffers_are_shared_fairly_between_channels(locks: CheckedLocks
 def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() -> None:
     """Four tasks on two small pools, each waiting only when its pool says so, with real locks."""
     network = NetworkBufferPool(8, 512, threading.Lock)
-    pools = [network.create_local_pool(f"pool {i}", 2, 8, subpartitions=2, max_overdraft=1) for i in range(2)]
+    pools = [
+        network.create_local_pool(f"pool {i}", required=2, maximum=8, subpartitions=2, max_overdraft=1)
+        for i in range(2)
+    ]
     failures: list[BaseException] = []
 
     def work(pool: LocalBufferPool, subpartition: int, wake: threading.Event) -> None:
@@ -190,7 +193,7 @@ def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() 
     threads = []
     for pool in pools:
         events = [threading.Event(), threading.Event()]
-        pool.on_available = lambda events=events: [event.set() for event in events]
+        pool.on_available = lambda events=events: [event.set() for event in events]  # type: ignore[assignment, misc]
         threads += [threading.Thread(target=work, args=(pool, i, event)) for i, event in enumerate(events)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -204,6 +207,7 @@ def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() 
     assert failures == []
     network.validate()
     for pool in pools:
-        assert pool.in_use == 0 and pool.available
+        assert pool.in_use == 0
+        assert pool.available
         pool.destroy()
     network.close()

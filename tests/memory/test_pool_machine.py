@@ -1,4 +1,4 @@
-"""The pools under random use, and the planted bugs that this finds (listed in docs/planted-bugs.md)."""
+"""The pools under random use, and the planted bugs that this finds (listed in docs/evidence/planted-bugs.md)."""
 
 from __future__ import annotations
 

@@ -76,7 +76,9 @@ def test_what_would_not_be_the_same_is_refused(kind: pa.DataType, value: Any) ->
 @pytest.mark.parametrize(("kind", "value"), KEPT, ids=str)
 def test_what_is_the_same_is_taken(kind: pa.DataType, value: Any) -> None:
     array = converted([value, None], kind)
-    assert array.type == kind and len(array) == 2 and array[1].as_py() is None
+    assert array.type == kind
+    assert len(array) == 2
+    assert array[1].as_py() is None
 
 
 def test_the_error_says_what_it_would_become() -> None:

@@ -91,7 +91,7 @@ def test_types_are_those_of_spark() -> None:
     schema = pa.schema({"a": pa.decimal128(9, 2), "b": pa.decimal128(38, 18), "c": pa.decimal256(70, 3)})
     of = {
         (kind, name): Aggregate(kind, name).output_field("x", schema).type for kind in ("sum", "mean") for name in "abc"
-    }  # type: ignore[arg-type]
+    }
     assert of == {
         ("sum", "a"): pa.decimal128(19, 2), ("sum", "b"): pa.decimal128(38, 18), ("sum", "c"): pa.decimal256(76, 3),
         ("mean", "a"): pa.decimal128(13, 6), ("mean", "b"): pa.decimal128(38, 22), ("mean", "c"): pa.decimal256(74, 7),

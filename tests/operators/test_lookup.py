@@ -44,21 +44,23 @@ class Collected:
         raise AssertionError("no status was sent")
 
 
-def opened(table: Any, batch: pa.RecordBatch, on: Any, how: str, columns: Any, suffix: str | None) -> Lookup:
-    operator: Lookup = pickle.loads(cloudpickle.dumps(Lookup(table, on, how, columns, suffix, batch.schema)))
+def opened(table: Any, batch: pa.RecordBatch, *, on: Any, how: str, columns: Any, suffix: str | None) -> Lookup:
+    operator: Lookup = pickle.loads(
+        cloudpickle.dumps(Lookup(table, on, how=how, columns=columns, suffix=suffix, input_schema=batch.schema))
+    )
     operator.output = Collected()
     operator.open(OperatorContext("job", "lookup", 0, 1))
     return operator
 
 
 def look_up(
-    table: Any, batch: pa.RecordBatch, on: Any, how: str = "left", columns: Any = None, suffix: str | None = None
+    table: Any, batch: pa.RecordBatch, *, on: Any, how: str = "left", columns: Any = None, suffix: str | None = None
 ) -> list[dict[str, Any]]:
-    operator = opened(table, batch, on, how, columns, suffix)
+    operator = opened(table, batch, on=on, how=how, columns=columns, suffix=suffix)
     operator.process(batch)
     output = operator.output
     assert isinstance(output, Collected)
-    schema = lookup_schema(table, on, how, columns, suffix, batch.schema)
+    schema = lookup_schema(table, on, how=how, columns=columns, suffix=suffix, input_schema=batch.schema)
     assert all(part.num_rows and part.schema.equals(schema) for part in output.batches)
     for part in output.batches:
         part.validate(full=True)
@@ -67,7 +69,7 @@ def look_up(
 
 
 def test_left_keeps_all_rows_in_order() -> None:
-    assert look_up(PLANES, STREAM, "tail") == [
+    assert look_up(PLANES, STREAM, on="tail") == [
         {"id": 1, "tail": "N2", "seats": 200, "year": 2000},
         {"id": 2, "tail": None, "seats": None, "year": None},
         {"id": 3, "tail": "N9", "seats": None, "year": None},
@@ -76,30 +78,30 @@ def test_left_keeps_all_rows_in_order() -> None:
 
 
 def test_inner_drops_rows_without_a_match() -> None:
-    assert look_up(PLANES, STREAM, ("tail",), "inner", ["year"]) == [
+    assert look_up(PLANES, STREAM, on=("tail",), how="inner", columns=["year"]) == [
         {"id": 1, "tail": "N2", "year": 2000},
         {"id": 4, "tail": "N3", "year": 2010},
     ]
-    assert look_up(PLANES, STREAM.slice(1, 2), "tail", "inner") == []
-    assert [row["id"] for row in look_up(PLANES, STREAM, "tail", "inner", [])] == [1, 4], "as a filter"
+    assert look_up(PLANES, STREAM.slice(1, 2), on="tail", how="inner") == []
+    assert [row["id"] for row in look_up(PLANES, STREAM, on="tail", how="inner", columns=[])] == [1, 4], "as a filter"
 
 
 def test_an_empty_table_matches_nothing() -> None:
     empty = PLANES.slice(0, 0)
-    assert [row["seats"] for row in look_up(empty, STREAM, "tail")] == [None] * 4
-    assert look_up(empty, STREAM, "tail", "inner") == []
-    assert look_up(pa.table({"tail": pa.array([None, None], pa.string())}), STREAM, "tail", "inner") == []
+    assert [row["seats"] for row in look_up(empty, STREAM, on="tail")] == [None] * 4
+    assert look_up(empty, STREAM, on="tail", how="inner") == []
+    assert look_up(pa.table({"tail": pa.array([None, None], pa.string())}), STREAM, on="tail", how="inner") == []
 
 
 def test_clashing_names_take_the_suffix() -> None:
     batch = STREAM.append_column("year", pa.array([1, 2, 3, 4]))
-    [row] = look_up(PLANES, batch.slice(0, 1), "tail", suffix="_plane")
+    [row] = look_up(PLANES, batch.slice(0, 1), on="tail", suffix="_plane")
     assert row == {"id": 1, "tail": "N2", "year": 1, "seats": 200, "year_plane": 2000}
 
 
 def test_the_hidden_column_stays() -> None:
     batch = STREAM.append_column("__event_time__", pa.array([1, 2, 3, 4]))
-    assert [row["__event_time__"] for row in look_up(PLANES, batch, "tail", "inner")] == [1, 4]
+    assert [row["__event_time__"] for row in look_up(PLANES, batch, on="tail", how="inner")] == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -128,19 +130,24 @@ def test_types_that_hold_the_same_values_match(stream: pa.DataType, table: pa.Da
 
     dimension = pa.table({"k": keys([1, 2, 3, None], table), "v": [10, 20, 30, 40]})
     batch = pa.record_batch({"k": keys([3, 9, None, 1, 3], stream)})
-    assert [row["v"] for row in look_up(dimension, batch, "k")] == [30, None, None, 10, 30]
+    assert [row["v"] for row in look_up(dimension, batch, on="k")] == [30, None, None, 10, 30]
 
 
 def test_float_keys_are_equal_as_in_spark() -> None:
     table = pa.table({"k": [0.0, math.nan], "v": ["zero", "nan"]})
     batch = pa.record_batch({"k": [-0.0, math.nan, 1.0]})
-    assert [row["v"] for row in look_up(table, batch, "k")] == ["zero", "nan", None]
+    assert [row["v"] for row in look_up(table, batch, on="k")] == ["zero", "nan", None]
 
 
 def test_dictionary_columns_of_the_table_come_as_their_values() -> None:
     table = pa.table({"tail": ["N2"], "maker": pa.array(["Boeing"]).dictionary_encode()})
-    assert lookup_schema(table, "tail", "left", None, None, STREAM.schema).field("maker").type == pa.string()
-    assert look_up(table, STREAM, "tail", "inner")[0]["maker"] == "Boeing"
+    assert (
+        lookup_schema(table, "tail", how="left", columns=None, suffix=None, input_schema=STREAM.schema)
+        .field("maker")
+        .type
+        == pa.string()
+    )
+    assert look_up(table, STREAM, on="tail", how="inner")[0]["maker"] == "Boeing"
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -151,8 +158,8 @@ def test_files_are_found_from_the_drivers_folder(ending: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     source = lookup_source(f"planes.{ending}")
     monkeypatch.chdir("/")
-    assert [row["seats"] for row in look_up(source, STREAM, "tail")] == [200, None, None, None]
-    assert look_up(tmp_path / f"planes.{ending}", STREAM, "tail", "inner", ["seats"])[0]["seats"] == 200
+    assert [row["seats"] for row in look_up(source, STREAM, on="tail")] == [200, None, None, None]
+    assert look_up(tmp_path / f"planes.{ending}", STREAM, on="tail", how="inner", columns=["seats"])[0]["seats"] == 200
 
 
 @pytest.mark.parametrize(
@@ -176,7 +183,7 @@ def test_files_that_cannot_be_read(name: str, content: str | None, words: str, t
 def test_a_file_that_changes_between_plan_and_run(tmp_path: Path) -> None:
     path = tmp_path / "planes.parquet"
     parquet.write_table(PLANES, path)
-    operator = Lookup(path, "tail", "left", None, None, STREAM.schema)
+    operator = Lookup(path, "tail", how="left", columns=None, suffix=None, input_schema=STREAM.schema)
     parquet.write_table(PLANES.drop_columns(["seats"]), path)
     with pytest.raises(SourceError, match="its columns changed"):
         operator.open(OperatorContext("job", "lookup", 0, 1))
@@ -203,12 +210,12 @@ class Remote:
 
 
 def test_a_table_that_is_loaded_by_a_call() -> None:
-    assert look_up(Remote(PLANES), STREAM, "tail") == look_up(PLANES, STREAM, "tail")
+    assert look_up(Remote(PLANES), STREAM, on="tail") == look_up(PLANES, STREAM, on="tail")
     for result in (None, PLANES.drop_columns(["seats"])):
         with pytest.raises(SourceError, match="the remote table: what was loaded is not a table with the columns"):
-            opened(Remote(result), STREAM, "tail", "left", None, None)
+            opened(Remote(result), STREAM, on="tail", how="left", columns=None, suffix=None)
     with pytest.raises(UserFunctionError, match="raised OSError: gone"):
-        opened(Remote(OSError("gone")), STREAM, "tail", "left", None, None)
+        opened(Remote(OSError("gone")), STREAM, on="tail", how="left", columns=None, suffix=None)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +228,7 @@ def test_a_table_that_is_loaded_by_a_call() -> None:
 )
 def test_a_duplicate_key_is_an_error(on: Any, values: dict[str, list[Any]], words: str) -> None:
     table = pa.table(values)
-    operator = Lookup(table, on, "left", None, None, table.schema)
+    operator = Lookup(table, on, how="left", columns=None, suffix=None, input_schema=table.schema)
     with pytest.raises(DataError) as caught:
         operator.open(OperatorContext("job", "lookup", 0, 1))
     assert words in caught.value.message
@@ -231,8 +238,8 @@ def test_repeated_nulls_are_no_duplicates() -> None:
     table = pa.table({"k": [None, None, "a"], "l": [1, 1, None], "v": [1, 2, 3]})
     batch = pa.record_batch({"k": [None, "a"], "l": pa.array([1, None])})
     batch = batch.cast(pa.schema({"k": pa.string(), "l": pa.int64()}))
-    assert [row["v"] for row in look_up(table, batch, ("k", "l"))] == [None, None]
-    assert [row["v"] for row in look_up(table, batch, "k", columns=["v"])] == [None, 3]
+    assert [row["v"] for row in look_up(table, batch, on=("k", "l"))] == [None, None]
+    assert [row["v"] for row in look_up(table, batch, on="k", columns=["v"])] == [None, 3]
 
 
 @pytest.mark.parametrize(
@@ -265,16 +272,16 @@ def test_a_lookup_that_makes_no_sense(arguments: dict[str, Any], words: str) -> 
 def test_keys_that_cannot_be_compared() -> None:
     nested = pa.table({"k": [[1]]})
     with pytest.raises(PlanError, match="cannot be a key"):
-        lookup_schema(nested, "k", "left", None, None, nested.schema)
+        lookup_schema(nested, "k", how="left", columns=None, suffix=None, input_schema=nested.schema)
     seconds, micros = (pa.schema({"k": pa.timestamp(unit)}).empty_table() for unit in ("s", "us"))
     with pytest.raises(PlanError, match=r"timestamp\[us\] in the stream and timestamp\[s\] in the table"):
-        lookup_schema(seconds, "k", "left", None, None, micros.schema)
+        lookup_schema(seconds, "k", how="left", columns=None, suffix=None, input_schema=micros.schema)
 
 
 def test_unknown_keys_leave_no_trace() -> None:
     table = pa.table({"k": np.arange(1000), "v": np.arange(1000)})
     batch = pa.record_batch({"k": np.arange(8192)})
-    operator = opened(table, batch, "k", "left", None, None)
+    operator = opened(table, batch, on="k", how="left", columns=None, suffix=None)
     before = operator.state_bytes()
     assert before > 16_000
     for start in range(20):
@@ -320,5 +327,5 @@ def test_as_duckdb_joins(
     duck.register("dimension", table)
     condition = " and ".join(f"stream.{name} = dimension.{name}" for name in on)
     query = f"select n, v from stream {how} join dimension on {condition} order by n"
-    got = look_up(table, stream.to_batches()[0], on, how)
+    got = look_up(table, stream.to_batches()[0], on=on, how=how)
     assert [(row["n"], row["v"]) for row in got] == duck.execute(query).fetchall()

@@ -117,7 +117,7 @@ def random_batch(
                for n, (t, v) in enumerate(zip(keys, kinds[keys], strict=True))}  # fmt: skip
     columns["t"] = pa.array(times, pa.timestamp("us"))
     for name, (kind, values) in VALUES.items():
-        columns[name] = pa.array(chance.choices(values, k=count), kind, from_pandas=False)
+        columns[name] = pa.array(chance.choices(values, k=count), kind, from_pandas=False)  # type: ignore[arg-type]
     return pa.record_batch(columns)
 
 
@@ -136,7 +136,7 @@ def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[i
         if sides:
             side.restore(sides[-1].snapshots())
         sides.append(side)
-        owners = [subtask_of_key_group(group, parallelism, GROUPS) for group in range(GROUPS)]
+        owners = [subtask_of_key_group(group, parallelism, GROUPS) for group in range(GROUPS)]  # type: ignore[arg-type]
 
         def watermarks(times: Sequence[int], side: Side = side, owners: Sequence[Any] = owners) -> None:
             side.watermarks(times)
@@ -158,13 +158,22 @@ def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[i
 
 def window(windows: Windows, lateness: int = 0) -> Make:
     def make(schema: pa.Schema, keys: tuple[str, ...], specs: Specs) -> Operator:
-        return WindowAggregate(keys, "t", 0, windows, specs, schema, allowed_lateness=lateness, clock=lambda: 0.0)
+        return WindowAggregate(
+            keys,
+            time_column="t",
+            time_offset=0,
+            windows=windows,
+            aggregates=specs,
+            input_schema=schema,
+            allowed_lateness=lateness,
+            clock=lambda: 0.0,
+        )
 
     return make
 
 
 def running(final: bool) -> Make:
-    return lambda schema, keys, specs: RunningAggregate(keys, specs, schema, final=final, time_column="t")
+    return lambda schema, keys, specs: RunningAggregate(keys, specs, input_schema=schema, final=final, time_column="t")
 
 
 OPERATORS = {
@@ -215,11 +224,20 @@ def opened(operator: Operator) -> Operator:
 def of_window(
     size: int = 10, every: int = 10, schema: pa.Schema = SMALL, specs: Specs = COUNT, time: str = "t"
 ) -> Operator:
-    return opened(WindowAggregate(("key",), time, 0, Windows(size, every), specs, schema))
+    return opened(
+        WindowAggregate(
+            ("key",),
+            time_column=time,
+            time_offset=0,
+            windows=Windows(size, every),
+            aggregates=specs,
+            input_schema=schema,
+        )
+    )
 
 
 def of_running(schema: pa.Schema = SMALL, specs: Specs = COUNT) -> Operator:
-    return opened(RunningAggregate(("key",), specs, schema, time_column="t"))
+    return opened(RunningAggregate(("key",), specs, input_schema=schema, time_column="t"))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +248,8 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
     operator.process(small(1, 2, 33))
     operator.process_watermark(5)
     snapshot, same = operator.snapshot(), operator.snapshot()
-    assert snapshot is not None and same is not None
+    assert snapshot is not None
+    assert same is not None
     before = encode({"node": snapshot})
     for time in range(0, 3000, 7):
         operator.process(small(time + 30))
@@ -253,7 +272,8 @@ def test_what_comes_later_is_not_in_a_snapshot(operator: str, types: tuple[pa.Da
         made.process(batch(around))
         made.process_watermark(64 * (around - 40))
     snapshot, same = made.snapshot(), made.snapshot()
-    assert snapshot is not None and same is not None
+    assert snapshot is not None
+    assert same is not None
     before = [repr(table.to_pydict()) for table in snapshot.tables.values()]  # NaN is NaN
     for around in range(100, 400, 10):
         made.process(batch(around))
@@ -311,7 +331,7 @@ def test_state_of_another_operator_is_refused(make: Callable[[], Operator], what
 
 
 def test_the_number_of_key_groups_cannot_change() -> None:
-    other = RunningAggregate(("key",), COUNT, SMALL)
+    other = RunningAggregate(("key",), COUNT, input_schema=SMALL)
     attach(other)
     other.open(OperatorContext("job", "operator", 0, 1, 2 * GROUPS))
     snapshot = of_running().snapshot()
@@ -321,7 +341,12 @@ def test_the_number_of_key_groups_cannot_change() -> None:
 
 
 def test_windows_need_the_state_of_every_old_subtask() -> None:
-    old = Side(lambda: WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL), 2)
+    old = Side(
+        lambda: WindowAggregate(
+            ("key",), time_column="t", time_offset=0, windows=Windows(10, 10), aggregates=COUNT, input_schema=SMALL
+        ),
+        2,
+    )
     for snapshots in (old.snapshots()[:1], old.snapshots() * 2):
         with pytest.raises(
             hg.CheckpointError, match="does not have the state of every subtask that there was, each once"
@@ -331,7 +356,9 @@ def test_windows_need_the_state_of_every_old_subtask() -> None:
 
 def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_all() -> None:
     def make() -> WindowAggregate:
-        return WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL)
+        return WindowAggregate(
+            ("key",), time_column="t", time_offset=0, windows=Windows(10, 10), aggregates=COUNT, input_schema=SMALL
+        )
 
     keys = pa.array(range(100))
     old, new = Side(make, 2), Side(make, 1)
@@ -341,7 +368,7 @@ def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_al
     assert 0 < fired < 100
     new.restore(old.snapshots())
     [operator] = new.operators
-    assert len(operator.snapshot().values["progress"]) == 2  # type: ignore[union-attr]
+    assert len(operator.snapshot().values["progress"]) == 2
     late = pa.record_batch([keys, pa.array([16] * 100, pa.timestamp("us")), keys], schema=SMALL)
     new.process(late, 1)
     assert new.late == fired, "late where the window had fired, in time where it had not"
@@ -352,14 +379,24 @@ def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_al
     again.watermarks([20] * 3)
     assert again.rows == new.rows
     assert sorted(new.rows.values()) == [1] * (100 - fired)
-    assert operator.snapshot().values["progress"] == [[0, GROUPS, 20, 1]]  # type: ignore[union-attr]
+    assert operator.snapshot().values["progress"] == [[0, GROUPS, 20, 1]]
     new.process(late, 1)
     assert new.late == fired + 100
 
 
 def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> None:
     def make(lateness: int) -> Operator:
-        return opened(WindowAggregate(("key",), "t", 0, Windows(10, 10), COUNT, SMALL, allowed_lateness=lateness))
+        return opened(
+            WindowAggregate(
+                ("key",),
+                time_column="t",
+                time_offset=0,
+                windows=Windows(10, 10),
+                aggregates=COUNT,
+                input_schema=SMALL,
+                allowed_lateness=lateness,
+            )
+        )
 
     operator = make(0)
     operator.process(small(5))
@@ -374,13 +411,13 @@ def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> 
 
 
 def test_final_rows_do_not_come_a_second_time_from_a_checkpoint_at_the_end() -> None:
-    operator = opened(RunningAggregate(("key",), COUNT, SMALL, final=True))
+    operator = opened(RunningAggregate(("key",), COUNT, input_schema=SMALL, final=True))
     operator.process(small(1, 2))
     operator.process_watermark(MAX_TIME)
     operator.end_input()
     snapshot = operator.snapshot()
     assert snapshot is not None
-    again = RunningAggregate(("key",), COUNT, SMALL, final=True)
+    again = RunningAggregate(("key",), COUNT, input_schema=SMALL, final=True)
     kept = attach(again)
     again.open(OperatorContext("job", "operator", 0, 1, GROUPS))
     again.restore([snapshot])

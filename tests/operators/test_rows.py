@@ -53,7 +53,7 @@ class Collected:
 
 
 def run(operator: Operator, *batches: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """What comes out of the operator, made anew from its pickle as in a task."""
+    """What comes out of the operator, made again from its pickle as in a task."""
     operator = pickle.loads(cloudpickle.dumps(operator))
     output = operator.output = Collected()
     operator.open(OperatorContext("job", "operator", 0, 1))
@@ -128,7 +128,7 @@ def test_filter_does_not_show_the_hidden_column() -> None:
     ],
 )
 def test_filter_says_what_a_predicate_must_return(result: Any, words: str) -> None:
-    def keep(batch: pa.RecordBatch) -> Any:
+    def keep(_batch: pa.RecordBatch) -> Any:
         return result
 
     message = raises(Filter(keep, SCHEMA))
@@ -254,7 +254,7 @@ def test_the_declared_schema_is_the_one_that_goes_on() -> None:
     ],
 )
 def test_map_batches_says_what_is_wrong_column_by_column(result: Any, words: str) -> None:
-    def transform(batch: pa.RecordBatch) -> Any:
+    def transform(_batch: pa.RecordBatch) -> Any:
         return result
 
     message = raises(MapBatches(transform, OUT))
@@ -322,7 +322,7 @@ def test_flat_map_must_return_an_iterable(result: Any) -> None:
     )
 
 
-def boom(argument: Any) -> Any:
+def boom(_argument: Any) -> Any:
     raise KeyError("no such thing")
 
 
@@ -331,11 +331,11 @@ def late_boom(argument: Any) -> Iterator[dict[str, Any]]:
     boom(argument)
 
 
-def leave(argument: Any) -> Any:
+def leave(_argument: Any) -> Any:
     raise SystemExit(3)
 
 
-def cancelled(argument: Any) -> Any:
+def cancelled(_argument: Any) -> Any:
     raise asyncio.CancelledError
 
 
@@ -360,26 +360,28 @@ def test_the_traceback_begins_at_the_users_frame(operator: Operator, first_frame
         or "raised CancelledError" in lines[0]
     )
     assert lines[1] == "Traceback (most recent call last):"
-    assert lines[2].endswith(first_frame) and __file__ in lines[2]
+    assert lines[2].endswith(first_frame)
+    assert __file__ in lines[2]
 
 
 def test_a_function_that_cannot_be_called_so() -> None:
-    message = raises(MapBatches(lambda: None, OUT))  # type: ignore[arg-type, misc]
+    message = raises(MapBatches(lambda: None, OUT))
     assert "takes 0 positional arguments but 1 was given" in message
     assert "Traceback" not in message
 
 
 def test_errors_of_ours_pass_through_a_users_function() -> None:
-    def function(batch: pa.RecordBatch) -> Any:
+    def function(_batch: pa.RecordBatch) -> Any:
         raise DataError("mine")
 
     with pytest.raises(HeadgateError) as caught:
         run(MapBatches(function, OUT), BATCH)
-    assert type(caught.value) is DataError and caught.value.message == "mine"
+    assert type(caught.value) is DataError
+    assert caught.value.message == "mine"
 
 
 def test_the_cancel_of_a_job_that_a_function_runs_is_not_this_jobs() -> None:
-    def function(batch: pa.RecordBatch) -> Any:
+    def function(_batch: pa.RecordBatch) -> Any:
         raise JobCancelled("job 'inner' was cancelled")
 
     assert "raised JobCancelled: job 'inner' was cancelled" in raises(MapBatches(function, OUT))
@@ -405,7 +407,7 @@ def test_a_predicate_that_takes_a_batch_for_a_row_is_told_of_rows(function: Any)
 
 def test_other_errors_of_a_predicate_are_its_own() -> None:
     batch = pa.record_batch({"n": [1, 2]})
-    for wrong in (lambda batch: 1 // 0, lambda batch: {}["n"], lambda batch: None + 1):
+    for wrong in (lambda batch: 1 // 0, lambda batch: {}["n"], lambda batch: None + 1):  # type: ignore[index, operator]
         with pytest.raises(UserFunctionError) as caught:
             Filter(filter_predicate(wrong, batch.schema), batch.schema).process(batch)
         assert "rows=True" not in caught.value.message
@@ -417,7 +419,7 @@ def test_a_predicate_of_rows() -> None:
 
     def odd(row: dict[str, Any]) -> bool | None:
         seen.append(row)
-        return None if row["n"] is None else np.bool_(row["n"] % 2)
+        return None if row["n"] is None else np.bool_(row["n"] % 2)  # type: ignore[return-value]
 
     operator = FilterRows(filter_predicate(odd, batch.schema, True), batch.schema)
     output = operator.output = Collected()

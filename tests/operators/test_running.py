@@ -27,7 +27,7 @@ def batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema = SCHEMA) -> pa.Rec
 
 
 def build(specs: Any = SPECS, keys: tuple[str, ...] = ("key",), **options: Any) -> tuple[RunningAggregate, Kept]:
-    operator = RunningAggregate(keys, specs, SCHEMA, **options)
+    operator = RunningAggregate(keys, specs, input_schema=SCHEMA, **options)
     return operator, attach(operator)
 
 

@@ -204,7 +204,8 @@ def test_refusal_says_where_and_why(text: str, position: int, words: str) -> Non
     assert words in message
     line, mark = message.split("\n")[-2:]
     begin = text.rfind("\n", 0, position - 1) + 1
-    assert mark.index("^") - 2 == position - 1 - begin and line.strip() in text
+    assert mark.index("^") - 2 == position - 1 - begin
+    assert line.strip() in text
 
 
 @pytest.mark.parametrize("text", ["", "  ", "'open", "-- only a comment", "(" * 3000 + "i" + ")" * 3000])
@@ -270,4 +271,5 @@ def test_a_mark_is_under_its_place_also_in_a_long_line() -> None:
     with pytest.raises(PlanError, match="at position 2001") as caught:
         compile_expression("i = 1 or " * 222 + "  unknown = 5" + " or i = 2" * 500, BATCH.schema)
     _, line, mark = caught.value.message.split("\n")
-    assert line[mark.index("^") :].startswith("unknown") and len(line) < 250
+    assert line[mark.index("^") :].startswith("unknown")
+    assert len(line) < 250

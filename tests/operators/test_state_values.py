@@ -40,7 +40,8 @@ def test_nested_values_are_what_they_were(kind: pa.DataType, value: Any) -> None
     assert values.read(stored) == value
     assert values.size(stored) > 0
     column = values.column([stored, stored])
-    assert column.type == kind and column.to_pylist() == [value, value]
+    assert column.type == kind
+    assert column.to_pylist() == [value, value]
     assert [values.read(each) for each in values.of_column(column)] == [value, value]
 
 
@@ -114,4 +115,5 @@ def test_many_entries_of_a_map_grow_old_at_once(at: Current) -> None:
     at.now = 10
     assert list(state.keys()) == [1000, 1001, 1002]
     at.now = 15
-    assert state.is_empty() and state.nbytes == 0
+    assert state.is_empty()
+    assert state.nbytes == 0

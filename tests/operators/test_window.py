@@ -27,12 +27,22 @@ ROWS = (("n", hg.count()),)
 def build(
     windows: Windows,
     aggregates: tuple[tuple[str, hg.Aggregate], ...] = ROWS,
+    *,
     keys: tuple[str, ...] = ("key",),
     schema: pa.Schema = SCHEMA,
     offset: int = 0,
     on_null_time: Literal["error", "late"] = "error",
 ) -> tuple[WindowAggregate, Kept]:
-    operator = WindowAggregate(keys, "t", offset, windows, aggregates, schema, on_null_time, clock=lambda: 7.0)
+    operator = WindowAggregate(
+        keys,
+        time_column="t",
+        time_offset=offset,
+        windows=windows,
+        aggregates=aggregates,
+        input_schema=schema,
+        on_null_time=on_null_time,
+        clock=lambda: 7.0,
+    )
     return operator, attach(operator)
 
 
@@ -245,7 +255,9 @@ def test_large_results_come_in_bounded_batches_in_the_order_of_their_ends() -> N
 
 def test_keys_of_string_types_come_back_as_they_are() -> None:
     schema = pa.schema([("key", pa.dictionary(pa.int8(), pa.string())), ("zone", pa.large_string()), SCHEMA.field("t")])
-    operator = WindowAggregate(("zone", "key"), "t", 0, tumble("1 s"), ROWS, schema)
+    operator = WindowAggregate(
+        ("zone", "key"), time_column="t", time_offset=0, windows=tumble("1 s"), aggregates=ROWS, input_schema=schema
+    )
     kept = attach(operator)
     keys = pa.array(["a", None, "a", ""]).dictionary_encode().cast(schema.field("key").type)
     times = pa.array([0, 1, 2, 3], pa.timestamp("us"))
@@ -291,7 +303,16 @@ def test_keys_that_come_in_every_window_are_kept() -> None:
 
 def late_build(windows: Windows, lateness: int, tag: str = "") -> tuple[WindowAggregate, Kept, Kept]:
     operator = WindowAggregate(
-        ("key",), "t", 0, windows, ROWS, SCHEMA, "late", lateness * SECOND, tag, clock=lambda: 7.0
+        ("key",),
+        time_column="t",
+        time_offset=0,
+        windows=windows,
+        aggregates=ROWS,
+        input_schema=SCHEMA,
+        on_null_time="late",
+        allowed_lateness=lateness * SECOND,
+        late_tag=tag,
+        clock=lambda: 7.0,
     )
     kept, aside = attach(operator), Kept()
     operator.sides = {tag: aside} if tag else {}
@@ -317,7 +338,8 @@ def test_a_row_for_a_window_that_has_fired_emits_it_whole_again() -> None:
     operator.process(at(5))
     operator.process_watermark(15 * SECOND)
     operator.process(at(6))
-    assert in_seconds(kept)[2:] == [(0, 10, 5)] and operator.late_rows == 1
+    assert in_seconds(kept)[2:] == [(0, 10, 5)]
+    assert operator.late_rows == 1
     operator.process_watermark(MAX_TIME)
     assert in_seconds(kept)[3:] == [(10, 20, 2)]
 
@@ -338,7 +360,8 @@ def test_late_hops_emit_only_those_that_have_fired_and_are_held() -> None:
     assert in_seconds(kept)[1:] == [(0, 10, 2), (5, 15, 3)]
     operator.process_watermark(16 * SECOND)
     operator.process(at(4, 6))
-    assert in_seconds(kept)[3:] == [(5, 15, 4)] and operator.late_rows == 1
+    assert in_seconds(kept)[3:] == [(5, 15, 4)]
+    assert operator.late_rows == 1
     operator.process_watermark(MAX_TIME)
     assert in_seconds(kept)[4:] == [(10, 20, 2)]
 
@@ -390,10 +413,10 @@ def test_windows_of_panes_are_found_without_making_all_there_could_be() -> None:
     chance = random.Random(7)
     for _ in range(200):
         overlap = chance.randint(1, 12)
-        state = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), overlap)
+        state = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), overlap)  # type: ignore[arg-type]
         panes = np.unique([chance.randint(-30, 30) for _ in range(chance.randint(1, 8))])
         after, last = chance.randint(-40, 30), chance.choice([chance.randint(-40, 40), 2**62])
         inside = {pane - back for pane in panes.tolist() for back in range(overlap)}
         assert state._windows_of(panes, after, last) == sorted(w for w in inside if after < w <= last)
-    day = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), 10**12)
+    day = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), 10**12)  # type: ignore[arg-type]
     assert day._windows_of(np.array([0, 10**11]), 10**11 - 3, 2**62) == [10**11 - 2, 10**11 - 1, 10**11]

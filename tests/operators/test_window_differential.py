@@ -72,7 +72,9 @@ def flights(rows: int, seed: int, distinct: int) -> pa.Table:
 
 
 def run(table: pa.Table, keys: tuple[str, ...], windows: Windows, bound: int, batch: int) -> list[tuple[Any, ...]]:
-    operator = WindowAggregate(keys, "t", 0, windows, SPECS, table.schema)
+    operator = WindowAggregate(
+        keys, time_column="t", time_offset=0, windows=windows, aggregates=SPECS, input_schema=table.schema
+    )
     kept = attach(operator)
     largest = -(1 << 62)
     for part in table.to_batches(max_chunksize=batch):
@@ -141,7 +143,14 @@ def test_late_rows_and_windows_are_those_of_a_plain_dict(
 ) -> None:
     windows = Windows(every * hops + more, every)
     schema = pa.schema([("key", pa.string()), ("t", pa.timestamp("us")), ("value", pa.int64())])
-    operator = WindowAggregate(("key",), "t", offset, windows, (("n", hg.count()), ("total", hg.sum("value"))), schema)
+    operator = WindowAggregate(
+        ("key",),
+        time_column="t",
+        time_offset=offset,
+        windows=windows,
+        aggregates=(("n", hg.count()), ("total", hg.sum("value"))),
+        input_schema=schema,
+    )
     kept = attach(operator)
     held: dict[tuple[str | None, int], list[int | None]] = defaultdict(list)
     expected: list[tuple[Any, ...]] = []
@@ -179,7 +188,15 @@ def test_with_lateness_a_changed_window_is_emitted_whole_while_it_is_held(
     windows = Windows(every * hops + more, every)
     schema = pa.schema([("key", pa.string()), ("t", pa.timestamp("us")), ("value", pa.int64())])
     aggregates = (("n", hg.count()), ("total", hg.sum("value")))
-    operator = WindowAggregate(("key",), "t", 0, windows, aggregates, schema, allowed_lateness=lateness)
+    operator = WindowAggregate(
+        ("key",),
+        time_column="t",
+        time_offset=0,
+        windows=windows,
+        aggregates=aggregates,
+        input_schema=schema,
+        allowed_lateness=lateness,
+    )
     kept = attach(operator)
     held: dict[tuple[str | None, int], list[int | None]] = defaultdict(list)
     watermark, late = -(1 << 62), 0

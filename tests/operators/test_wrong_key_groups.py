@@ -32,11 +32,15 @@ class Remember(hg.KeyedProcessFunction):
 
 
 def of_process() -> Operator:
-    return opened(KeyedProcess(Remember(), ("key",), SMALL, SMALL, {}, "t"))
+    return opened(KeyedProcess(Remember(), ("key",), input_schema=SMALL, schema=SMALL, sides={}, time_column="t"))
 
 
 def of_no_key() -> Operator:
-    return opened(WindowAggregate((), "t", 0, Windows(10, 10), COUNT, SMALL))
+    return opened(
+        WindowAggregate(
+            (), time_column="t", time_offset=0, windows=Windows(10, 10), aggregates=COUNT, input_schema=SMALL
+        )
+    )
 
 
 @pytest.mark.parametrize("make", [of_running, of_window, of_process, of_no_key])
@@ -56,7 +60,7 @@ def test_it_is_refused(make: Callable[[], Operator]) -> None:
 
 @pytest.mark.parametrize("group", [-1, GROUPS])
 def test_groups_that_nobody_has_are_refused(group: int) -> None:
-    """No subtask went on from these rows."""
+    """No subtask resumed from these rows."""
     table = pa.table({KEY_GROUP: pa.array([0, group, GROUPS - 1], pa.int32())})
     with pytest.raises(UnusableState, match=f"'t' has rows of key groups from .*, and the last group is {GROUPS - 1}"):
         Snapshot({"t": table}).check_groups(GROUPS)

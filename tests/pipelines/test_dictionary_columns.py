@@ -30,7 +30,7 @@ def encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         lambda stream: stream.map_batches(encoded, schema=ENCODED.schema),
         lambda stream: stream.rebalance().map_batches(encoded, schema=PLAIN),
     ],
-    ids=["chained", "dealt", "function", "function behind an exchange"],
+    ids=["chained", "distributed", "function", "function behind an exchange"],
 )
 @pytest.mark.parametrize("source", ["iterable", "parquet"])
 def test_dictionary_columns(way: Callable[[hg.DataStream], hg.DataStream], source: str, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,10 +16,15 @@ from tests.runtime.jobs import NUMBERS, counted, endless, error_of, eventually, 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(180)]
 MODES = ["tcp", "unbounded"]
 #: So few and small that everything waits for buffers all the time.
-SCARCE = {"segment_size": 512, "message_size": 2048, "buffers_per_channel": 1, "floating_buffers_per_gate": 1}
+SCARCE: dict[str, Any] = {
+    "segment_size": 512,
+    "message_size": 2048,
+    "buffers_per_channel": 1,
+    "floating_buffers_per_gate": 1,
+}
 
 
-def environment(mode: str, processes: bool = False, parallelism: int = 3, **options: object) -> hg.StreamEnvironment:
+def environment(mode: str, processes: bool = False, parallelism: int = 3, **options: Any) -> hg.StreamEnvironment:
     deployment = hg.LocalDeployment(taskmanagers=2, processes=processes)
     config = hg.Config(flow_control=mode, paranoid=True, **options)
     return hg.StreamEnvironment(parallelism=parallelism, config=config, deployment=deployment)
@@ -42,7 +48,7 @@ WANTED = """
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("options", [{}, SCARCE], ids=["default buffers", "few small buffers"])
-def test_threads_give_the_same_answer(mode: str, options: dict[str, int]) -> None:
+def test_threads_give_the_same_answer(mode: str, options: dict[str, Any]) -> None:
     assert_same(windows(environment(mode, **options)), expected(WANTED))
 
 
@@ -63,7 +69,8 @@ def test_a_diamond_with_a_slow_arm_ends(mode: str) -> None:
     rows = counted(env, 4000)
     slow = rows.rebalance().map_batches(slowly, schema=NUMBERS)
     totals = slow.union(rows).key_by("n").aggregate(final=True, times=hg.count()).collect()
-    assert sorted(totals["n"].to_pylist()) == list(range(4000)) and set(totals["times"].to_pylist()) == {2}
+    assert sorted(totals["n"].to_pylist()) == list(range(4000))
+    assert set(totals["times"].to_pylist()) == {2}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -85,7 +92,8 @@ def test_queues_without_a_limit_end_the_job_when_memory_is_used_up() -> None:
     keyed(endless(env)).sink_to(hg.sinks.for_each_batch(lambda batch, number: time.sleep(0.05)))
     error = error_of(env.execute_async())
     assert isinstance(error, hg.InsufficientBuffers)
-    assert "flow_control='unbounded' holds no producer back" in error.message and "network_memory" in error.message
+    assert "flow_control='unbounded' holds no producer back" in error.message
+    assert "network_memory" in error.message
 
 
 def test_queues_without_a_limit_hold_back_no_source() -> None:
@@ -93,7 +101,7 @@ def test_queues_without_a_limit_hold_back_no_source() -> None:
     env = environment("unbounded")
     rows, made = 20_000, threading.Event()
 
-    def wait(batch: pa.RecordBatch, number: object) -> None:
+    def wait(_batch: pa.RecordBatch, _number: object) -> None:
         assert made.wait(60)
 
     keyed(counted(env, rows)).rebalance().sink_to(hg.sinks.for_each_batch(wait))

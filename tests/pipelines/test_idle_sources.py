@@ -63,11 +63,11 @@ def test_an_idle_source_does_not_hold_back_the_others() -> None:
     seen = threading.Event()
     in_time: list[bool] = []
 
-    def quiet(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def quiet(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         in_time.append(seen.wait(60))
         yield rows("quiet", 0)
 
-    def busy(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def busy(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         for number in range(6000):
             if seen.wait(0.01):
                 return

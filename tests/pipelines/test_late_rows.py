@@ -79,7 +79,8 @@ def test_late_rows_go_aside_as_they_came(parallelism: int, caplog: pytest.LogCap
     counts.side_output("late").sink_to(late)
     result = env.execute()
     table = late.to_table()
-    assert table.schema == EVENTS.schema and result.late_rows == 0
+    assert table.schema == EVENTS.schema
+    assert result.late_rows == 0
     assert sum(taken.to_table()["rows"].to_pylist()) + table.num_rows == ROWS
     totals = [sum(filter(None, column.to_pylist())) for column in (taken.to_table()["total"], table["number"])]
     assert sum(totals) == sum(filter(None, EVENTS["number"].to_pylist()))

@@ -1,4 +1,4 @@
-"""However rows are dealt, none is lost or doubled, and each goes where it should."""
+"""However rows are distributed, none is lost or doubled, and each goes where it should."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_shuffle_uses_all_subtasks() -> None:
 def test_the_function_never_sees_the_hidden_event_time() -> None:
     columns = []
 
-    def note(batch: pa.RecordBatch, subtasks: int) -> Any:
+    def note(batch: pa.RecordBatch, _subtasks: int) -> Any:
         columns.append(batch.schema.names)
         return np.zeros(len(batch), np.int64)
 

@@ -27,7 +27,8 @@ def test_dealt_by_key_and_filtered() -> None:
     env = hg.StreamEnvironment(parallelism=2)
     assert views(env).schema == PLAIN
     kept = views(env).filter("n <> 1 and word = 'weir'").collect()
-    assert kept["n"].to_pylist() == [0, 3, 0, 3] and kept.schema == PLAIN
+    assert kept["n"].to_pylist() == [0, 3, 0, 3]
+    assert kept.schema == PLAIN
     counted = views(env).key_by("n").aggregate(final=True, words=hg.count("word"), last=hg.max("word")).collect()
     assert counted.sort_by("n").to_pylist() == [
         {"n": number, "words": 2 if word else 0, "last": word} for number, word in enumerate(WORDS)
@@ -37,7 +38,8 @@ def test_dealt_by_key_and_filtered() -> None:
 def test_a_function_may_return_views() -> None:
     env = hg.StreamEnvironment(parallelism=2)
     back = views(env).map_batches(lambda batch: VIEWS, schema=VIEWS.schema).rebalance().collect()
-    assert back.schema == PLAIN and sorted(back["n"].to_pylist()) == sorted([0, 1, 2, 3] * 2)
+    assert back.schema == PLAIN
+    assert sorted(back["n"].to_pylist()) == sorted([0, 1, 2, 3] * 2)
 
 
 RUNS = runs([2, 3], pa.array(["a", None]))
@@ -51,7 +53,8 @@ def test_run_end_encoded_columns_come_as_their_values() -> None:
     counted = stream.key_by("x").aggregate(final=True, rows=hg.count()).collect().to_pylist()
     assert sorted(counted, key=str) == [{"x": "a", "rows": 3}, {"x": None, "rows": 2}]
     back = stream.map_batches(lambda _: batch, schema=batch.schema).rebalance().collect()
-    assert sorted(back["n"].to_pylist()) == sorted([0, 1, 2] * 2) and back.schema == stream.schema
+    assert sorted(back["n"].to_pylist()) == sorted([0, 1, 2] * 2)
+    assert back.schema == stream.schema
 
 
 def test_runs_within_other_columns_are_refused() -> None:

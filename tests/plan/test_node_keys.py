@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from headgate.plan.node_keys import changed_sinks, check_fits, describe, describ
 from headgate.state.checkpoint_metadata import CheckpointMetadata, VertexState
 
 
-def job(*, uid: str = "per-n", **aggregates: object) -> JobGraph:
+def job(*, uid: str = "per-n", **aggregates: Any) -> JobGraph:
     env = hg.StreamEnvironment(parallelism=2)
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).name("numbers")
     counted = rows.key_by("n").aggregate(**(aggregates or {"rows": hg.count()})).uid(uid)
@@ -26,7 +27,15 @@ def job(*, uid: str = "per-n", **aggregates: object) -> JobGraph:
 def checkpoint(of: JobGraph, groups: int = 128) -> CheckpointMetadata:
     with_state = [node for vertex in of.vertices for node in vertex.nodes if "filter" not in node.name]
     vertices = tuple(VertexState(vertex_key(vertex), vertex.name, groups, ()) for vertex in of.vertices)
-    return CheckpointMetadata(3, 0.0, 0.0, "delays", 0, vertices, tuple(map(describe, with_state)))
+    return CheckpointMetadata(
+        id=3,
+        timestamp=0.0,
+        duration=0.0,
+        job="delays",
+        attempt=0,
+        vertices=vertices,
+        nodes=tuple(map(describe, with_state)),
+    )
 
 
 def partitioned(by: str, parallelism: int) -> JobGraph:
@@ -38,7 +47,7 @@ def partitioned(by: str, parallelism: int) -> JobGraph:
 
 
 def at_random(batch: pa.RecordBatch, subtasks: int) -> np.ndarray:
-    return np.random.default_rng().integers(0, subtasks, batch.num_rows)
+    return np.random.default_rng().integers(0, subtasks, batch.num_rows)  # type: ignore[no-any-return]
 
 
 def groups(of: JobGraph) -> dict[int, int]:
@@ -91,7 +100,7 @@ def prices(
     rows.uid("source").select("other").sink_to(hg.sinks.null()).uid("beside")
     keyed = rows.key_by("n").window(hg.tumble("1 s")) if window else rows.key_by("n")
     specs = {"rows": hg.count(), "total": hg.sum("price"), "average": hg.mean("price"), "most": hg.max("other")}
-    sums = keyed.aggregate(**specs).uid("sums")
+    sums = keyed.aggregate(**specs).uid("sums")  # type: ignore[arg-type]
     if aggregated:
         sums = sums.key_by("n").aggregate(greatest=hg.max("total")).uid("greatest")
         sums = sums.with_columns(total="greatest")

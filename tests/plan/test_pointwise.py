@@ -12,7 +12,7 @@ PARALLELISMS = [(mine, others) for mine in range(1, 9) for others in range(1, 9)
 
 
 def plan(partitioning: Partitioning, producers: int, consumers: int) -> tuple[ExecutionPlan, JobEdge]:
-    edge = JobEdge(0, 0, 0, 1, 0, partitioning)
+    edge = JobEdge(id=0, source=0, source_node=0, target=1, target_input=0, partitioning=partitioning)
     vertices = (JobVertex(0, "producer", producers, ()), JobVertex(1, "consumer", consumers, ()))
     return ExecutionPlan(JobGraph(vertices, (edge,)), 1), edge
 
@@ -23,7 +23,8 @@ def test_both_ends_see_the_same_neighbours(mine: int, others: int) -> None:
     from_there = {(one, other) for other in range(others) for one in neighbours(other, others, mine)}
     assert from_here == from_there
     counts = [len(neighbours(one, mine, others)) for one in range(mine)]
-    assert min(counts) >= 1 and max(counts) - min(counts) <= 1
+    assert min(counts) >= 1
+    assert max(counts) - min(counts) <= 1
     assert len(from_here) == max(mine, others), "no more channels than it takes"
 
 

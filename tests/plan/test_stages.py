@@ -51,6 +51,7 @@ def test_the_sets_hold_the_vertices_that_may_run_at_one_time() -> None:
     assert all(vertex in together for vertex, together in zip(sorted(everything), sets, strict=True))
     assert all(sources <= sets[source] for source in sources)
     for edge in job.edges:
-        assert edge.target not in sets[edge.source] and edge.source not in sets[edge.target]
+        assert edge.target not in sets[edge.source]
+        assert edge.source not in sets[edge.target]
     last = job.vertices[-1].id
     assert sets[last] == {last}, "it waits for all others, though not for all of them directly"

@@ -48,12 +48,11 @@ def test_the_producer_spends_one_credit_for_each_buffer_and_never_more() -> None
     assert credit.available == 0
 
 
-@pytest.mark.parametrize("grants", [[-1], [MAX_CREDIT + 1], [MAX_CREDIT, 1]])
-def test_more_credit_than_there_can_be_buffers_is_refused(grants: list[int]) -> None:
-    credit = SenderCredit(0)
+@pytest.mark.parametrize(("initial", "grant"), [(0, -1), (0, MAX_CREDIT + 1), (MAX_CREDIT, 1)])
+def test_more_credit_than_there_can_be_buffers_is_refused(initial: int, grant: int) -> None:
+    credit = SenderCredit(initial)
     with pytest.raises(ExchangeError, match="impossible"):
-        for grant in grants:
-            credit.add(grant)
+        credit.add(grant)
 
 
 # ---- the consumer's end
@@ -65,7 +64,7 @@ class Side:
     def __init__(self, exclusive: int = 2, floating: int = 3, sharing: int = 2) -> None:
         self.sharing = sharing
         self.network = NetworkBufferPool(2 * exclusive + floating, 8, CheckedLocks())
-        self.pool = self.network.create_local_pool("floating", 1, floating)
+        self.pool = self.network.create_local_pool("floating", required=1, maximum=floating)
         self.exclusive = ExclusiveBuffers(self.network, "exclusive")
         self.words = [0, 0]
         self.channels = [self._channel(index, exclusive) for index in range(2)]
@@ -76,7 +75,14 @@ class Side:
         def word() -> None:
             self.words[index] += 1
 
-        return BufferManager(self.exclusive, exclusive, self.pool, self.sharing, word, NoLock())
+        return BufferManager(
+            exclusive=self.exclusive,
+            initial_credit=exclusive,
+            floating_pool=self.pool,
+            channels=self.sharing,
+            on_credit=word,
+            lock_factory=NoLock(),
+        )
 
     def receive(self, channel: BufferManager, backlog: int = 0) -> MemorySegment:
         (segment,) = self.receive_run(channel, 1, backlog)
@@ -89,7 +95,8 @@ class Side:
 
     def take(self, channel: BufferManager, count: int) -> Sequence[MemorySegment]:
         segments = channel.take(count)
-        assert segments is not None and len(segments) == count
+        assert segments is not None
+        assert len(segments) == count
         self.taken += [(channel, segment) for segment in segments]
         return segments
 
@@ -117,7 +124,8 @@ def side() -> Iterator[Side]:
 
 def test_the_initial_credit_is_the_exclusive_buffers_and_is_not_announced_again(side: Side) -> None:
     assert side.one.initial_credit == side.one.free == 2
-    assert side.one.take_unannounced() == 0 and side.words == [0, 0]
+    assert side.one.take_unannounced() == 0
+    assert side.words == [0, 0]
 
 
 def test_receiving_brings_no_credit_but_for_floating_buffers(side: Side) -> None:
@@ -159,7 +167,8 @@ def test_a_smaller_backlog_takes_none_and_keeps_those_it_has(side: Side) -> None
     side.receive(side.one, backlog=2)
     before = side.one.free
     side.receive(side.one, backlog=0)
-    assert side.one.free == before - 1 and side.pool.in_use == 3
+    assert side.one.free == before - 1
+    assert side.pool.in_use == 3
 
 
 def test_floating_buffers_are_filled_first(side: Side) -> None:
@@ -184,7 +193,8 @@ def test_an_exclusive_buffer_that_comes_back_frees_a_floating_one_that_is_too_ma
     side.one.take_unannounced()
     free = side.one.free
     side.consume()
-    assert side.one.free == free and side.one.take_unannounced() == 0, "one came, one went"
+    assert side.one.free == free
+    assert side.one.take_unannounced() == 0, "one came, one went"
     assert side.pool.in_use == 2
 
 
@@ -198,7 +208,8 @@ def test_a_floating_buffer_goes_to_the_channel_that_waits_for_it(side: Side) -> 
     assert waiting == 1
     while side.taken and side.other.free == had:
         side.consume()
-    assert side.other.free == had + 1 and side.words[1] == 1
+    assert side.other.free == had + 1
+    assert side.words[1] == 1
 
 
 def test_a_channel_that_waits_no_longer_needs_what_it_is_offered(side: Side) -> None:
@@ -233,7 +244,9 @@ def test_release_gives_everything_back_and_takes_no_more(side: Side) -> None:
     side.receive_run(side.one, 2, backlog=1)
     side.one.release()
     side.one.release()
-    assert side.one.take(1) is None and side.one.take(100) is None and side.one.take_unannounced() == 0
+    assert side.one.take(1) is None
+    assert side.one.take(100) is None
+    assert side.one.take_unannounced() == 0
     side.one.on_backlog(100)
     assert side.pool.listeners == 0
     side.consume()

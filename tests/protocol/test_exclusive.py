@@ -24,13 +24,24 @@ def memory() -> Iterator[NetworkBufferPool]:
 
 
 def test_the_segment_that_came_back_last_is_filled_next_whoever_asks(memory: NetworkBufferPool) -> None:
-    exclusive, floating = ExclusiveBuffers(memory, "gate"), memory.create_local_pool("floating", 1, 1)
-    one, other = (BufferManager(exclusive, 2, floating, 2, lambda: None, NoLock()) for _ in range(2))
+    exclusive, floating = ExclusiveBuffers(memory, "gate"), memory.create_local_pool("floating", required=1, maximum=1)
+    one, other = (
+        BufferManager(
+            exclusive=exclusive,
+            initial_credit=2,
+            floating_pool=floating,
+            channels=2,
+            on_credit=lambda: None,
+            lock_factory=NoLock(),
+        )
+        for _ in range(2)
+    )
     [first] = one.take(1) or []
     [second] = one.take(1) or []
     one.recycle(second)
     one.recycle(first)
-    assert other.take(1) == [first] and other.take(1) == [second], "those of the other channel are cold"
+    assert other.take(1) == [first]
+    assert other.take(1) == [second], "those of the other channel are cold"
     assert (one.free, other.free, exclusive.free) == (2, 0, 2)
     for channel in (one, other):
         channel.validate()
@@ -46,8 +57,9 @@ def test_a_segment_that_was_given_back_may_come_again_as_a_floating_one(memory: 
     exclusive.put(taken[:4])
     exclusive.give_back(taken[4:])
     assert [exclusive.owns(segment) for segment in taken] == [True] * 4 + [False] * 2
-    pool = memory.create_local_pool("floating", 2, 2)
-    assert not any(map(exclusive.owns, pool.request_many(2))) and pool.in_use == 2
+    pool = memory.create_local_pool("floating", required=2, maximum=2)
+    assert not any(map(exclusive.owns, pool.request_many(2)))
+    assert pool.in_use == 2
     pool.recycle_many(taken[4:])
     pool.destroy()
     exclusive.give_back(exclusive.take(4))

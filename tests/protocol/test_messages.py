@@ -52,7 +52,8 @@ def test_every_message_comes_back_from_its_frame(message: ToProducer | ToConsume
     frame = encode(message)
     length, magic, number = FRAME.unpack_from(frame)
     check_frame(length, magic)
-    assert length == len(frame) and magic == MAGIC
+    assert length == len(frame)
+    assert magic == MAGIC
     accepted = TO_CONSUMER if isinstance(message, ToConsumer) else TO_PRODUCER
     assert parse_control(number, frame[FRAME.size :], accepted) == message
 
@@ -95,7 +96,8 @@ def test_a_long_error_is_cut_to_a_frame_that_is_accepted(receiver: int | None) -
     frame = encode(ErrorResponse("€" * MAX_CONTROL_FRAME, receiver))
     assert len(frame) <= MAX_CONTROL_FRAME
     parsed = ErrorResponse.parse(frame[FRAME.size :])
-    assert parsed.receiver == receiver and parsed.message.startswith("€€€")
+    assert parsed.receiver == receiver
+    assert parsed.message.startswith("€€€")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from headgate.protocol.outgoing import HIGH_MARK, LOW_MARK, Outgoing
 
 def frame(data: bytes, recycled: list[int], number: int = 0) -> tuple[list[bytes | memoryview], list[Buffer]]:
     """A header of one byte and a buffer that tells `recycled` its number."""
-    buffer = Buffer((MemorySegment(number, memoryview(data)),), 0, len(data), lambda segment: recycled.append(number))
+    buffer = Buffer((MemorySegment(number, memoryview(data)),), 0, len(data), lambda *segments: recycled.append(number))
     return [b"|", buffer.view], [buffer]
 
 
@@ -32,7 +32,8 @@ def test_bytes_leave_in_order_however_the_socket_takes_them() -> None:
             outgoing.written(len(taken))
             assert outgoing.unwritten == len(said) - len(wire)
             assert len(recycled) == wire.count(b"|") - (not said[len(wire) :].startswith(b"|") and wire != said)
-        assert wire == said and recycled == list(range(6))
+        assert wire == said
+        assert recycled == list(range(6))
 
 
 def test_what_is_added_together_is_recycled_together() -> None:
@@ -42,7 +43,8 @@ def test_what_is_added_together_is_recycled_together() -> None:
     outgoing.written(5)
     assert recycled == []
     outgoing.written(1)
-    assert recycled == [1, 2] and not outgoing
+    assert recycled == [1, 2]
+    assert not outgoing
 
 
 def test_nothing_is_added_from_the_high_mark_on_and_again_below_the_low_one() -> None:
@@ -54,7 +56,8 @@ def test_nothing_is_added_from_the_high_mark_on_and_again_below_the_low_one() ->
     outgoing.written(0)
     assert not outgoing.is_writable
     outgoing.written(HIGH_MARK - LOW_MARK)
-    assert outgoing.unwritten == LOW_MARK and not outgoing.is_writable
+    assert outgoing.unwritten == LOW_MARK
+    assert not outgoing.is_writable
     outgoing.written(1)
     assert outgoing.is_writable
 
@@ -78,7 +81,9 @@ def test_a_lost_connection_gives_all_buffers_back() -> None:
     outgoing.written(6)
     assert recycled == [0]
     outgoing.release()
-    assert recycled == [0, 1, 2] and not outgoing and outgoing.unwritten == 0
+    assert recycled == [0, 1, 2]
+    assert not outgoing
+    assert outgoing.unwritten == 0
 
 
 def test_regions_of_files_leave_in_their_place_however_the_socket_takes_them() -> None:
@@ -108,4 +113,5 @@ def test_regions_of_files_leave_in_their_place_however_the_socket_takes_them() -
                 wire += taken
                 outgoing.written(len(taken))
                 assert outgoing.unwritten == len(said) - len(wire)
-            assert wire == said and not outgoing.has_file
+            assert wire == said
+            assert not outgoing.has_file

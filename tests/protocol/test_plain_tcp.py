@@ -23,7 +23,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.memory = NetworkBufferPool(2, SEGMENT, CheckedLocks())
-        self.pool = self.memory.create_local_pool("gate", 2, 2)
+        self.pool = self.memory.create_local_pool("gate", required=2, maximum=2)
         self.told: list[int] = []
         one = OneAtATime()
         self.one = SharedBuffers(self.pool, lambda: self.told.append(1), one)
@@ -42,17 +42,20 @@ def shared() -> Iterator[Shared]:
 
 def taken(buffers: SharedBuffers) -> MemorySegment:
     segments = buffers.take(1)
-    assert segments is not None and segments is not NO_MEMORY_YET
+    assert segments is not None
+    assert segments is not NO_MEMORY_YET
     (segment,) = segments
     return segment
 
 
 def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
     first, second = taken(shared.one), taken(shared.one)
-    assert shared.one.take(1) is NO_MEMORY_YET and shared.two.take(1) is NO_MEMORY_YET
+    assert shared.one.take(1) is NO_MEMORY_YET
+    assert shared.two.take(1) is NO_MEMORY_YET
     assert shared.one.take(1) is NO_MEMORY_YET, "asking again does not wait twice"
     shared.one.recycle(first)
-    assert shared.told == [1] and shared.two.take(1) is NO_MEMORY_YET
+    assert shared.told == [1]
+    assert shared.two.take(1) is NO_MEMORY_YET
     shared.one.recycle(taken(shared.one))
     assert shared.told == [1, 2]
     shared.two.recycle(taken(shared.two))
@@ -62,7 +65,8 @@ def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
 
 def test_a_released_channel_takes_nothing_more_and_keeps_nothing(shared: Shared) -> None:
     first, second = taken(shared.one), taken(shared.one)
-    assert shared.one.take(1) is NO_MEMORY_YET and shared.two.take(1) is NO_MEMORY_YET
+    assert shared.one.take(1) is NO_MEMORY_YET
+    assert shared.two.take(1) is NO_MEMORY_YET
     shared.one.release()
     assert shared.one.take(1) is None
     shared.one.recycle(first)
@@ -82,12 +86,16 @@ def test_a_channel_that_leaves_with_nothing_frees_nothing(shared: Shared) -> Non
 
 def test_a_run_gets_as_many_buffers_as_there_are(shared: Shared) -> None:
     segments = shared.one.take(8)
-    assert segments is not None and segments is not NO_MEMORY_YET and len(segments) == 2
+    assert segments is not None
+    assert segments is not NO_MEMORY_YET
+    assert len(segments) == 2
     assert shared.one.take(6) is NO_MEMORY_YET, "the rest of the run waits"
     shared.one.recycle(*segments)
     assert shared.told == [1]
     rest = shared.one.take(6)
-    assert rest is not None and rest is not NO_MEMORY_YET and len(rest) == 1, "the one that was offered"
+    assert rest is not None
+    assert rest is not NO_MEMORY_YET
+    assert len(rest) == 1, "the one that was offered"
     shared.one.recycle(*rest)
 
 
@@ -124,14 +132,16 @@ def test_with_credit_a_stalled_gate_stops_its_own_channel_alone() -> None:
         link.recycle()
         link.write(1, SEGMENT)
         link.settle()
-    assert not link.receiver.is_stopped and len(link.read[1]) == 20 * SEGMENT
+    assert not link.receiver.is_stopped
+    assert len(link.read[1]) == 20 * SEGMENT
     link.run_to_the_end(0)
     link.close()
 
 
 def test_without_credit_a_stalled_gate_stops_all_channels_of_its_connection() -> None:
     link = stalled(FlowControl.TCP)
-    assert link.receiver.is_stopped and link.gate_pools[0].free == 0
+    assert link.receiver.is_stopped
+    assert link.gate_pools[0].free == 0
     assert link.gate_pools[1].in_use == 0, "the other gate has all its buffers"
     assert not link.consume(1), "and yet nothing reaches it"
     while link.write(1, SEGMENT):
@@ -140,7 +150,8 @@ def test_without_credit_a_stalled_gate_stops_all_channels_of_its_connection() ->
     assert link.consume(0)
     link.recycle()
     link.settle()
-    assert link.receiver.is_stopped and not link.consume(1), "one buffer lets one frame past"
+    assert link.receiver.is_stopped
+    assert not link.consume(1), "one buffer lets one frame past"
     for _ in range(2):
         assert link.consume(0)
         link.recycle()
@@ -206,8 +217,8 @@ def test_a_connection_that_ends_while_a_frame_waits_keeps_no_buffer() -> None:
         channel.on_error(ExchangeError("cut"))
     link.sender.release()
     link.outgoing.release()
-    for channel in (0, 1):
-        link.release(channel)
+    for channel in (0, 1):  # type: ignore[assignment]
+        link.release(channel)  # type: ignore[arg-type]
     link.close()
 
 
@@ -231,7 +242,8 @@ def test_a_channel_that_leaves_takes_its_waiting_frame_out_of_the_way() -> None:
     link = stalled(FlowControl.TCP)
     link.release(0)
     link.settle()
-    assert not link.receiver.is_stopped and link.consume(1)
+    assert not link.receiver.is_stopped
+    assert link.consume(1)
     link.recycle()
     link.run_to_the_end(0)
     link.close()

@@ -127,7 +127,7 @@ def test_runs_and_list_views_travel_as_their_values(name: str) -> None:
         assert decoded.schema == plain_schema(batch.schema)
         assert not any(word in str(decoded.schema) for word in ("run_end", "view", "dictionary"))
         assert decoded.to_pydict() == part.to_pydict()
-        assert decoded.take(pa.array(range(count), pa.int64())).equals(decoded), "its rows can be dealt out"
+        assert decoded.take(pa.array(range(count), pa.int64())).equals(decoded), "its rows can be distributed out"
 
 
 class Code(pa.ExtensionType):
@@ -191,7 +191,8 @@ def test_a_sliced_batch_sends_its_own_rows_only() -> None:
 def test_metadata_of_schemas_does_not_travel() -> None:
     schema = pa.schema([pa.field("x", pa.int64(), metadata={"k": "v"})], metadata={"pandas": "{}"})
     codec = BatchCodec(schema)
-    assert codec.schema.metadata is None and codec.schema.field(0).metadata is None
+    assert codec.schema.metadata is None
+    assert codec.schema.field(0).metadata is None
     decoded = codec.decode(*codec.encode(pa.record_batch([pa.array([1])], schema=schema)))
     assert decoded.schema.equals(codec.schema, check_metadata=True)
 
@@ -264,4 +265,5 @@ def test_as_arrow_is_what_pyarrow_makes(kind: str, nulls: list[bool] | None) -> 
     mask = None if nulls is None else np.array(nulls)
     made = as_arrow(values, mask)
     made.validate(full=True)
-    assert made.equals(pa.array(values, mask=mask)) and made.type == pa.array(values).type
+    assert made.equals(pa.array(values, mask=mask))
+    assert made.type == pa.array(values).type

@@ -16,7 +16,8 @@ ROWS = [{"n": 1, "s": "a", "l": [1]}, {"n": None, "s": None, "l": None}, {"n": 3
 def test_batches_are_joined_in_their_order() -> None:
     batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA)
     whole = concat_columns([batch.slice(1, 1), batch, batch.slice(0, 0)])
-    assert whole.to_pylist() == [ROWS[1], *ROWS] and whole.schema == SCHEMA
+    assert whole.to_pylist() == [ROWS[1], *ROWS]
+    assert whole.schema == SCHEMA
     whole.validate(full=True)
 
 
@@ -37,7 +38,8 @@ def test_a_cast_of_a_wrong_value_fails() -> None:
 def test_rows_are_filtered(least: int, kept: list[int]) -> None:
     batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA)
     rows = filter_as_table(batch, pc.field("n") > least)
-    assert isinstance(rows, pa.RecordBatch) and rows.schema == SCHEMA
+    assert isinstance(rows, pa.RecordBatch)
+    assert rows.schema == SCHEMA
     assert rows.to_pylist() == [ROWS[at] for at in kept]
 
 
@@ -45,7 +47,8 @@ def test_rows_are_filtered(least: int, kept: list[int]) -> None:
 def test_the_remainder_has_the_sign_of_the_dividend(kind: pa.DataType) -> None:
     left, right = pa.array([7, -7, 7, None, 5], kind), pa.array([4, 4, -4, 4, None], kind)
     expected = [3, -3, 3, None, None]
-    assert remainder(left, right).to_pylist() == expected and remainder(left, right).type == kind
+    assert remainder(left, right).to_pylist() == expected
+    assert remainder(left, right).type == kind
     assert remainder(left, pa.scalar(4, kind)).to_pylist()[:4] == [3, -3, 3, None]
     assert remainder(pa.scalar(7, kind), right).to_pylist() == [3, 3, 3, 3, None]
     assert remainder(pa.scalar(-7, kind), pa.scalar(4, kind)) == pa.scalar(-3, kind)
@@ -60,4 +63,5 @@ def test_the_remainder_of_the_lowest_integer() -> None:
 
 def test_the_remainder_of_what_is_no_number() -> None:
     rest = remainder(pa.array([np.inf, 5.5]), pa.array([2.0, np.inf]))
-    assert np.isnan(rest[0].as_py()) and rest[1].as_py() == 5.5
+    assert np.isnan(rest[0].as_py())
+    assert rest[1].as_py() == 5.5

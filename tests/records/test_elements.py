@@ -22,7 +22,8 @@ from headgate.records.elements import (
 @given(st.integers(MIN_TIME, MAX_TIME))
 def test_a_watermark_of_any_time_comes_back(time: int) -> None:
     tag, body = encode_element(WatermarkElement(time))
-    assert tag is Tag.WATERMARK and decode_element(tag, body) == WatermarkElement(time)
+    assert tag is Tag.WATERMARK
+    assert decode_element(tag, body) == WatermarkElement(time)
 
 
 @pytest.mark.parametrize("active", [True, False])
@@ -33,7 +34,8 @@ def test_a_status_comes_back(active: bool) -> None:
 @given(st.integers(MIN_TIME, MAX_TIME), st.integers(0, MAX_TIME), st.integers(0, (1 << 31) - 1))
 def test_a_latency_marker_comes_back_in_the_28_bytes_it_has_in_flink(time: int, source: int, subtask: int) -> None:
     tag, body = encode_element(LatencyMarker(time, source, subtask))
-    assert tag is Tag.LATENCY_MARKER and len(body) == 28
+    assert tag is Tag.LATENCY_MARKER
+    assert len(body) == 28
     assert decode_element(tag, body) == LatencyMarker(time, source, subtask)
 
 

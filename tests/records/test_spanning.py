@@ -54,7 +54,8 @@ def assert_same(got: list[Element], wanted: list[Element]) -> None:
     for one, other in zip(got, wanted, strict=True):
         if isinstance(other, pa.RecordBatch):
             one.validate(full=True)
-            assert one.schema == CODEC.schema and one.to_pydict() == other.to_pydict()
+            assert one.schema == CODEC.schema
+            assert one.to_pydict() == other.to_pydict()
         else:
             assert one == other
 
@@ -69,7 +70,7 @@ def assert_is_between_elements(deserializer: SpanningDeserializer) -> None:
 def test_rows_have_one_tag_with_a_time_or_without(columns: dict[str, pa.DataType]) -> None:
     schema = pa.schema(columns)
     header, _ = serialize(pa.RecordBatch.from_pylist([{"n": 1}], schema), BatchCodec(schema))
-    assert header[4] == Tag.RECORDS == 1
+    assert header[4] == Tag.RECORDS == 1  # type: ignore[comparison-overlap]
 
 
 @settings(deadline=None)
@@ -138,7 +139,7 @@ def test_what_is_gathered_of_an_element_is_there_until_it_is_complete(count: int
 
 
 def test_decoded_batches_own_their_memory() -> None:
-    """The buffer they came from is filled anew at once."""
+    """The buffer they came from is filled again at once."""
     stream = bytearray(bytes_of([batch_of([(1, "a", "x")])]))
     deserializer = SpanningDeserializer(CODEC)
     (batch,) = deserializer.feed([memoryview(stream)])
@@ -224,8 +225,10 @@ def test_the_three_results_of_writing() -> None:
     """20 bytes, in pieces of 8 and 12, into segments of 10, 10 and more."""
     record = SpanningSerializer([memoryview(b"head----"), memoryview(b"body--------")])
     segments = [Segment(10), Segment(10), Segment(30)]
-    assert record.copy_to(segments[0]) is Written.PARTIAL_RECORD_MEMORY_SEGMENT_FULL and record.remaining == 10
-    assert record.copy_to(segments[1]) is Written.FULL_RECORD_MEMORY_SEGMENT_FULL and record.remaining == 0
+    assert record.copy_to(segments[0]) is Written.PARTIAL_RECORD_MEMORY_SEGMENT_FULL
+    assert record.remaining == 10
+    assert record.copy_to(segments[1]) is Written.FULL_RECORD_MEMORY_SEGMENT_FULL
+    assert record.remaining == 0
     assert SpanningSerializer([memoryview(b"abc")]).copy_to(segments[2]) is Written.FULL_RECORD
     assert [segment.data for segment in segments] == [b"head----bo", b"dy--------", b"abc"]
     assert [result.is_full_record for result in Written] == [False, True, True]
@@ -235,8 +238,11 @@ def test_the_three_results_of_writing() -> None:
 def test_whole_segments_are_filled_in_one_step() -> None:
     record = SpanningSerializer([memoryview(b"abcdefgh")])
     places = [bytearray(3), bytearray(3), bytearray(3)]
-    assert record.fill(map(memoryview, places[:2])) == 6 and record.remaining == 2
-    assert record.fill(map(memoryview, places[2:])) == 2 and record.remaining == 0 and record.size == 8
+    assert record.fill(map(memoryview, places[:2])) == 6
+    assert record.remaining == 2
+    assert record.fill(map(memoryview, places[2:])) == 2
+    assert record.remaining == 0
+    assert record.size == 8
     assert b"".join(places) == b"abcdefgh\0"
 
 
@@ -262,19 +268,16 @@ def test_the_three_results_of_reading() -> None:
     deserializer = SpanningDeserializer(CODEC)
     stream = bytes_of([WatermarkElement(1), WatermarkElement(2), WatermarkElement(3)])
     deserializer.set_next_buffer(memoryview(stream[:-1]))
-    assert (
-        deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER
-        and deserializer.take() == WatermarkElement(1)
-    )
-    assert (
-        deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER
-        and deserializer.take() == WatermarkElement(2)
-    )
+    assert deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER
+    assert deserializer.take() == WatermarkElement(1)
+    assert deserializer.next_record() is Read.INTERMEDIATE_RECORD_FROM_BUFFER
+    assert deserializer.take() == WatermarkElement(2)
     assert deserializer.next_record() is Read.PARTIAL_RECORD
     with pytest.raises(ExchangeError, match="before it was complete"):
         deserializer.take()
     deserializer.set_next_buffer(memoryview(stream[-1:]))
-    assert deserializer.next_record() is Read.LAST_RECORD_FROM_BUFFER and deserializer.take() == WatermarkElement(3)
+    assert deserializer.next_record() is Read.LAST_RECORD_FROM_BUFFER
+    assert deserializer.take() == WatermarkElement(3)
     assert [result.is_full_record for result in Read] == [False, True, True]
     assert [result.is_buffer_consumed for result in Read] == [True, False, True]
 

@@ -11,7 +11,10 @@ def three_vertices(readers: int = 1, workers: int = 1, writers: int = 1, *, bran
     """All tasks of one vertex are joined with all of the next, and where it branches readers with writers, too."""
     sizes = {"read": readers, "work": workers, "write": writers}
     vertices = tuple(JobVertex(number, name, size, ()) for number, (name, size) in enumerate(sizes.items()))
-    edges = [JobEdge(0, 0, 0, 1, 0, REBALANCE), JobEdge(1, 1, 1, 2, 0, REBALANCE)]
+    edges = [
+        JobEdge(id=0, source=0, source_node=0, target=1, target_input=0, partitioning=REBALANCE),
+        JobEdge(id=1, source=1, source_node=1, target=2, target_input=0, partitioning=REBALANCE),
+    ]
     if branches:
-        edges.append(JobEdge(2, 0, 0, 2, 1, REBALANCE))
+        edges.append(JobEdge(id=2, source=0, source_node=0, target=2, target_input=1, partitioning=REBALANCE))
     return ExecutionPlan(JobGraph(vertices, tuple(edges)), 1)

@@ -5,7 +5,7 @@ old attempt.
 Rows are numbered. Each complete checkpoint must be a cut: what is committed and what its workers hold is what its
 readers had read, no row twice. Savepoints, and a stop, are asked for at any time; each is taken at once,
 or next, or at the end. What is being stored when its checkpoint is given up, or the job fails, may come to be there all
-the same: then the job goes on from that.
+the same: then the job resumes from that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Row = tuple[int, int]
 Step = Callable[[], None]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SimTask:
     """A task: `channels` by producer hold rows, ids of barriers, and END."""
 
@@ -164,7 +164,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.committing: StoreMetadata | None = None
         #: What is being stored, one after the other, also of checkpoints that were given up.
         self.errands: deque[StoreMetadata] = deque()
-        #: What the job would go on from, and whether it is committed.
+        #: What the job would resume from, and whether it is committed.
         self.latest: StoreMetadata | None = None
         self.is_committed = True
         self.stopped = self.over = False
@@ -197,7 +197,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.store(well)
         if self.latest is not None:
             self.commit_latest(self.latest)
-        self.stale = [step for task in getattr(self, "tasks", {}).values() for step in self.words_of(task)]
+        self.stale = [step for task in getattr(self, "tasks", {}).values() for step in self.words_of(task)]  # type: ignore[misc]
         self.attempt += 1
         self.over = False
         self.build()
@@ -217,7 +217,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.under_way is None, "under way through a restart"
 
     def build(self) -> None:
-        vertices = [[SimTask(TaskId(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)]
+        vertices = [
+            [SimTask(task=TaskId(vertex, each)) for each in range(size)] for vertex, size in enumerate(self.sizes)
+        ]
         joined = [*pairwise(vertices), *([(vertices[READ], vertices[WRITE])] if self.branches else [])]
         for producers, consumers in joined:
             for producer in producers:
@@ -275,7 +277,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         path = str(len(self.files))
         self.files[path] = state
         file = StateFile(path, 1, "")
-        return partial(self.hear, Acknowledged(task.task, attempt, checkpoint, pending, file, {}))
+        return partial(
+            self.hear,
+            Acknowledged(task=task.task, attempt=attempt, checkpoint=checkpoint, pending=pending, state=file, part={}),
+        )
 
     def say_over(self, task: SimTask) -> None:
         task.has_said_so = True
@@ -292,7 +297,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         said = [self.word(task, at) for at in range(len(task.told))]
         return [*said, self.last_word(task)] if task.over and not task.has_said_so else said
 
-    @precondition(lambda self: getattr(self, "stale", None))
+    @precondition(lambda self: getattr(self, "stale", None))  # type: ignore[arg-type, return-value]
     @rule()
     def hear_the_old_attempt(self) -> None:
         for word in self.stale:
@@ -412,7 +417,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if checkpoint == self.under_way:
             assert request is self.request, "a savepoint became another, or none"
             return
-        assert self.under_way is None and checkpoint > self.last, "one at a time, each newer than the last"
+        assert self.under_way is None, "one at a time, each newer than the last"
+        assert checkpoint > self.last, "one at a time, each newer than the last"
         self.request = self.next_asked()
         assert request is self.request, "not what was asked for first"
         if request is not None:

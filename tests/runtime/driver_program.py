@@ -24,7 +24,7 @@ from tests.runtime.random_pipelines import RandomPipeline
 ROOT = Path(__file__).parents[2]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """`seed` is the pipeline's; `folder` is all jobs', and `answer` the file for what became of this one."""
 
@@ -74,7 +74,8 @@ class Programs:
 
     def start(self, program: Program) -> int:
         """The process id."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asdict(program)) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())

@@ -108,7 +108,7 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
             return
         from headgate.runtime.taskmanager import state_upload
 
-        write = state_upload.write_part
+        write = state_upload.write_part  # type: ignore[attr-defined]
 
         def write_part(folder: str, attempt: int, task: str, payload: Any, kind: Any = "state") -> Any:
             def halves() -> Any:
@@ -121,7 +121,7 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
 
             return write(folder, attempt, task, halves() if kind == of else payload, kind)
 
-        state_upload.write_part = write_part
+        state_upload.write_part = write_part  # type: ignore[attr-defined]
 
     return tear
 
@@ -198,7 +198,7 @@ def taken() -> Callable[[Path], bool]:
 Commit = Callable[[Sequence[Any]], None]
 
 
-def committing(sink: Sink, commit: Callable[[Commit, Sequence[Any]], None]) -> Sink:
+def committing(sink: Sink, commit: Callable[[Commit, Sequence[Any]], None]) -> Sink:  # noqa: C901  # all hooks of a sink
     """A sink of which `commit` is in the test's hands, which is given the sink's own and what it is to commit."""
 
     class Committing(Sink):

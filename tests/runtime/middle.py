@@ -104,10 +104,10 @@ class Loopback:
             monkeypatch.setattr(module, "Dial", self._diverted(module.Dial, kind))
 
     def _diverted(self, dial: Any, kind: str) -> Callable[..., Any]:
-        def diverted(network: Any, address: tuple[str, int], *others: Any) -> Any:
+        def diverted(network: Any, address: tuple[str, int], **others: Any) -> Any:
             listener = socket.create_server(("127.0.0.1", 0))
-            self._middle.stand(listener, kind, lambda: socket.create_connection(tuple(address), _TIMEOUT))
-            return dial(network, listener.getsockname(), *others)
+            self._middle.stand(listener, kind, lambda: socket.create_connection(address, _TIMEOUT))
+            return dial(network, listener.getsockname(), **others)
 
         return diverted
 

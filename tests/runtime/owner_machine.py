@@ -18,9 +18,9 @@ from pyarrow import fs
 import headgate as hg
 from headgate import filesystems, ownership
 from headgate.config import Config
-from headgate.connectors import file_sink, ledger
 from headgate.connectors.connector import WriterContext
-from headgate.errors import HeadgateError
+from headgate.connectors.file_sinks import file_sink, ledger
+from headgate.errors import CheckpointError, HeadgateError, ResultsGone
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import build_job_graph
@@ -28,6 +28,7 @@ from headgate.plan.node_keys import node_key
 from headgate.runtime.checkpointing.checkpoint_events import StoreMetadata, TaskId
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
+from headgate.runtime.checkpointing.resume import LATEST_IF_ANY
 from headgate.state import checkpoint_files
 from headgate.state.checkpoint_files import read_state
 from headgate.state.checkpoint_line import CheckpointName
@@ -44,16 +45,18 @@ class Lost(BaseException):
 
 
 class Driver:
-    """A program that runs the job from its newest checkpoint. It stands before an operation, or has ended."""
+    """A program that runs the job from its newest checkpoint, or from the one that it is told. It stands before an
+    operation, or has ended."""
 
-    def __init__(self, machine: OwnerMachine, number: int) -> None:
+    def __init__(self, machine: OwnerMachine, number: int, resume: str) -> None:
         self._machine = machine
         self._number = number
+        self.resume = resume
         self._goes_on = threading.Semaphore(0)
         self._stands = threading.Semaphore(0)
         self._is_lost = False
         self._checkpoints: Checkpoints | None = None
-        #: The checkpoint that it went on from, when it owns the job.
+        #: The checkpoint that it resumed from, when it owns the job.
         self.resumed: CheckpointName | None = None
         self.has_ended = False
         self.error: BaseException | None = None
@@ -113,15 +116,26 @@ class Driver:
         run = f"0-{self._number:08x}"
         ends = DriverConnectors(plan.job, run)
         config = Config(checkpoint_dir=self._machine.folder / "checkpoints")
-        checkpoints = Checkpoints("job", run, plan, config, ends, _ignore, _ignore, _ignore, _ignore, "latest-if-any")
+        checkpoints = Checkpoints(
+            "job",
+            run,
+            plan=plan,
+            config=config,
+            ends=ends,
+            send=_ignore,
+            stopped=_ignore,
+            finished=_ignore,
+            done=_ignore,
+            resume=self.resume,
+        )
         self._checkpoints = checkpoints
         checkpoints.prepare()
         ends.prepare(checkpoints.latest)
         checkpoints.take_over(Program.this(run))
         self.resumed = CheckpointName.of(checkpoints.resumption.place.rpartition("/")[2])
-        self._go_on(plan, checkpoints, ends, out)
+        self._resume_and_end(plan, checkpoints, ends, out)
 
-    def _go_on(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: DriverConnectors, out: Any) -> None:
+    def _resume_and_end(self, plan: ExecutionPlan, checkpoints: Checkpoints, ends: DriverConnectors, out: Any) -> None:
         [vertex] = plan.job.vertices
         key = node_key(vertex.nodes[-1])
         storage: Any = checkpoints._storage
@@ -139,20 +153,22 @@ class Driver:
             if self._machine.fails(self._number, number):  # the attempt is lost: the next one begins again
                 attempt += 1
                 checkpoints.next_id = number
-                checkpoints._roll_back(*checkpoints.resumption.results)
+                checkpoints._stored.roll_back(*checkpoints.resumption.results, number - 1)
                 position, pending = _position(checkpoints), []
                 writer = out.writer(self._context(attempt))
                 continue
             metadata = checkpoints._metadata(complete, "checkpoint")
-            checkpoints._store(metadata, None)
-            checkpoints.resumption.go_to((storage.folder_of(metadata.id), metadata))
-            checkpoints._commit_pending(complete.pending, metadata.id)
+            checkpoints._stored.store(metadata, None)
+            checkpoints.resumption.use((storage.folder_of(metadata.id), metadata))
+            checkpoints._stored.commit(complete.pending, metadata.id)
             pending = []
             storage.retain(self._machine.keep)
         ends.finish()
 
     def _context(self, attempt: int) -> WriterContext:
-        return WriterContext("job", "sink", 0, 1, SCHEMA, print, attempt)
+        return WriterContext(
+            job="job", operator="sink", subtask=0, parallelism=1, schema=SCHEMA, deliver=print, attempt=attempt
+        )
 
 
 class OwnerMachine:
@@ -190,11 +206,15 @@ class OwnerMachine:
             return True
         return False
 
-    def start(self) -> Driver:
-        driver = Driver(self, len(self.drivers))
+    def start(self, resume: str = LATEST_IF_ANY) -> Driver:
+        driver = Driver(self, len(self.drivers), resume)
         self.drivers.append(driver)
         driver.start()
         return driver
+
+    def complete(self) -> list[str]:
+        """The folders of all checkpoints that are complete, also of those that do not count any more."""
+        return sorted(str(path.parent) for path in (self.folder / "checkpoints").glob("*/chk-*/_metadata"))
 
     @property
     def newest(self) -> Driver:
@@ -217,11 +237,17 @@ class OwnerMachine:
         self.check(self.newest)
 
     def check(self, newest: Driver) -> None:
-        assert newest.error is None, f"the newest program ended with {newest.error!r}"
-        assert self.rows() == list(range(ROWS))
+        """Where a checkpoint was named that may be an older one, the job may have been refused; never is a row there
+        twice."""
+        is_named = any(driver.resume != LATEST_IF_ANY for driver in self.drivers)
+        if is_named and isinstance(newest.error, CheckpointError | ResultsGone):
+            assert self.rows() == list(range(len(self.rows()))), "rows are lost, or are there twice"
+        else:
+            self._check_line(newest)
+            assert newest.error is None, f"the newest program ended with {newest.error!r}"
+            assert self.rows() == list(range(ROWS))
         for driver in self.drivers:
             assert isinstance(driver.error, HeadgateError | Lost | None), repr(driver.error)
-        self._check_line(newest)
 
     def _check_line(self, newest: Driver) -> None:
         """None counts that an older program completed when it had been replaced."""
@@ -232,7 +258,9 @@ class OwnerMachine:
             assert name is not None
             while last is not None and last.owner > name.owner:
                 last = by_epoch[last.owner].resumed
-            assert last is not None and last.owner == name.owner and name <= last, f"{name} counts, in {counting}"
+            assert last is not None, f"{name} counts, in {counting}"
+            assert last.owner == name.owner, f"{name} counts, in {counting}"
+            assert name <= last, f"{name} counts, in {counting}"
 
     def notes(self) -> list[str]:
         """What owners have left in the folder of checkpoints."""
@@ -244,7 +272,7 @@ class OwnerMachine:
                 driver.lose()
 
 
-class _Stepping(fs.LocalFileSystem):  # type: ignore[misc]
+class _Stepping(fs.LocalFileSystem):
     """The local filesystem; each operation that a program asks for waits until it may go on."""
 
     def __init__(self, machine: OwnerMachine) -> None:

@@ -254,7 +254,7 @@ class RandomPipeline:
         for n in np.flatnonzero(copies).tolist():
             key = n if kind in ("rows", "csv") else int(_key_of(n))
             if kind == "windows":
-                key = (key, n // PER_WINDOW)
+                key = (key, n // PER_WINDOW)  # type: ignore[assignment]
             count = int(copies[n])
             before = found.get(key, (0, 0))
             found[key] = before[0] + count, before[1] + n * count

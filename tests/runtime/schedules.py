@@ -53,7 +53,7 @@ class Schedule:
         options["segment_size"] = self.chance.choice([512, 32 << 10])
         options["network_memory"] = 4000 * options["segment_size"]
         self._programs = programs
-        self._shape = {
+        self._shape: dict[str, Any] = {
             "seed": seed,
             "rows": ROWS,
             "folder": str(folder),
@@ -95,7 +95,7 @@ class Schedule:
     # --- for faults
 
     def start(self) -> None:
-        """Another program, which goes on from what is there."""
+        """Another program, which resumes from what is there."""
         answer = self.folder / f"answer-{len(self._answers)}"
         self._answers.append(answer)
         self.driver = self._programs.start(Program(**self._shape, answer=str(answer)))
@@ -266,8 +266,9 @@ def remove_committed_metadata(schedule: Schedule) -> bool:
         if not schedule.has_ended or schedule.answer()["error"] is None:
             return True
         said = schedule.answer()["message"]
-        numbers = re.search(r"have the rows of checkpoint (\d+), and .* go on from checkpoint (\d+):", said)
-        assert numbers is not None and int(numbers[1]) == shown > int(numbers[2]), said
+        numbers = re.search(r"have the rows of checkpoint (\d+), and .* resume from checkpoint (\d+):", said)
+        assert numbers is not None, said
+        assert int(numbers[1]) == shown > int(numbers[2]), said
         file.write_bytes(content)
     schedule.start()
     return strikes

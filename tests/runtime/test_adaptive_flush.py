@@ -19,7 +19,7 @@ def test_rows_of_a_slow_stream_arrive(processes: bool, tmp_path: Path) -> None:
     """Two exchanges, twenty rows a second; a message holds thousands."""
     arrived = tmp_path / "arrived"
 
-    def note(batch: pa.RecordBatch, info: object) -> None:
+    def note(batch: pa.RecordBatch, _info: object) -> None:
         with arrived.open("a") as file:
             file.write(f"{batch.num_rows} {time.time()}\n")
 
@@ -35,7 +35,7 @@ def test_what_a_busy_reader_left_behind_arrives_when_it_is_done() -> None:
     """A sink that stands still makes rows gather; the stream then ends in silence, and the sink gets them all."""
     seen: list[int] = []
 
-    def slow(batch: pa.RecordBatch, info: object) -> None:
+    def slow(batch: pa.RecordBatch, _info: object) -> None:
         time.sleep(0.05)
         seen.append(batch.num_rows)
 

@@ -124,7 +124,8 @@ def test_a_checkpoint_that_is_not_as_it_was_written(
     before = bytes_below(tmp_path)
     with pytest.raises(hg.CheckpointError, match=says) as caught:
         build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path).execute(resume=str(newest))
-    assert str(newest) in caught.value.message and "\n" not in caught.value.message
+    assert str(newest) in caught.value.message
+    assert "\n" not in caught.value.message
     assert bytes_below(tmp_path) == before
 
 
@@ -179,7 +180,7 @@ def test_what_a_sink_cannot_read_of_a_checkpoint(stopped: Path, tmp_path: Path, 
     body[part][sink] = value
     (newest / "_metadata").write_bytes(sealed(body))
     before = bytes_below(tmp_path)
-    with pytest.raises(hg.SinkError, match=rf"cannot go on from checkpoint {body['id']}: TypeError: "):
+    with pytest.raises(hg.SinkError, match=rf"cannot resume from checkpoint {body['id']}: TypeError: "):
         build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, source=gated(tmp_path)).execute(
             resume=str(newest)
         )
@@ -329,7 +330,7 @@ def test_no_restart_goes_on_from_the_checkpoint_of_another_run(stopped: Path, tm
         job.wait(60)
 
 
-def test_finished_files_that_somebody_moves_end_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_finished_files_that_are_moved_end_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing brings them back: no restart does."""
 
     def commit(really: Commit, names: Sequence[Any]) -> None:

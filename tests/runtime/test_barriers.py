@@ -92,7 +92,7 @@ def test_a_barrier_reaches_every_task_once(processes: bool, alignment: Alignment
 def two_streams(env: hg.StreamEnvironment, odd: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
     """One source, whose even rows go to worker[1] and odd ones to worker[3], both in TaskManager 1."""
 
-    def apart(batch: pa.RecordBatch, subtasks: int) -> Any:
+    def apart(batch: pa.RecordBatch, _subtasks: int) -> Any:
         return 1 + 2 * (batch["n"].to_numpy() % 2)
 
     def work(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -111,10 +111,12 @@ def test_a_healthy_sibling_takes_its_barrier_while_another_channel_stalls(door: 
     eventually(lambda: is_backpressured(job, "generate[0]"), PATIENCE)
     checkpoint = job._master.inject_barrier()
     healthy = part_of(job, checkpoint, "worker -> null[1]")
-    assert not healthy["aborted"] and "worker -> null[3]" not in parts(job, checkpoint), "it came in spite of the stall"
+    assert not healthy["aborted"]
+    assert "worker -> null[3]" not in parts(job, checkpoint), "it came in spite of the stall"
     door.open()
     stalled = part_of(job, checkpoint, "worker -> null[3]")
-    assert stalled["completed_s"] > healthy["completed_s"] and stalled["overtaken_in_bytes"] == 0
+    assert stalled["completed_s"] > healthy["completed_s"]
+    assert stalled["overtaken_in_bytes"] == 0
     end(job)
 
 
@@ -131,11 +133,12 @@ def test_a_barrier_that_overtakes_counts_what_waits_before_it(
         checkpoint = job._master.inject_barrier(Alignment.UNALIGNED)
     else:
         checkpoint = job._master.inject_barrier(Alignment.TIMEOUT, timeout)
-    eventually(lambda: parts(job, checkpoint).get("generate[0]", {}).get("overtaken_out_bytes"), PATIENCE)
+    eventually(lambda: parts(job, checkpoint).get("generate[0]", {}).get("overtaken_out_bytes"), PATIENCE)  # type: ignore[call-overload]
     assert part_of(job, checkpoint, "generate[0]")["unaligned"]
     door.open()
     stalled = part_of(job, checkpoint, "worker -> null[3]")
-    assert stalled["unaligned"] and stalled["overtaken_in_bytes"] > 0
+    assert stalled["unaligned"]
+    assert stalled["overtaken_in_bytes"] > 0
     end(job)
 
 
@@ -160,7 +163,8 @@ def test_a_diamond_with_a_stalled_arm_terminates(
     door.open()
     assert job.wait(PATIENCE).rows_in == rows
     table = sink.to_table()
-    assert table.num_rows == rows and set(np.unique(table["rows"].to_numpy())) == {2}
+    assert table.num_rows == rows
+    assert set(np.unique(table["rows"].to_numpy())) == {2}
     for checkpoint in checkpoints:
         assert not any(part["aborted"] for part in parts(job, checkpoint).values())
 
@@ -189,13 +193,13 @@ def test_subtasks_that_share_a_connection_do_not_wait_for_each_other(monkeypatch
     def made(start: int, n: int) -> pa.RecordBatch:
         return pa.record_batch([pa.array(np.arange(start, start + n))], schema=NUMBERS)
 
-    def in_turn(batch: pa.RecordBatch, subtasks: int) -> Any:
+    def in_turn(batch: pa.RecordBatch, _subtasks: int) -> Any:
         return 1 + 2 * (batch["n"].to_numpy() // batch_rows % 2)
 
     def many(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch([pa.array(np.repeat(batch["n"].to_numpy(), 40))], schema=NUMBERS)
 
-    def to_one(batch: pa.RecordBatch, subtasks: int) -> Any:
+    def to_one(batch: pa.RecordBatch, _subtasks: int) -> Any:
         return np.ones(batch.num_rows, np.int64)
 
     source = env.from_source(hg.sources.generate(made, batch_rows=batch_rows)).set_parallelism(1)
@@ -253,4 +257,5 @@ def test_a_task_that_has_ended_takes_no_part() -> None:
     barriers.end()
     barriers.inject(CheckpointBarrier(3, 0))
     barriers.on_time(time.monotonic())
-    assert [part["checkpoint"] for part in parts] == [1] and barriers.deadline is None
+    assert [part["checkpoint"] for part in parts] == [1]
+    assert barriers.deadline is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -19,7 +20,7 @@ from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of,
 pytestmark = pytest.mark.alone
 
 
-def batch_environment(folder: Path, processes: bool = False, **options: object) -> hg.StreamEnvironment:
+def batch_environment(folder: Path, processes: bool = False, **options: Any) -> hg.StreamEnvironment:
     return environment(processes, execution_mode="batch", spill_dir=str(folder), **options)
 
 
@@ -38,7 +39,8 @@ def test_an_operator_starts_when_all_before_it_have_finished(tmp_path: Path) -> 
     slow = noting("one", counted(env, 2000)).union(noting("two", counted(env, 500)))
     noting("three", slow.key_by("n").aggregate(final=True, rows=hg.count()).select("n")).sink_to(hg.sinks.null())
     result = env.execute()
-    assert result.rows_in == 2500 and result.rows_out == 2000
+    assert result.rows_in == 2500
+    assert result.rows_out == 2000
     assert max(seen["one"] + seen["two"]) <= min(seen["three"])
 
 
@@ -55,7 +57,8 @@ def test_more_than_the_network_memory_waits_on_disk(tmp_path: Path) -> None:
     env = batch_environment(tmp_path, network_memory="64 kb", segment_size="4 kb", batch_shuffle_compression=False)
     keyed(counted(env, 100_000)).sink_to(hg.sinks.null())
     assert env.execute().rows_out == 100_000
-    assert open_files(tmp_path) == 0 and files_below(tmp_path) == []
+    assert open_files(tmp_path) == 0
+    assert files_below(tmp_path) == []
 
 
 def test_a_source_without_end_is_refused(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_no_row_is_late(tmp_path: Path) -> None:
 def test_cancelled_between_and_within_stages(tmp_path: Path) -> None:
     for slow in ("first", "second"):
 
-        def wait(batch: pa.RecordBatch, slow: str = slow) -> pa.RecordBatch:
+        def wait(batch: pa.RecordBatch, _slow: str = slow) -> pa.RecordBatch:
             time.sleep(0.05)
             return batch
 
@@ -105,7 +108,8 @@ def test_cancelled_between_and_within_stages(tmp_path: Path) -> None:
         with within(END):
             job.cancel()
         assert job.status() == "CANCELLED"
-        assert open_files(tmp_path) == 0 and files_below(tmp_path) == []
+        assert open_files(tmp_path) == 0
+        assert files_below(tmp_path) == []
 
 
 def test_a_killed_taskmanager_leaves_no_file(tmp_path: Path) -> None:
@@ -120,7 +124,8 @@ def test_a_killed_taskmanager_leaves_no_file(tmp_path: Path) -> None:
     with within(END):
         psutil.Process(pids()[1]).kill()
         error = error_of(job)
-    assert type(error) is hg.TaskManagerLost and "TaskManager 1" in error.message
+    assert type(error) is hg.TaskManagerLost
+    assert "TaskManager 1" in error.message
     assert os.listdir(tmp_path) == []
 
 
@@ -129,12 +134,15 @@ def test_a_full_disk_ends_the_job_with_what_to_do(tmp_path: Path) -> None:
     keyed(counted(env, 100_000)).sink_to(hg.sinks.null())
     with file_size_limit(64 << 10):
         error = error_of(env.execute_async())
-    assert type(error) is hg.SpillError and "set the option spill_dir" in error.message
-    assert open_files(tmp_path) == 0 and files_below(tmp_path) == []
+    assert type(error) is hg.SpillError
+    assert "set the option spill_dir" in error.message
+    assert open_files(tmp_path) == 0
+    assert files_below(tmp_path) == []
 
 
 def test_a_folder_that_is_not_there_ends_the_job(tmp_path: Path) -> None:
     env = batch_environment(tmp_path / "nowhere")
     keyed(counted(env)).sink_to(hg.sinks.null())
     error = error_of(env.execute_async())
-    assert type(error) is hg.SpillError and "No such file or directory" in error.message
+    assert type(error) is hg.SpillError
+    assert "No such file or directory" in error.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_just_enough_buffers(processes: bool) -> None:
 @pytest.mark.parametrize("processes", [False, True])
 def test_stages_of_a_batch_job_use_the_same_buffers_one_after_the_other(processes: bool, tmp_path: Path) -> None:
     """The stages need 3, 6 and 3 buffers in each TaskManager."""
-    options = {"execution_mode": "batch", "spill_dir": str(tmp_path), "segment_size": 512}
+    options: dict[str, Any] = {"execution_mode": "batch", "spill_dir": str(tmp_path), "segment_size": 512}
     for network_memory in (6 * 512, 5 * 512):
         env = environment(processes, network_memory=network_memory, **options)
         keyed(keyed(counted(env)).select("n")).sink_to(hg.sinks.null())
@@ -84,4 +85,5 @@ def test_memory_that_cannot_be_had() -> None:
     keyed(counted(env)).sink_to(hg.sinks.null())
     error = error_of(env.execute_async())
     assert type(error) is hg.ConfigError
-    assert "network_memory=4398046511104 bytes cannot be had" in error.message and "lower it" in error.message
+    assert "network_memory=4398046511104 bytes cannot be had" in error.message
+    assert "lower it" in error.message

@@ -45,7 +45,8 @@ def test_it_ends_the_job(
         error = error_of(env.execute_async())
     assert type(error) is hg.HeadgateError
     assert error.message.startswith("unexpected AttributeError in")
-    assert thread in error.message and "planted" in error.message
+    assert thread in error.message
+    assert "planted" in error.message
     caplog.clear()  # its tracebacks look into network memory
     WatchedPool.alive.clear()
 
@@ -63,7 +64,8 @@ def test_a_segment_that_is_not_returned_fails_the_job_and_its_holder_is_named(mo
     counted(env).map_batches(borrow, schema=NUMBERS).sink_to(hg.sinks.null())
     with within(END):
         error = error_of(env.execute_async())
-    assert type(error) is hg.ExchangeError and "still lent: {'a borrower': 1}" in error.message
+    assert type(error) is hg.ExchangeError
+    assert "still lent: {'a borrower': 1}" in error.message
     [(pool, segments)] = lent
     pool.recycle_exclusive(segments, "a borrower")
     pool.close()

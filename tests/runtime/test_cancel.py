@@ -49,7 +49,7 @@ def test_while_it_runs(processes: bool) -> None:
 def test_while_back_pressured(processes: bool) -> None:
     """The sink takes a batch now and then; everything before it stands."""
 
-    def slow(batch: pa.RecordBatch, info: object) -> None:
+    def slow(_batch: pa.RecordBatch, _info: object) -> None:
         time.sleep(0.2)
 
     env = environment(processes, buffer_timeout=0, message_size=1024, segment_size=512)
@@ -105,7 +105,8 @@ def test_after_the_end_it_does_nothing(processes: bool) -> None:
     job = env.execute_async()
     result = job.wait(30)
     job.cancel()
-    assert job.status() == "FINISHED" and job.wait() == result
+    assert job.status() == "FINISHED"
+    assert job.wait() == result
 
 
 def test_waiting_with_a_timeout() -> None:
@@ -137,7 +138,7 @@ def test_from_a_function_of_the_job_itself() -> None:
     handle: list[hg.JobHandle] = []
     returned = threading.Event()
 
-    def stop(batch: pa.RecordBatch, info: object) -> None:
+    def stop(_batch: pa.RecordBatch, _info: object) -> None:
         if handle:
             handle[0].cancel()
             returned.set()
@@ -213,7 +214,7 @@ class FullAtRestart(hg.LocalDeployment):
 
 
 def test_while_it_waits_for_slots_to_start_again(tmp_path: Path) -> None:
-    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def fails(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError("once")
 
     deployment = FullAtRestart()

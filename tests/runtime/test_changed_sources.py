@@ -19,7 +19,7 @@ def job(folder: Path, **options: Any) -> hg.StreamEnvironment:
 
 def test_generated_rows_in_other_blocks(tmp_path: Path) -> None:
     job(tmp_path, rate=None, batch_rows=1000).execute()
-    with pytest.raises(hg.CheckpointError, match="the checkpoint counts blocks of 1000 rows, not 500; go on with"):
+    with pytest.raises(hg.CheckpointError, match="the checkpoint counts blocks of 1000 rows, not 500; resume with"):
         job(tmp_path, rate=None, batch_rows=500).execute(resume="latest")
     assert job(tmp_path, rate=None, batch_rows=1000).execute(resume="latest").restarts == 0
     assert committed(tmp_path) == expected()
@@ -33,7 +33,7 @@ def test_a_watched_folder_under_another_name(tmp_path: Path, path: str) -> None:
     (tmp_path / "in" / "a.csv").write_text("n\n1\n2\n")
     (tmp_path / "link").symlink_to(tmp_path / "in")
 
-    def watch(watched: str) -> hg.Job:
+    def watch(watched: str) -> hg.JobHandle:
         env = environment(tmp_path, hg.LocalDeployment(1, processes=False))
         schema = pa.schema({"n": pa.int64()})
         source = hg.sources.files(watched, format="csv", schema=schema, watch=True, interval="10 ms")

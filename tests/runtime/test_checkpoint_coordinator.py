@@ -60,7 +60,11 @@ class Driver:
 
     def ack(self, task: TaskId, checkpoint: int, *, attempt: int = 0, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
-        return self.hear(Acknowledged(task, attempt, checkpoint, what, FILE, {"alignment_s": 1.0}))
+        return self.hear(
+            Acknowledged(
+                task=task, attempt=attempt, checkpoint=checkpoint, pending=what, state=FILE, part={"alignment_s": 1.0}
+            )
+        )
 
     def decline(self, task: TaskId, checkpoint: int, *, pending: str = "") -> list[Action]:
         what = {"out": pending} if pending else {}
@@ -69,7 +73,8 @@ class Driver:
     def succeed(self, checkpoint: int) -> list[Action]:
         """It is stored and committed."""
         [commit] = self.hear(Stored(checkpoint))
-        assert isinstance(commit, Commit) and commit.complete.checkpoint == checkpoint
+        assert isinstance(commit, Commit)
+        assert commit.complete.checkpoint == checkpoint
         return self.hear(Committed(checkpoint))
 
     def end(self, task: TaskId, took_part: int = 0, *, pending: str = "") -> list[Action]:
@@ -80,22 +85,28 @@ class Driver:
 def test_a_checkpoint_from_the_trigger_to_the_end() -> None:
     driver = Driver(min_pause=3.0)
     coordinator = driver.coordinator
-    assert coordinator.deadline == 10.0 and driver.at(9.9) == []
+    assert coordinator.deadline == 10.0
+    assert driver.at(9.9) == []
     assert driver.at(10.0) == [TriggerCheckpoint(5, (READ,))]
     assert driver.ack(WORK, 5) == driver.ack(READ, 5) == driver.ack(READ, 5) == []
     driver.now = 12.0
     parts = {READ: FILE, WORK: FILE, WRITE: FILE}
     [complete] = driver.ack(WRITE, 5, pending="a")
-    assert complete == StoreMetadata(5, 2.0, parts, {"out": ["a"]}) and not all_finished(complete.parts)
-    assert coordinator.deadline == 610.0 and coordinator.phase is Phase.STORING
-    assert driver.hear(Stored(5)) == [Commit(complete)] and driver.hear(Stored(5)) == []
-    assert coordinator.deadline is None and coordinator.phase is Phase.COMMITTING
+    assert complete == StoreMetadata(5, 2.0, parts, {"out": ["a"]})
+    assert not all_finished(complete.parts)
+    assert coordinator.deadline == 610.0
+    assert coordinator.phase is Phase.STORING
+    assert driver.hear(Stored(5)) == [Commit(complete)]
+    assert driver.hear(Stored(5)) == []
+    assert coordinator.deadline is None
+    assert coordinator.phase is Phase.COMMITTING
     driver.now = 18.0
     assert driver.hear(Committed(5)) == [] == driver.hear(Committed(5))
     assert coordinator.deadline == 21.0, "three seconds after the end of the last, though it was due at 20"
     [record] = coordinator.history
     assert (record.checkpoint, record.duration, record.size, record.failure) == (5, 8.0, 30, None)
-    assert record.parts["write[0]"] == {"alignment_s": 1.0} and coordinator.completed == 1
+    assert record.parts["write[0]"] == {"alignment_s": 1.0}
+    assert coordinator.completed == 1
     line = "5, checkpoint, 1970-01-01 00:00:10 UTC, 8.00 s, 30 bytes"
     assert repr(record) == f"CheckpointRecord({line}, complete)"
     assert repr(dataclasses.replace(record, failure="no")) == f"CheckpointRecord({line}, failed: no)"
@@ -113,7 +124,8 @@ def test_what_is_late_doubled_or_of_another_attempt_is_not_minded() -> None:
     )
     for task in (READ, WORK, READ, READ):
         assert driver.ack(task, 5) == []
-    assert len(driver.ack(WRITE, 5)) == 1 and driver.ack(WRITE, 5) == driver.decline(WRITE, 5) == []
+    assert len(driver.ack(WRITE, 5)) == 1
+    assert driver.ack(WRITE, 5) == driver.decline(WRITE, 5) == []
 
 
 def test_a_checkpoint_that_takes_too_long_fails_and_says_for_whom_it_waited() -> None:
@@ -126,13 +138,16 @@ def test_a_checkpoint_that_takes_too_long_fails_and_says_for_whom_it_waited() ->
     assert abort == AbortCheckpoint(5, reason)
     assert driver.at(20.0) == [TriggerCheckpoint(6, (READ,))]
     abort, fail = driver.decline(WORK, 6)
-    assert abort == AbortCheckpoint(6, "work[0]: no room") and isinstance(fail, Fail)
+    assert abort == AbortCheckpoint(6, "work[0]: no room")
+    assert isinstance(fail, Fail)
     assert str(fail.error) == (
         "2 checkpoints in a row failed, the last was 6: work[0]: no room (tolerable_failed_checkpoints is 1)"
     )
-    assert driver.coordinator.deadline is None and driver.coordinator.failed == 2
+    assert driver.coordinator.deadline is None
+    assert driver.coordinator.failed == 2
     driver.now = 30.0
-    assert driver.hear(Started(1)) == [] and driver.coordinator.deadline == 40.0
+    assert driver.hear(Started(1)) == []
+    assert driver.coordinator.deadline == 40.0
 
 
 def test_metadata_that_is_stored_too_late_does_not_count_and_what_is_pending_stays_so() -> None:
@@ -142,14 +157,18 @@ def test_metadata_that_is_stored_too_late_does_not_count_and_what_is_pending_sta
     driver.ack(WORK, 5)
     driver.ack(WRITE, 5, pending="a")
     reason = "it took longer than 4 s (checkpoint_timeout); all tasks have acknowledged, but its metadata was not"
-    assert driver.at(13.9) == [] and driver.at(14.0) == [AbortCheckpoint(5, f"{reason} stored by then")]
+    assert driver.at(13.9) == []
+    assert driver.at(14.0) == [AbortCheckpoint(5, f"{reason} stored by then")]
     assert driver.hear(Stored(5)) == driver.hear(NotStored(5, "no room")) == []
-    assert driver.at(20.0) == [TriggerCheckpoint(6, (READ,))] and driver.hear(Stored(5)) == []
+    assert driver.at(20.0) == [TriggerCheckpoint(6, (READ,))]
+    assert driver.hear(Stored(5)) == []
     for task in (READ, WORK):
         driver.ack(task, 6)
     [complete] = driver.ack(WRITE, 6, pending="b")
-    assert isinstance(complete, StoreMetadata) and complete.pending == {"out": ["a", "b"]}
-    assert driver.succeed(6) == [] and (driver.coordinator.completed, driver.coordinator.failed) == (1, 1)
+    assert isinstance(complete, StoreMetadata)
+    assert complete.pending == {"out": ["a", "b"]}
+    assert driver.succeed(6) == []
+    assert (driver.coordinator.completed, driver.coordinator.failed) == (1, 1)
 
 
 def test_a_job_that_fails_while_a_checkpoint_is_committed_has_that_checkpoint() -> None:
@@ -174,13 +193,15 @@ def test_what_was_flushed_for_a_failed_checkpoint_is_committed_with_the_next() -
     for task in (READ, WORK):
         driver.ack(task, 7)
     [complete] = driver.ack(WRITE, 7, pending="c")
-    assert isinstance(complete, StoreMetadata) and complete.pending == {"out": ["a", "b", "c"]}
+    assert isinstance(complete, StoreMetadata)
+    assert complete.pending == {"out": ["a", "b", "c"]}
     driver.hear(NotStored(7, "no room"))
     driver.at(40.0)
     for task in (READ, WORK):
         driver.ack(task, 8)
     [complete] = driver.ack(WRITE, 8)
-    assert isinstance(complete, StoreMetadata) and complete.pending == {"out": ["a", "b", "c"]}
+    assert isinstance(complete, StoreMetadata)
+    assert complete.pending == {"out": ["a", "b", "c"]}
     driver.succeed(8)
     driver.at(50.0)
     for task in (READ, WORK):
@@ -194,7 +215,8 @@ def test_a_task_that_ends_before_the_barrier_reaches_it_is_finished() -> None:
     assert driver.end(READ) == [TriggerCheckpoint(5, (WORK,))], "no barrier will come to it"
     driver.ack(WORK, 5)
     [complete] = driver.ack(WRITE, 5)
-    assert isinstance(complete, StoreMetadata) and complete.parts[READ] == Finished({"src": 7})
+    assert isinstance(complete, StoreMetadata)
+    assert complete.parts[READ] == Finished({"src": 7})
     driver.succeed(5)
     assert driver.at(20.0) == [TriggerCheckpoint(6, (WORK,))]
     assert driver.end(WORK, 5) == [TriggerCheckpoint(6, (WRITE,))]
@@ -203,20 +225,22 @@ def test_a_task_that_ends_before_the_barrier_reaches_it_is_finished() -> None:
     assert complete == StoreMetadata(6, 0.0, {READ: gone, WORK: gone, WRITE: FILE}, {})
 
 
-def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_heard_first() -> None:
+def test_a_task_that_took_part_and_ended_has_its_part_whatever_is_reported_first() -> None:
     driver = Driver()
     driver.at(10.0)
     assert driver.end(READ, 5) == [], "its barrier goes on"
     assert driver.end(WORK, 5) == driver.end(WRITE, 5, pending="after") == []
     assert driver.ack(WORK, 5) == driver.ack(READ, 5) == []
     [complete] = driver.ack(WRITE, 5, pending="before")
-    assert isinstance(complete, StoreMetadata) and complete.parts == {READ: FILE, WORK: FILE, WRITE: FILE}
+    assert isinstance(complete, StoreMetadata)
+    assert complete.parts == {READ: FILE, WORK: FILE, WRITE: FILE}
     assert complete.pending == {"out": ["before"]}
     [complete] = driver.succeed(5)
-    assert (
-        isinstance(complete, StoreMetadata) and all_finished(complete.parts) and complete.pending == {"out": ["after"]}
-    )
-    assert driver.succeed(6) == [] and driver.coordinator.phase is Phase.OVER
+    assert isinstance(complete, StoreMetadata)
+    assert all_finished(complete.parts)
+    assert complete.pending == {"out": ["after"]}
+    assert driver.succeed(6) == []
+    assert driver.coordinator.phase is Phase.OVER
 
 
 def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:
@@ -228,13 +252,13 @@ def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:
     assert driver.coordinator.deadline is None
     driver.ack(WORK, 5)
     [complete] = driver.ack(WRITE, 5, pending="barrier")
-    assert (
-        isinstance(complete, StoreMetadata)
-        and all_finished(complete.parts)
-        and complete.pending == {"out": ["barrier", "end"]}
-    )
+    assert isinstance(complete, StoreMetadata)
+    assert all_finished(complete.parts)
+    assert complete.pending == {"out": ["barrier", "end"]}
     [abort, again] = driver.hear(NotStored(6, "no room"))
-    assert abort == AbortCheckpoint(6, "no room") and isinstance(again, StoreMetadata) and again.checkpoint == 7
+    assert abort == AbortCheckpoint(6, "no room")
+    assert isinstance(again, StoreMetadata)
+    assert again.checkpoint == 7
     assert isinstance(driver.hear(NotStored(7, "no room"))[-1], Fail)
 
 
@@ -247,7 +271,8 @@ def test_a_restart_forgets_what_the_last_attempt_left() -> None:
     assert driver.hear(Started(1)) == []
     assert driver.at(21.0) == [TriggerCheckpoint(6, (READ,))]
     assert driver.ack(READ, 6) == driver.end(WORK) == []
-    assert driver.coordinator.failed == 1 and driver.coordinator.deadline == 21.0 + 600
+    assert driver.coordinator.failed == 1
+    assert driver.coordinator.deadline == 21.0 + 600
 
 
 def test_every_subtask_takes_part() -> None:
@@ -261,14 +286,14 @@ def test_every_subtask_takes_part() -> None:
     coordinator.validate()
 
 
-def test_an_event_that_cannot_come_now_is_told_with_those_before_it() -> None:
+def test_the_error_for_an_impossible_event_lists_the_events_before_it() -> None:
     driver = Driver()
     driver.at(10.0)
     driver.ack(READ, 5)
     with pytest.raises(RuntimeError) as failure:
         driver.hear(Started(1))
     assert str(failure.value).splitlines() == [
-        "Started(attempt=1) cannot come: a checkpoint is under way; before it came:",
+        "Started(attempt=1) is impossible in phase COLLECTING (a checkpoint is under way); the events before it:",
         "0.000 STOPPED: Started(attempt=0)",
         "10.000 WAITING: TimePassed()",
         "10.000 COLLECTING: Acknowledged(task=TaskId(vertex=0, subtask=0), attempt=0, checkpoint=5)",

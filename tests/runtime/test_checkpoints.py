@@ -54,7 +54,8 @@ def test_a_job_that_is_cancelled_leaves_the_rows_of_its_last_checkpoint(tmp_path
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     job.cancel()
     seen = committed(tmp_path)
-    assert seen and set(seen) < set(expected())
+    assert seen
+    assert set(seen) < set(expected())
     assert not list((tmp_path / "out").glob("_*"))
 
 
@@ -62,11 +63,11 @@ def test_a_job_that_is_cancelled_leaves_the_rows_of_its_last_checkpoint(tmp_path
     "strategy", [hg.restart.fixed(2, delay=0), hg.restart.failure_rate(2, interval="1 h", delay="10 ms")]
 )
 def test_the_strategy_decides_how_often(tmp_path: Path, strategy: Any) -> None:
-    def fails(batch: object) -> None:
+    def fails(_batch: object) -> None:
         raise ValueError("always")
 
     env = environment(tmp_path, hg.LocalDeployment(1, processes=False), restart=strategy)
-    job = build(env, tmp_path, fails).execute_async()  # type: ignore[arg-type]
+    job = build(env, tmp_path, fails).execute_async()
     with pytest.raises(hg.UserFunctionError, match="always"):
         job.wait(60)
     assert job._master.restarts == 2
@@ -117,7 +118,8 @@ def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parall
     seen = committed(tmp_path)
     second = build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False), parallelism), tmp_path)
     result = second.execute(resume="latest")
-    assert set(seen) < set(expected()) and committed(tmp_path) == expected()
+    assert set(seen) < set(expected())
+    assert committed(tmp_path) == expected()
     assert result.rows_in == ROWS
     assert (
         build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path)
@@ -130,7 +132,7 @@ def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parall
 
 @pytest.mark.parametrize("unaligned", [False, True])
 def test_a_checkpoint_of_which_some_tasks_had_finished(tmp_path: Path, unaligned: bool) -> None:
-    """The job starts again from one, and then another goes on from one with more subtasks."""
+    """The job starts again from one, and then another resumes from one with more subtasks."""
     lever = tmp_path / "lever"
 
     def fails() -> None:
@@ -183,11 +185,13 @@ def test_a_job_that_goes_on_if_there_is_something(tmp_path: Path) -> None:
     assert run("latest-if-any") == 1
     assert run("latest-if-any") == 1
     assert ds.dataset(tmp_path / "out").count_rows() == 1, "the second time there was nothing left to do"
-    with pytest.raises(hg.SinkError, match=r'not empty.* \(job \'job\' has checkpoints in .*: resume="latest" goes on'):
+    with pytest.raises(hg.SinkError, match=r'not empty.* \(job \'job\' has checkpoints in .*: resume="latest" resumes'):
         run(None)
 
 
-def test_what_a_source_cannot_do_is_said_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_source_that_cannot_resume_is_warned_of_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fleeting = hg.sources.iterable(lambda subtask, subtasks: [[{"n": 1}]], NUMBERS, replayable=False)
     passing, lasting = (hg.sources.iterable([[{"n": 1}]], NUMBERS) for _ in range(2))
     passing.resumable = False
@@ -197,8 +201,8 @@ def test_what_a_source_cannot_do_is_said_at_the_start(tmp_path: Path, caplog: py
     env.execute()
     said = [record.getMessage() for record in caplog.records if record.name.startswith("headgate")]
     assert len(said) == 2
-    assert "fleeting is begun anew when the job restarts: what is on its way then is lost, and what it gives" in said[0]
-    assert "passing is read on when the job restarts by itself, but no other job goes on from its check" in said[1]
+    assert "fleeting is read from its beginning when the job restarts: rows in flight are lost" in said[0]
+    assert "passing is read on when the job restarts by itself, but no other job resumes from its check" in said[1]
 
 
 def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +273,7 @@ def test_a_script_goes_on_by_the_command(tmp_path: Path) -> None:
     assert committed(tmp_path) == expected()
 
 
-def test_who_waits_at_a_terminal_is_told(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress_of_a_job(tmp_path: Path) -> None:
     job = build_gated(environment(tmp_path, hg.LocalDeployment(1, processes=False), 1), tmp_path).execute_async()
     told: list[str] = []
 
@@ -283,7 +287,7 @@ def test_who_waits_at_a_terminal_is_told(tmp_path: Path) -> None:
     assert all(line != after for line, after in pairwise(told))
 
 
-def test_a_terminal_is_told_of_a_job_that_a_script_waits_for(tmp_path: Path) -> None:
+def test_a_terminal_shows_a_job_that_a_script_waits_for(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("from headgate.api import progress; print(progress.is_shown())")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -335,7 +339,7 @@ def test_operators_may_be_chained_otherwise(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerable: int, restarts: int
 ) -> None:
-    write, full = state_upload.write_part, [True]
+    write, full = state_upload.write_part, [True]  # type: ignore[attr-defined]
 
     def write_part(folder: str, *arguments: Any) -> Any:
         if int(folder.rpartition("chk-")[2]) >= 3 and full:
@@ -346,7 +350,8 @@ def test_a_disk_that_is_full_once(
     monkeypatch.setattr(state_upload, "write_part", write_part)
     env = environment(tmp_path, hg.LocalDeployment(2, processes=False), tolerable_failed_checkpoints=tolerable)
     assert build(env, tmp_path).execute().restarts == restarts
-    assert not full and committed(tmp_path) == expected()
+    assert not full
+    assert committed(tmp_path) == expected()
 
 
 def test_what_the_command_names_comes_before_what_the_script_does(

@@ -93,7 +93,7 @@ def test_its_files_were_not_committed(name: str, tmp_path: Path) -> None:
     assert CASES[name].seen(tmp_path) == CASES[name].rows()
 
 
-def test_what_is_kept() -> None:
+def test_all_stored_checkpoints_are_there_and_small() -> None:
     assert {path.name for path in HERE.iterdir()} == set(CASES)
     assert sum(path.stat().st_size for path in HERE.rglob("*") if path.is_file()) < 1 << 20
     assert all(any((HERE / name).glob("checkpoints/*/*/*.in-flight")) for name in IN_FLIGHT)

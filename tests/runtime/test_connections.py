@@ -1,4 +1,4 @@
-"""Several data connections from one TaskManager to another: channels are dealt to them, results are the same."""
+"""Several data connections from one TaskManager to another: channels are distributed to them, results are the same."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ def test_a_link_to_the_driver_that_is_cut_is_named(processes: bool) -> None:
     keyed(endless(env, rate=1000)).sink_to(hg.sinks.null())
     job = env.execute_async()
     wait_until_running(job)
-    [driver] = ports() - before - {member.address[1] for member in job._master._attempt.members}
+    [driver] = ports() - before - {member.address[1] for member in job._master._attempt.members}  # type: ignore[index]
     cut(driver)
     error = error_of(job)
     assert type(error) is hg.TaskManagerLost
     assert f"its link to the driver at 127.0.0.1:{driver} was cut" in error.message
-    assert "see what ends connections" in error.message and "exit code" not in error.message
+    assert "see what ends connections" in error.message
+    assert "exit code" not in error.message

@@ -20,7 +20,7 @@ from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of
 
 
 def test_prints_have_the_subtasks_name(capfd: pytest.CaptureFixture[str]) -> None:
-    def tell(batch: pa.RecordBatch, info: Any) -> None:
+    def tell(batch: pa.RecordBatch, _info: Any) -> None:
         print("rows:", batch.num_rows)
         print("half a line, ", end="")
         print("and the rest", file=sys.stdout)
@@ -41,7 +41,7 @@ def test_prints_have_the_subtasks_name(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_last_words_before_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
-    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def fail(_batch: pa.RecordBatch) -> pa.RecordBatch:
         for number in range(100):
             print("step", number)
         print("and then", end="")
@@ -77,7 +77,7 @@ def test_logging_and_warnings_and_threads(capfd: pytest.CaptureFixture[str]) -> 
 def test_an_iterators_prints(capfd: pytest.CaptureFixture[str]) -> None:
     """It runs on a thread of its own."""
 
-    def batches(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def batches(subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         print("opening", subtask)
         yield pa.record_batch({"n": pa.array([1], pa.int64())})
 
@@ -88,7 +88,7 @@ def test_an_iterators_prints(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_in_threads_prints_simply_appear(capsys: pytest.CaptureFixture[str]) -> None:
-    def tell(batch: pa.RecordBatch, info: Any) -> None:
+    def tell(_batch: pa.RecordBatch, _info: Any) -> None:
         print("here")
 
     env = environment(parallelism=1)
@@ -132,7 +132,8 @@ def test_streams_have_limits_of_their_own_and_long_lines_are_cut() -> None:
     wire = Wire()
     wire.console.write("stdout", "x\n" * 1000)
     wire.console.write("stderr", "y" * (LINE_LENGTH + 5) + "\n")
-    assert wire.messages[-1].stream == "stderr" and wire.messages[-1].task == "TaskManager 3"
+    assert wire.messages[-1].stream == "stderr"
+    assert wire.messages[-1].task == "TaskManager 3"
     assert wire.lines[-1] == "y" * LINE_LENGTH + " ... (5 more characters)"
 
 
@@ -141,7 +142,8 @@ def test_a_line_without_end_takes_no_memory() -> None:
     for _ in range(100):
         wire.console.write("stdout", "z" * LINE_LENGTH)
     wire.console.write("stdout", "\n")
-    assert len(wire.lines) == 1 and len(wire.lines[0]) < LINE_LENGTH + 50
+    assert len(wire.lines) == 1
+    assert len(wire.lines[0]) < LINE_LENGTH + 50
 
 
 def test_the_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +175,7 @@ def test_the_driver_shows_what_its_terminal_can(monkeypatch: pytest.MonkeyPatch,
     terminal = io.TextIOWrapper(io.BytesIO(), encoding)
     monkeypatch.setattr(sys, "stdout", terminal)
     show(Printed(stream="stdout", task="map[0]", lines=["caf\u00e9 \ud800"]))
-    shown = terminal.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    shown = terminal.buffer.getvalue().decode(encoding)
     assert shown == ("map[0] | caf\\xe9 \\ud800\n" if encoding == "ascii" else "map[0] | caf\u00e9 \\ud800\n")
 
 

@@ -31,7 +31,7 @@ def test_the_caller_has_its_cores_back() -> None:
         assert os.sched_getaffinity(0) == before
 
 
-def cores_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+def cores_of(_batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"cores": [",".join(map(str, sorted(os.sched_getaffinity(0))))]})
 
 

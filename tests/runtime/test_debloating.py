@@ -61,7 +61,7 @@ class Measured:
         return self.channels[0].told
 
 
-def test_all_channels_are_told_and_messages_shrink_with_the_buffers() -> None:
+def test_all_channels_announce_the_size_and_messages_shrink_with_it() -> None:
     measured = Measured()
     assert measured.second(polled=80_000, used=10) == [8000]
     assert measured.message_size == 32_000
@@ -101,7 +101,7 @@ RATE = 1_000_000
 TARGET = 0.1
 
 
-def slow(batch: pa.RecordBatch, info: object) -> None:
+def slow(batch: pa.RecordBatch, _info: object) -> None:
     time.sleep(batch.nbytes / RATE)
 
 
@@ -120,7 +120,7 @@ def test_what_is_in_flight_to_a_slow_sink_falls_to_the_target_and_its_rate_stays
     def rate() -> float:
         before, began = job.metrics()["rows_out"], time.monotonic()
         time.sleep(1.0)
-        return 8 * (job.metrics()["rows_out"] - before) / (time.monotonic() - began)
+        return 8 * (job.metrics()["rows_out"] - before) / (time.monotonic() - began)  # type: ignore[no-any-return]
 
     def sizes() -> list[int]:
         tasks = job.metrics()["tasks"].items()

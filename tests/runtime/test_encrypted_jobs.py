@@ -70,7 +70,8 @@ def test_what_is_in_files_is_encrypted_before_it_is_sent(tmp_path: Path) -> None
     keyed(counted(env, 20_000)).sink_to(hg.sinks.null())
     result = env.execute()
     assert result.rows_out == 20_000
-    assert result.metrics["remote_bytes"] > 10_000 and result.metrics["bytes_sent_by_sendfile"] == 0
+    assert result.metrics["remote_bytes"] > 10_000
+    assert result.metrics["bytes_sent_by_sendfile"] == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"unaligned": True}, {"flow_control": "tcp"}], ids=str)
@@ -85,8 +86,10 @@ def test_a_killed_taskmanager_is_replaced_under_new_certificates(tmp_path: Path,
     assert job.wait(120).restarts == 1
     assert committed(tmp_path) == expected()
     first, second = (credentials.identity for credentials in deployment.credentials)
-    assert first is not None and second is not None
-    assert first.authority != second.authority and first.key != second.key
+    assert first is not None
+    assert second is not None
+    assert first.authority != second.authority
+    assert first.key != second.key
 
 
 @pytest.fixture
@@ -99,7 +102,11 @@ def network() -> Iterator[NetworkThread]:
 
 def dial(network: NetworkThread, address: tuple[str, int], credentials: Credentials, kind: int) -> LinkSocket | str:
     outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
-    network.post(Dial(network, address, credentials, kind, 1, outcome.put, outcome.put).start)
+    network.post(
+        Dial(
+            network, address, credentials=credentials, kind=kind, peer=1, established=outcome.put, failed=outcome.put
+        ).start
+    )
     return outcome.get(timeout=60)
 
 
@@ -118,7 +125,8 @@ def test_a_survivor_of_an_older_attempt_is_refused(tmp_path: Path, network: Netw
     for kind, address in doors.items():
         for survivor in (old, dataclasses.replace(old, attempt=new.attempt)):
             said = dial(network, address, survivor, kind)
-            assert isinstance(said, str) and "the peer has no certificate of this attempt of the job" in said
+            assert isinstance(said, str)
+            assert "the peer has no certificate of this attempt of the job" in said
     ours = dial(network, doors[DATA_LINK], new, DATA_LINK)
     assert isinstance(ours, TlsSocket), "one of this attempt comes in"
     ours.close()

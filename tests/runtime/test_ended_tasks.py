@@ -83,8 +83,8 @@ def half_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             return step(head)
         if getattr(held, "ended", False):
             return 0.01
-        held.ended = step(head) == END
-        return 0.01 if held.ended else 0.0
+        held.ended = step(head) == END  # type: ignore[attr-defined]
+        return 0.01 if held.ended else 0.0  # type: ignore[attr-defined]
 
     monkeypatch.setattr(InputHead, "step", held)
     job = windows(tmp_path, 2).execute_async("job")

@@ -56,7 +56,8 @@ def test_a_function_that_raises(kind: str, processes: bool) -> None:
     first, *trace = error.message.splitlines()
     assert first.endswith("divide raised ZeroDivisionError: integer division or modulo by zero")
     assert trace[0] == "Traceback (most recent call last):"
-    assert "in divide" in error.message and "return 1 // 0" in error.message
+    assert "in divide" in error.message
+    assert "return 1 // 0" in error.message
     assert "headgate/operators" not in error.message, "only the user's frames"
 
 
@@ -89,13 +90,15 @@ def test_a_time_that_python_does_not_have(processes: bool, kind: str) -> None:
 def test_an_error_with_a_value_of_any_size(processes: bool) -> None:
     """A row's, perhaps. A message larger than a frame of the control link cut the link: the TaskManager was lost."""
 
-    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def fail(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise KeyError("x" * (90 << 20))
 
     env = environment(processes)
     error = failure(env, endless(env).map_batches(fail, schema=NUMBERS).name("half"))
-    assert type(error) is hg.UserFunctionError and error.operator == "half"
-    assert "fail raised KeyError" in error.message and "characters left out" in error.message
+    assert type(error) is hg.UserFunctionError
+    assert error.operator == "half"
+    assert "fail raised KeyError" in error.message
+    assert "characters left out" in error.message
     assert len(error.message) < 100_000
 
 
@@ -109,7 +112,8 @@ def test_an_error_whose_message_cannot_be_made(processes: bool) -> None:
 
     env = environment(processes)
     error = failure(env, endless(env).map_batches(fail, schema=NUMBERS).name("half"))
-    assert type(error) is hg.UserFunctionError and error.operator == "half"
+    assert type(error) is hg.UserFunctionError
+    assert error.operator == "half"
     assert "fail raised Unsayable: (its message cannot be shown: ZeroDivisionError)" in error.message
 
 
@@ -118,8 +122,10 @@ def test_a_function_of_a_sink_that_raises(processes: bool) -> None:
     keyed(endless(env)).sink_to(hg.sinks.for_each_batch(raise_here()))
     error = error_of(env.execute_async())
     assert type(error) is hg.UserFunctionError
-    assert error.operator == "for_each_batch" and error.subtask in (0, 1)
-    assert "ZeroDivisionError" in error.message and "in divide" in error.message
+    assert error.operator == "for_each_batch"
+    assert error.subtask in (0, 1)
+    assert "ZeroDivisionError" in error.message
+    assert "in divide" in error.message
 
 
 def test_a_generate_function_that_raises_later(processes: bool) -> None:
@@ -131,7 +137,8 @@ def test_a_generate_function_that_raises_later(processes: bool) -> None:
     env = environment(processes)
     error = failure(env, keyed(env.from_source(hg.sources.generate(rows, batch_rows=64)).name("rows")))
     assert type(error) is hg.UserFunctionError
-    assert error.operator == "rows" and "rows raised RuntimeError: no more" in error.message
+    assert error.operator == "rows"
+    assert "rows raised RuntimeError: no more" in error.message
 
 
 def test_a_generate_function_that_makes_other_columns_later(processes: bool) -> None:
@@ -142,12 +149,13 @@ def test_a_generate_function_that_makes_other_columns_later(processes: bool) -> 
     env = environment(processes, parallelism=1)
     error = failure(env, keyed(env.from_source(hg.sources.generate(rows, batch_rows=64))))
     assert type(error) is hg.UserFunctionError
-    assert error.operator == "generate" and error.subtask == 0
+    assert error.operator == "generate"
+    assert error.subtask == 0
     assert error.message == "generate: fn(512, 64) returned columns (m int64), not (n int64)"
 
 
 def test_an_iterable_factory_that_raises(processes: bool) -> None:
-    def batches(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def batches(subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"n": [1, 2]}, schema=pa.schema({"n": pa.int64()}))
         if subtask == 1:
             raise LookupError("the tape tore")
@@ -160,7 +168,7 @@ def test_an_iterable_factory_that_raises(processes: bool) -> None:
 
 
 def test_rows_that_are_not_of_the_declared_schema(processes: bool) -> None:
-    def wrong(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def wrong(_batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict({"m": [1.5]})
 
     env = environment(processes)
@@ -171,12 +179,13 @@ def test_rows_that_are_not_of_the_declared_schema(processes: bool) -> None:
 
 
 def test_sys_exit_in_a_function(processes: bool) -> None:
-    def leave(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def leave(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise SystemExit(0)
 
     env = environment(processes)
     error = failure(env, endless(env).map_batches(leave, schema=NUMBERS))
-    assert type(error) is hg.UserFunctionError and "leave raised SystemExit: 0" in error.message
+    assert type(error) is hg.UserFunctionError
+    assert "leave raised SystemExit: 0" in error.message
 
 
 def test_a_bad_line(tmp_path: Path, processes: bool) -> None:
@@ -185,7 +194,8 @@ def test_a_bad_line(tmp_path: Path, processes: bool) -> None:
     error = failure(env, env.from_source(hg.sources.csv(str(tmp_path / "bad.csv"), schema=NUMBERS)))
     assert type(error) is hg.SourceError
     assert (error.operator, error.subtask) == ("csv", 0)
-    assert f"{tmp_path}/bad.csv: bad line at byte 6" in error.message and "'three'" in error.message
+    assert f"{tmp_path}/bad.csv: bad line at byte 6" in error.message
+    assert "'three'" in error.message
 
 
 def test_a_missing_file(tmp_path: Path, processes: bool) -> None:
@@ -210,10 +220,11 @@ def test_a_file_that_vanishes_after_the_start(tmp_path: Path, processes: bool) -
     stream = env.from_source(hg.sources.csv(str(tmp_path / "*.csv"), schema=NUMBERS))
     error = failure(env, stream.map_batches(remove, schema=NUMBERS))
     assert type(error) is hg.SourceError
-    assert (error.operator, error.subtask) == ("csv", 0) and "second.csv" in error.message
+    assert (error.operator, error.subtask) == ("csv", 0)
+    assert "second.csv" in error.message
 
 
-def test_wrong_columns_and_options_are_told_where_they_are_written() -> None:
+def test_wrong_columns_and_options_raise_where_they_are_written() -> None:
     env = environment()
     with pytest.raises(hg.PlanError, match="'m'"):
         counted(env).select("m")
@@ -240,7 +251,8 @@ def test_an_operator_that_fails_in_open(tmp_path: Path, processes: bool) -> None
     env = environment(processes)
     error = failure(env, endless(env).lookup(str(tmp_path / "names.parquet"), on="n"))
     assert type(error) is hg.DataError
-    assert error.operator == "lookup" and error.subtask in (0, 1)
+    assert error.operator == "lookup"
+    assert error.subtask in (0, 1)
     assert "1" in error.message
 
 
@@ -249,7 +261,8 @@ def test_the_first_error_counts_and_the_others_end(processes: bool) -> None:
     env = environment(processes, parallelism=4)
     with within(END + 25 * processes):
         error = failure(env, keyed(endless(env).map_batches(raise_here(), schema=NUMBERS)))
-    assert error.operator == "map_batches" and error.subtask in range(4)
+    assert error.operator == "map_batches"
+    assert error.subtask in range(4)
 
 
 def test_two_waits_raise_the_same_error() -> None:

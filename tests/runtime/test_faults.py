@@ -55,7 +55,7 @@ def start(
     """Two processes, and a restart at once."""
     options = {"restart": hg.restart.fixed(9, delay=0), **options}
     env = environment(folder, deployment or hg.LocalDeployment(2, processes=True), **options)
-    return build(env, folder, source=gated(folder, *pulls), middle=middle, sink=sink).execute_async()
+    return build(env, folder, source=gated(folder, *pulls), middle=middle, sink=sink, branch=True).execute_async()
 
 
 def until_a_checkpoint_of(job: hg.JobHandle, folder: Path, attempt: int) -> None:
@@ -64,7 +64,7 @@ def until_a_checkpoint_of(job: hg.JobHandle, folder: Path, attempt: int) -> None
 
 def is_as_if_nothing_had_happened(folder: Path) -> None:
     assert committed(folder) == expected()
-    assert not list((folder / "out").glob("_*"))
+    assert not [*(folder / "out").glob("_*"), *(folder / "branch").glob("_*")]
 
 
 def pid_of(job: hg.JobHandle, taskmanager: int) -> int:
@@ -197,9 +197,9 @@ def test_connections_that_are_cut(tmp_path: Path, flow_control: str, processes: 
     if processes:
         lever.touch()
     else:
-        cut(job._master._attempt.members[0].address[1])
+        cut(job._master._attempt.members[0].address[1])  # type: ignore[index]
     until_a_checkpoint_of(job, tmp_path, 1)
-    driver = ports() - before - {member.address[1] for member in job._master._attempt.members}
+    driver = ports() - before - {member.address[1] for member in job._master._attempt.members}  # type: ignore[index]
     cut(*driver)
     until_a_checkpoint_of(job, tmp_path, 2)
     open_gate(tmp_path)
@@ -246,11 +246,11 @@ def test_a_peer_that_stops_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Its link to the driver is alive. That is back-pressure, until a checkpoint takes too long: the job may wait for
     it, or start again."""
     relay = Relay()
-    dial = data_links.Dial
+    dial = data_links.Dial  # type: ignore[attr-defined]
     monkeypatch.setattr(
-        data_links, "Dial", lambda network, address, *others: dial(network, relay.towards(address), *others)
+        data_links, "Dial", lambda network, address, **others: dial(network, relay.towards(address), **others)
     )
-    options = {"checkpoint_timeout": "300 ms", "tolerable_failed_checkpoints": tolerable}
+    options: dict[str, Any] = {"checkpoint_timeout": "300 ms", "tolerable_failed_checkpoints": tolerable}
     restart = hg.restart.fixed(1000, delay=0)
     job = start(tmp_path, deployment=hg.LocalDeployment(2, processes=False), restart=restart, **options)
     eventually(lambda: any(each.failure is None for each in job.checkpoints()), 60)
@@ -277,7 +277,7 @@ class CutOff(hg.LocalDeployment):
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         self.gang = _CutOffGang(super().launch(spec, count, on_exit))
-        return self.gang
+        return self.gang  # type: ignore[return-value]
 
 
 class _CutOffGang:
@@ -338,9 +338,9 @@ def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("timeout", ["10 min", "200 ms"])
 def test_slow_storage_holds_up_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout: str) -> None:
     """Half of a task's part is written while all rows are read; too late for the checkpoint, or not."""
-    monkeypatch.setattr(state_upload, "write_part", state_upload.write_part)  # put back at the end
+    monkeypatch.setattr(state_upload, "write_part", state_upload.write_part)  # type: ignore[attr-defined]  # put back at the end
     lever = tmp_path / "lever"
-    options = {"checkpoint_timeout": timeout, "tolerable_failed_checkpoints": 1000}
+    options: dict[str, Any] = {"checkpoint_timeout": timeout, "tolerable_failed_checkpoints": 1000}
     job = start(tmp_path, holds_uploads(lever), deployment=hg.LocalDeployment(2, processes=False), **options)
     until_a_checkpoint_of(job, tmp_path, 0)
     lever.touch()

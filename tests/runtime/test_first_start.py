@@ -52,7 +52,7 @@ class KillsAtLaunch(hg.LocalDeployment):
         if self.attempts > 0:
             self.attempts -= 1
             gang._forks[0].kill()
-        return gang
+        return gang  # type: ignore[no-any-return]
 
 
 def test_killed_while_it_opens_its_operators(tmp_path: Path) -> None:
@@ -64,14 +64,28 @@ def test_killed_while_it_opens_its_operators(tmp_path: Path) -> None:
     let_go(lever)
     kill(victim)
     result = job.wait(PATIENCE)
-    assert result.restarts == 1 and result.rows_out == result.rows_in
+    assert result.restarts == 1
+    assert result.rows_out == result.rows_in
 
 
-@pytest.mark.parametrize("attempts", [1, 2])
-def test_killed_before_it_has_registered(tmp_path: Path, attempts: int) -> None:
-    job = build(environment(tmp_path, KillsAtLaunch(attempts), restart=AT_ONCE), tmp_path).execute_async()
+LIMITED = {"fixed": hg.restart.fixed(4, delay=0), "failure rate": hg.restart.failure_rate(4, "1 h", delay=0)}
+
+
+@pytest.mark.parametrize(
+    ("restart", "attempts"), [(AT_ONCE, 1), *((each, 4) for each in LIMITED.values())], ids=["once", *LIMITED]
+)
+def test_killed_before_it_has_registered(tmp_path: Path, restart: Any, attempts: int) -> None:
+    job = build(environment(tmp_path, KillsAtLaunch(attempts), restart=restart), tmp_path).execute_async()
     assert job.wait(PATIENCE).restarts == attempts
     assert committed(tmp_path) == expected()
+
+
+@pytest.mark.parametrize("restart", LIMITED.values(), ids=LIMITED)
+def test_none_ever_registers_and_the_strategy_has_a_limit(tmp_path: Path, restart: Any) -> None:
+    job = build(environment(tmp_path, KillsAtLaunch(1000), restart=restart), tmp_path).execute_async()
+    with pytest.raises(hg.TaskManagerLost, match="TaskManager 0 .*killed by SIGKILL"):
+        job.wait(PATIENCE)
+    assert job.restarts == 4
 
 
 def test_none_ever_registers(tmp_path: Path) -> None:
@@ -97,7 +111,8 @@ def test_a_function_that_cannot_be_opened_is_not_tried_again(tmp_path: Path) -> 
     job = opening(tmp_path, fails(lambda: calls.append(1)), hg.LocalDeployment(1, processes=False))
     with pytest.raises(hg.UserFunctionError, match="no model is there"):
         job.wait(PATIENCE)
-    assert job.restarts == 0 and len(calls) <= 2, "once in each subtask"
+    assert job.restarts == 0
+    assert len(calls) <= 2, "once in each subtask"
 
 
 def test_without_a_strategy_the_job_ends(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ class Resumer:
 
     def __call__(self, checkpoint: Path, parallelism: int) -> str:
         """What came of it."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([str(checkpoint), parallelism]).encode() + b"\n")
         self._process.stdin.flush()
         readable, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
@@ -187,10 +188,11 @@ def test_another_file_than_those_that_are_watched(tmp_path: Path) -> None:
     })  # fmt: skip
     env, found = build()
     with pytest.raises(
-        hg.CheckpointError, match=r"\.state: is no state that this job can go on from: .*secret"
+        hg.CheckpointError, match=r"\.state: is no state that this job can resume from: .*secret"
     ) as caught:
         env.execute("watch", resume=str(savepoint))
-    assert str(savepoint) in caught.value.message and found == []
+    assert str(savepoint) in caught.value.message
+    assert found == []
 
 
 #: Of a watched folder: it has begun to read a file beside it.
@@ -211,7 +213,7 @@ def with_groups(table: pa.Table, change: Callable[[int], int]) -> pa.Table:
 def test_keys_in_other_key_groups(
     original: Path, resume: Resumer, tmp_path: Path, change: Callable[[int], int], says: str
 ) -> None:
-    """One subtask went on from the state of a key, and another got its rows: the key had two sums."""
+    """One subtask resumed from the state of a key, and another got its rows: the key had two sums."""
     target = Path(shutil.copytree(original, tmp_path / "forged"))
     for file in target.glob("*.state"):
         snapshots = {
@@ -241,7 +243,8 @@ def test_keys_in_flight_to_another_subtask(original: Path, resume: Resumer, tmp_
 
 def test_forged_by_chance(original: Path, resume: Resumer, tmp_path: Path) -> None:
     counts = try_all(original, resume, tmp_path, range(40))
-    assert counts["refused"] > 20 and counts["done"] > 0
+    assert counts["refused"] > 20
+    assert counts["done"] > 0
 
 
 @pytest.mark.soak

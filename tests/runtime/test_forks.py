@@ -18,7 +18,7 @@ import pytest
 
 import headgate as hg
 from headgate.runtime.launch.forks import ENDED, command, server
-from headgate.runtime.launch.framing import NOBODY_TOLD
+from headgate.runtime.launch.framing import NOT_REPORTED
 from tests.ending import END, within
 from tests.runtime.jobs import endless, environment, error_of, eventually, keyed, pids, wait_until_running
 
@@ -31,7 +31,7 @@ def look() -> list[dict[str, str]]:
     """What each of two processes sees."""
     schema = SEEN
 
-    def seen(batch: pa.RecordBatch) -> pa.RecordBatch:  # in here, so that it travels without this module
+    def seen(_batch: pa.RecordBatch) -> pa.RecordBatch:  # in here, so that it travels without this module
         found = {
             "folder": os.getcwd(),
             "variable": os.environ.get("SEEN_BY_CHILDREN", "") + str("GONE_SINCE" in os.environ),
@@ -135,7 +135,13 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, program: st
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PLANTED_TOLD": str(told)}
     cwd = there if program == "a shell" else working
     done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=60, env=environ, check=False, cwd=cwd
+        [sys.executable, *command],  # type: ignore[misc]
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environ,
+        check=False,
+        cwd=cwd,
     )
     assert not told.exists(), told.read_text()
     assert (done.stdout, done.returncode) == ("[2]\n", 0), done.stderr
@@ -144,7 +150,8 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, program: st
 def test_a_server_that_is_gone_is_replaced() -> None:
     look()
     before, held = server.pid, server._control
-    assert before is not None and held is not None
+    assert before is not None
+    assert held is not None
     os.kill(before, signal.SIGKILL)
     os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)  # all its threads are gone, and with them its socket
     assert len(look()) == 2
@@ -177,7 +184,8 @@ def test_a_server_without_anything_to_do_ends_and_serves_who_asked_before() -> N
     with ours, theirs:
         theirs.close()
         process, code = ENDED.unpack(os.read(status, ENDED.size))
-        assert process not in (0, server.pid) and code == NOBODY_TOLD
+        assert process not in (0, server.pid)
+        assert code == NOT_REPORTED
         assert server.wait(60) == 0
         with pytest.raises(ConnectionError):
             ours.send(request)
@@ -190,7 +198,8 @@ def test_a_server_that_is_killed_takes_its_processes_with_it() -> None:
     job = env.execute_async("job")
     wait_until_running(job)
     children = [psutil.Process(pid) for pid in pids().values()]
-    assert len(children) == 2 and server.pid is not None
+    assert len(children) == 2
+    assert server.pid is not None
     with within(END):
         os.kill(server.pid, signal.SIGKILL)
         error = error_of(job)
@@ -231,6 +240,6 @@ def test_what_functions_leave_running_ends_with_their_process(tmp_path: Path) ->
 
 def _has_ended(process: int) -> bool:
     try:
-        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE  # type: ignore[no-any-return]
     except psutil.NoSuchProcess:
         return True

@@ -42,14 +42,25 @@ class TakenOver(hg.LocalDeployment):
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         dial = Dial(
-            self._network, spec.control_address, spec.credentials, CONTROL_LINK, 1, self._established, self.gone.put
+            self._network,
+            spec.control_address,
+            credentials=spec.credentials,
+            kind=CONTROL_LINK,
+            peer=1,
+            established=self._established,
+            failed=self.gone.put,
         )
         self._network.post(dial.start)
         return super().launch(spec, 1, on_exit)
 
     def _established(self, sock: Any) -> None:
         link = ControlLink(
-            self._network, sock, 60, JSON, lambda message, payload: link._lose("it was told"), self.gone.put
+            self._network,
+            sock,
+            heartbeat_timeout=60,
+            codec=JSON,
+            on_message=lambda message, payload: link._lose("it was told"),
+            on_lost=self.gone.put,
         )
         link.start()
         self._speech(link)
@@ -92,7 +103,8 @@ def test_an_error_of_its_making(network: NetworkThread, caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.WARNING):
         error = error_after(speech, network, tls=tls)
-    assert isinstance(error, hg.UserFunctionError) and is_harmless(f"{error} {error.operator}")
+    assert isinstance(error, hg.UserFunctionError)
+    assert is_harmless(f"{error} {error.operator}")
     assert str(error).startswith(f"{ESCAPED}[0]: {ESCAPED}\n\tin a function")
     assert all(is_harmless(record.getMessage()) for record in caplog.records)
 
@@ -103,13 +115,16 @@ def test_a_name_that_is_shown_when_it_is_lost(network: NetworkThread) -> None:
         network.call_later(0.1, lambda: link._lose("it leaves"))
 
     error = error_after(speech, network)
-    assert is_harmless(str(error)) and ESCAPED in str(error) and len(str(error)) < 1000
+    assert is_harmless(str(error))
+    assert ESCAPED in str(error)
+    assert len(str(error)) < 1000
 
 
 def test_an_endless_message_of_an_error_is_cut(network: NetworkThread) -> None:
     fields = {"kind": "no such kind", "message": "x" * 10_000_000, "operator": "y" * 10_000_000, "job": 5}
     error = error_after(lambda link: link.send({"type": "Failed", "error": fields}), network)
-    assert type(error) is hg.HeadgateError and len(str(error)) < 200_000
+    assert type(error) is hg.HeadgateError
+    assert len(str(error)) < 200_000
 
 
 def test_what_it_prints(network: NetworkThread, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,10 +137,12 @@ def test_what_it_prints(network: NetworkThread, capsys: pytest.CaptureFixture[st
 
     error_after(speech, network)
     for text in capsys.readouterr():
-        assert is_harmless(text) and len(text) < 50_000
+        assert is_harmless(text)
+        assert len(text) < 50_000
         first, second, third = text.splitlines()
         assert first == rf"{ESCAPED}\nmap[0] | a{ESCAPED}b"
-        assert second.endswith(r" | one line\nanother | that is not its own") and third.endswith("zzz")
+        assert second.endswith(r" | one line\nanother | that is not its own")
+        assert third.endswith("zzz")
 
 
 DAMAGED = {
@@ -144,7 +161,8 @@ def test_a_message_that_is_none_ends_its_link(network: NetworkThread, text: byte
 
     error = error_after(speech, network)
     assert isinstance(error, hg.TaskManagerLost)
-    assert "TaskManager 1 was lost: it sent something that is no message: " in str(error) and is_harmless(str(error))
+    assert "TaskManager 1 was lost: it sent something that is no message: " in str(error)
+    assert is_harmless(str(error))
 
 
 #: Of the right kind, and with something wrong in it.

@@ -52,7 +52,8 @@ def test_a_stalled_sink_shows_bytes_in_every_place_but_gathering(gate: Gate) -> 
     job = env.execute_async()
     metrics = stand(job)
     assert len(metrics["in_flight"]) == 2
-    assert in_flight(job, "segments") > 0 and in_flight(job, "pending") > 0
+    assert in_flight(job, "segments") > 0
+    assert in_flight(job, "pending") > 0
     pools = sum(task["segments_in_use"] for task in metrics["tasks"].values()) * 4096
     held = 2 * (2 + 8) * 4096  # the receiving ends' exclusive and floating ones
     assert in_flight(job, "segments") <= pools + held

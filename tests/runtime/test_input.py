@@ -133,7 +133,9 @@ def test_small_batches_that_are_there_together_are_joined() -> None:
     fed = Fed(2)
     fed.feed(0, 0, rows(1), rows(2, 3))
     fed.feed(0, 1, rows(10))
-    assert fed.all() == [(1, 2, 3, 10)] and fed.input.rows_in == 4 and fed.out == 0
+    assert fed.all() == [(1, 2, 3, 10)]
+    assert fed.input.rows_in == 4
+    assert fed.out == 0
 
 
 def test_they_are_joined_up_to_about_a_message() -> None:
@@ -152,7 +154,8 @@ def test_nothing_is_waited_for() -> None:
     fed = Fed(1)
     assert fed.next() is None
     fed.feed(0, 0, rows(1))
-    assert fed.next() == (1,) and fed.next() is None
+    assert fed.next() == (1,)
+    assert fed.next() is None
 
 
 def test_a_latency_marker_waits_for_the_rows_before_it_and_no_others() -> None:
@@ -166,16 +169,19 @@ def test_no_more_is_taken_from_the_channels_than_asked_for() -> None:
     fed = Fed(1, message_size=ROW)
     for n in range(3):
         fed.feed(0, 0, rows(n))
-    assert fed.next() == (0,) and fed.out == 2, "credit of the others has not come back"
+    assert fed.next() == (0,)
+    assert fed.out == 2, "credit of the others has not come back"
 
 
 def test_an_element_over_many_buffers_comes_when_it_is_whole() -> None:
     fed = Fed(1)
     fed.feed(0, 0, rows(*range(50)), cut=7)
     last = fed.gates[0].channels[0].items.pop()  # type: ignore[attr-defined]
-    assert fed.next() is None and fed.out == len(last.segments)
+    assert fed.next() is None
+    assert fed.out == len(last.segments)
     fed._put(0, 0, last)
-    assert fed.next() == tuple(range(50)) and fed.out == 0
+    assert fed.next() == tuple(range(50))
+    assert fed.out == 0
 
 
 def test_damage_gives_the_buffer_back_all_the_same() -> None:
@@ -272,23 +278,29 @@ def test_an_idle_channel_lets_the_others_go_on() -> None:
 def test_the_end_is_when_all_channels_have_ended_and_all_is_handed_out() -> None:
     fed = Fed(1, 1)
     fed.feed(0, 0, rows(1), *END)
-    assert fed.all() == [(1,)] and not fed.input.is_finished
+    assert fed.all() == [(1,)]
+    assert not fed.input.is_finished
     fed.feed(1, 0, rows(2), WatermarkElement(MAX_TIME), *END)
     assert not fed.input.is_finished
-    assert fed.next() == (2,) and not fed.input.is_finished
-    assert fed.next() == WatermarkElement(MAX_TIME) and not fed.input.is_finished
-    assert fed.next() is None and fed.input.is_finished
+    assert fed.next() == (2,)
+    assert not fed.input.is_finished
+    assert fed.next() == WatermarkElement(MAX_TIME)
+    assert not fed.input.is_finished
+    assert fed.next() is None
+    assert fed.input.is_finished
 
 
 def test_the_end_of_data_alone_is_not_the_end() -> None:
     fed = Fed(1)
     fed.feed(0, 0, EndOfData())
-    assert fed.all() == [] and not fed.input.is_finished
+    assert fed.all() == []
+    assert not fed.input.is_finished
     fed.feed(0, 0, EndOfPartition())
-    assert fed.all() == [WatermarkElement(MAX_TIME)] and fed.input.is_finished
+    assert fed.all() == [WatermarkElement(MAX_TIME)]
+    assert fed.input.is_finished
 
 
-def test_a_channel_that_has_ended_holds_nobody() -> None:
+def test_an_ended_channel_holds_back_no_watermark() -> None:
     fed = Fed(2)
     fed.feed(0, 0, WatermarkElement(5))
     fed.feed(0, 1, *END)
@@ -333,7 +345,7 @@ def test_rows_keep_their_order_and_no_watermark_overtakes_them(
                 stream.append(rows(*(1000 * number + count + at for at in range(element.num_rows))))
                 count += element.num_rows
             else:
-                stream.append(WatermarkElement(count) if element == "watermark" else element)  # type: ignore[arg-type]
+                stream.append(WatermarkElement(count) if element == "watermark" else element)
         streams.append([*stream, *END])
     never_idle = all(not isinstance(element, WatermarkStatus) for script in channels for element in script)
     seen: list[list[int]] = [[] for _ in channels]
@@ -360,7 +372,9 @@ def test_rows_keep_their_order_and_no_watermark_overtakes_them(
             fed.feed(min(number, 1), max(0, number - 1), streams[number].pop(0), cut=cut)
             look()
     assert seen == [list(range(total(number))) for number in range(len(channels))]
-    assert fed.input.is_finished and fed.out == 0 and last == MAX_TIME
+    assert fed.input.is_finished
+    assert fed.out == 0
+    assert last == MAX_TIME
 
 
 # ---- barriers and acknowledgements
@@ -376,12 +390,15 @@ def asked(fed: Fed) -> list[list[str]]:
 def test_an_aligned_barrier_waits_for_the_rows_before_it_and_for_the_other_channels() -> None:
     fed = Fed(1, 1)
     fed.feed(0, 0, rows(1), ALIGNED)
-    assert fed.next() == (1,) and fed.next() is None
-    assert fed.parts == [] and asked(fed) == [[], []]
+    assert fed.next() == (1,)
+    assert fed.next() is None
+    assert fed.parts == []
+    assert asked(fed) == [[], []]
     fed.feed(1, 0, rows(2), ALIGNED, rows(3))
     assert fed.next() == (2,)
     assert fed.parts == [], "the rows before it are still being worked on"
-    assert fed.all() == [(3,)] and asked(fed) == [["resume"], ["resume"]]
+    assert fed.all() == [(3,)]
+    assert asked(fed) == [["resume"], ["resume"]]
     [part] = fed.parts
     assert (part["checkpoint"], part["task"], part["unaligned"], part["aborted"]) == (1, "task", False, False)
     assert part["start_delay_s"] <= part["triggered_s"] <= part["completed_s"]
@@ -400,7 +417,8 @@ def test_a_priority_barrier_is_due_at_once_and_counts_what_it_overtakes() -> Non
         assert fed.barriers.deadline == 0.0
         fed.barriers.on_time(0.0)
     [part] = fed.parts
-    assert part["unaligned"] and part["overtaken_in_bytes"] == queued
+    assert part["unaligned"]
+    assert part["overtaken_in_bytes"] == queued
     assert fed.all() == [tuple(range(50))]
 
 
@@ -441,7 +459,8 @@ def test_what_is_read_until_a_channels_barrier_comes_belongs_to_the_checkpoint()
     fed.feed(0, 1, rows(1), rows(2), rows(3))
     assert fed.next() == (1,)
     urgent(fed, 0, PRIORITY)
-    assert capturer.captured == [1] and not capturer.stored
+    assert capturer.captured == [1]
+    assert not capturer.stored
     fed.feed(0, 1, rows(4))
     fed.feed(0, 0, rows(10))
     assert fed.all() == [(2,), (3,), (4,), (10,)]
@@ -449,18 +468,22 @@ def test_what_is_read_until_a_channels_barrier_comes_belongs_to_the_checkpoint()
     urgent(fed, 1, PRIORITY)
     assert [in_flight(pieces) for pieces in capturer.stored[1].inputs] == [[], [2, 3, 4, 5, 6]]
     fed.feed(0, 1, rows(8))
-    assert fed.all() == [(5,), (6,), (8,)] and fed.barriers.recording is None
+    assert fed.all() == [(5,), (6,), (8,)]
+    assert fed.barriers.recording is None
 
 
 @pytest.mark.parametrize("ending", [CancelMarker(1), CheckpointBarrier(2, 1_000_000)])
-def test_nothing_is_kept_of_a_checkpoint_that_ends_on_its_way(ending: Event) -> None:
+def test_an_interrupted_checkpoint_stores_nothing(ending: Event) -> None:
     fed = Fed(2)
     capturer = fed.barriers.capturer = Keeper()
     urgent(fed, 0, PRIORITY)
     fed.feed(0, 1, rows(*range(50)), ending, cut=7)
     assert fed.all() == [tuple(range(50))]
-    assert capturer.captured == [1] and list(capturer.dropped) == [1] and not capturer.stored
-    assert fed.barriers.recording is None and fed.barriers._in_flight == InFlight()
+    assert capturer.captured == [1]
+    assert list(capturer.dropped) == [1]
+    assert not capturer.stored
+    assert fed.barriers.recording is None
+    assert fed.barriers._in_flight == InFlight()
 
 
 def test_what_was_in_flight_comes_first() -> None:
@@ -482,34 +505,45 @@ def test_a_timeout_turns_announced_barriers_urgent() -> None:
     fed.gates[0].notify_priority(0)
     fed.barriers.on_time(time.monotonic())
     deadline = fed.barriers.deadline
-    assert deadline is not None and 3000 < deadline - time.monotonic() <= 3600 and asked(fed) == [[], []]
+    assert deadline is not None
+    assert 3000 < deadline - time.monotonic() <= 3600
+    assert asked(fed) == [[], []]
     fed.barriers.on_time(deadline)
-    assert asked(fed) == [["prioritise 1"], []] and fed.parts == []
+    assert asked(fed) == [["prioritise 1"], []]
+    assert fed.parts == []
     fed.feed(0, 1, timed)
-    assert fed.all() == [] and asked(fed) == [["prioritise 1", "resume"], ["resume"]]
-    assert fed.parts[0]["unaligned"] and fed.barriers.deadline is None
+    assert fed.all() == []
+    assert asked(fed) == [["prioritise 1", "resume"], ["resume"]]
+    assert fed.parts[0]["unaligned"]
+    assert fed.barriers.deadline is None
 
 
-def test_a_counted_barrier_holds_back_nobody() -> None:
+def test_a_counted_barrier_blocks_no_channel() -> None:
     fed = Fed(2)
     counted = CheckpointBarrier(1, 1_000_000, Alignment.COUNTED)
     fed.feed(0, 0, rows(1), counted, rows(2))
-    assert fed.all() == [(1,), (2,)] and fed.parts == [], "a row from behind it is worked on before the part is taken"
+    assert fed.all() == [(1,), (2,)]
+    assert fed.parts == [], "a row from behind it is worked on before the part is taken"
     fed.feed(0, 1, counted)
-    assert fed.all() == [] and asked(fed) == [[], []]
-    assert not fed.parts[0]["unaligned"] and not fed.parts[0]["aborted"]
+    assert fed.all() == []
+    assert asked(fed) == [[], []]
+    assert not fed.parts[0]["unaligned"]
+    assert not fed.parts[0]["aborted"]
 
 
 def test_a_cancel_marker_ends_a_checkpoint_and_lets_channels_go_on() -> None:
     fed = Fed(2)
     fed.feed(0, 0, ALIGNED)
     fed.feed(0, 1, CancelMarker(1))
-    assert fed.all() == [] and asked(fed) == [["resume"], []]
+    assert fed.all() == []
+    assert asked(fed) == [["resume"], []]
     assert fed.parts[0]["aborted"]
 
 
 def test_a_channel_is_acknowledged_when_its_rows_have_been_worked_on() -> None:
     fed = Fed(2)
     fed.feed(0, 1, rows(1), EndOfData())
-    assert fed.next() == (1,) and asked(fed) == [[], []]
-    assert fed.next() is None and asked(fed) == [[], ["acknowledge"]]
+    assert fed.next() == (1,)
+    assert asked(fed) == [[], []]
+    assert fed.next() is None
+    assert asked(fed) == [[], ["acknowledge"]]

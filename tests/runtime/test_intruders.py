@@ -27,7 +27,7 @@ def others() -> frozenset[int]:
 
 
 @pytest.fixture
-def job(others: frozenset[int]) -> Iterator[hg.JobHandle]:
+def job(others: frozenset[int]) -> Iterator[hg.JobHandle]:  # noqa: ARG001  # looked at before
     env = environment(heartbeat_timeout=30)
     keyed(endless(env, rate=1000)).sink_to(hg.sinks.null())
     job = env.execute_async()
@@ -39,7 +39,7 @@ def job(others: frozenset[int]) -> Iterator[hg.JobHandle]:
 
 
 @pytest.fixture
-def ports(job: hg.JobHandle, others: frozenset[int]) -> list[int]:
+def ports(job: hg.JobHandle, others: frozenset[int]) -> list[int]:  # noqa: ARG001  # looked at while it runs
     """Those of the job."""
     return [port for port in listening_ports() if port not in others]
 
@@ -108,12 +108,14 @@ def test_a_survivor_of_another_attempt_or_job(
         with connected(port) as sock:
             sock.sendall(handshake.Dialler(credentials(job, **other), kind, 1, NONCE).hello)
             reply = answer(sock)
-            assert reply[:1] == b"\x00" and reply[1:].rstrip(b"\x00") == reason
+            assert reply[:1] == b"\x00"
+            assert reply[1:].rstrip(b"\x00") == reason
             assert is_closed(sock)
 
 
+@pytest.mark.usefixtures("job")
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 8, bytes(1000), b"\xff" * 100_000])
-def test_garbage(job: hg.JobHandle, ports: list[int], garbage: bytes) -> None:
+def test_garbage(ports: list[int], garbage: bytes) -> None:
     for port in ports:
         with connected(port) as sock:
             try:

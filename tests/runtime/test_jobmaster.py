@@ -9,11 +9,14 @@ from headgate.runtime.master.jobmaster import JobMaster
 from tests.runtime.checkpointed_plan import three_vertices
 
 
-def test_what_tasks_told_is_kept_of_the_last_ten_checkpoints() -> None:
-    master = JobMaster("job", "run-0", three_vertices(), hg.Config(), hg.LocalDeployment(1, processes=False))
+def test_the_reports_of_tasks_on_the_last_ten_checkpoints_stay() -> None:
+    master = JobMaster(
+        "job", "run-0", plan=three_vertices(), config=hg.Config(), deployment=hg.LocalDeployment(1, processes=False)
+    )
     for checkpoint in range(1, 101):
         for task in ("read[0]", "write[0]"):
             told = ReportCheckpointMetrics(part={"checkpoint": checkpoint, "task": task})
             master.on_message(Member(0), told, b"")
     assert len(master._parts) == 10
-    assert master.checkpoint_parts(90) == {} and set(master.checkpoint_parts(100)) == {"read[0]", "write[0]"}
+    assert master.checkpoint_parts(90) == {}
+    assert set(master.checkpoint_parts(100)) == {"read[0]", "write[0]"}

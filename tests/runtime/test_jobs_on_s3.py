@@ -87,7 +87,8 @@ def test_a_job_without_boto3_does_not_start(
     _client.cache_clear()
     with pytest.raises(hg.ConfigError, match=r"boto3: pip install 'headgate\[s3\]'"):
         build(on_s3(tmp_path, s3.bucket()), tmp_path).execute(resume=resume)
-    assert not (tmp_path / "out").exists() and not pids()
+    assert not (tmp_path / "out").exists()
+    assert not pids()
 
 
 @pytest.mark.parametrize("resume", [None, "latest"])
@@ -95,7 +96,8 @@ def test_a_job_without_boto3_does_not_start(
 def test_a_job_on_another_object_store_does_not_start(tmp_path: Path, scheme: str, resume: str | None) -> None:
     with pytest.raises(hg.ConfigError, match="gcs cannot create a file only if it does not exist"):
         build(on_s3(tmp_path, f"{scheme}://bucket/x"), tmp_path).execute(resume=resume)
-    assert not (tmp_path / "out").exists() and not pids()
+    assert not (tmp_path / "out").exists()
+    assert not pids()
 
 
 def test_files_of_sinks_are_not_shown_on_s3(s3: S3Service) -> None:

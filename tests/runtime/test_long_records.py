@@ -65,8 +65,10 @@ def test_no_room_for_them_is_an_error_that_says_what_to_do(tmp_path: Path) -> No
     long_rows(env, 6 * MB).rebalance().map_batches(measured, schema=MEASURED).sink_to(hg.sinks.null())
     with file_size_limit(MB):
         error = error_of(env.execute_async("long"))
-    assert type(error) is hg.SpillError and "set the option spill_dir" in error.message
-    assert error.job == "long" and files_below(tmp_path) == []
+    assert type(error) is hg.SpillError
+    assert "set the option spill_dir" in error.message
+    assert error.job == "long"
+    assert files_below(tmp_path) == []
 
 
 @pytest.mark.parametrize("processes", [False, True])
@@ -75,4 +77,5 @@ def test_a_folder_for_them_that_is_not_there_ends_the_job_before_it_begins(proce
     env = environment(processes=processes, spill_dir=str(tmp_path / "nowhere"))
     long_rows(env, 1).rebalance().map_batches(measured, schema=MEASURED).sink_to(hg.sinks.null())
     error = error_of(env.execute_async())
-    assert type(error) is hg.SpillError and "nowhere cannot be used: No such file or directory" in error.message
+    assert type(error) is hg.SpillError
+    assert "nowhere cannot be used: No such file or directory" in error.message

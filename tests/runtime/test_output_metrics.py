@@ -38,13 +38,14 @@ def test_rows_and_bytes_of_each_edge(processes: bool) -> None:
     assert edges["map_batches -> all"]["bytes_out"] > 2 * 400 * 8, "each of two channels got all of them"
     assert edges["map_batches (odd) -> aggregate"]["bytes_out"] > 200 * 8
     aggregate = metrics["operators"]["aggregate"]
-    assert aggregate["state_keys"] == 50 and aggregate["state_bytes"] > 50 * 8
+    assert aggregate["state_keys"] == 50
+    assert aggregate["state_bytes"] > 50 * 8
 
 
 def test_watermarks_of_operators(processes: bool) -> None:
     """While it runs, as far as the source has come; at the end, infinite."""
 
-    def batches(subtask: int, subtasks: int):  # type: ignore[no-untyped-def]
+    def batches(_subtask: int, _subtasks: int):  # type: ignore[no-untyped-def]
         yield at(100)
         yield at(150)
         yield from (at(150) for _ in iter(int, 1))

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVER = """
 import os, pathlib, signal, sys; sys.path[:0] = [{root!r}]
 import headgate as hg
-from headgate.connectors import file_sink
+from headgate.connectors.file_sinks import file_sink
 from headgate.state import checkpoint_storage
 from tests.exactly_once import environment
 from tests.runtime.faults import build_gated
@@ -71,6 +71,19 @@ def write_part(place, *arguments):
 
 state_upload.write_part = write_part
 """
+#: When the first rows are in a hidden file, and no checkpoint is.
+IN_A_FILE = """
+import functools
+from headgate.connectors.file_sinks import file_writer
+write, environment = file_writer.FileWriter.write, functools.partial(environment, checkpoint_interval="1 h")
+
+def stops(writer, batch):
+    write(writer, batch)
+    writer.flush(1)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+file_writer.FileWriter.write = stops
+"""
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -105,6 +118,11 @@ def job_in(folder: Path, checkpoints: str) -> hg.StreamEnvironment:
     return build_gated(environment(folder, deployment, checkpoint_dir=checkpoints), folder)
 
 
+def hidden(folder: Path) -> list[Path]:
+    """Files that are not shown."""
+    return list((folder / "out").rglob("_part-*"))
+
+
 def completes(checkpoints: str, owner: int) -> bool:
     """Whether this owner has completed a checkpoint."""
     folders = checkpoint_storage.CheckpointStorage(checkpoints, "job").completed()
@@ -125,8 +143,7 @@ def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: s
     open_gate(tmp_path)
     job.wait(120)
     assert committed(tmp_path) == expected()
-    hidden = [path for path in (tmp_path / "out").iterdir() if path.name.startswith("_part-")]
-    assert hidden == []
+    assert hidden(tmp_path) == []
 
 
 def test_the_older_of_two_programs_ends_between_checkpoints(
@@ -188,7 +205,7 @@ def test_the_newest_metadata_are_gone(tmp_path: Path) -> None:
     def again() -> hg.StreamEnvironment:
         return build_gated(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path)
 
-    said = r"parquet: the results have the rows of checkpoint {}, and the job would go on from checkpoint {}:"
+    said = r"parquet: the results have the rows of checkpoint {}, and the job would resume from checkpoint {}:"
     with pytest.raises(hg.CheckpointError, match=said.format(*numbers)):
         again().execute(resume="latest")
     assert committed(tmp_path) == before
@@ -213,7 +230,7 @@ def test_a_folder_that_is_removed_while_its_checkpoint_is_taken(
     eventually(lambda: job.restarts and complete(tmp_path), 60)
     open_gate(tmp_path)
     assert job.wait(120).restarts == 1
-    [failure] = [each.failure for each in job.checkpoints() if each.failure] or [None]
+    [failure] = [each.failure for each in job.checkpoints() if each.failure] or [None]  # type: ignore[list-item]
     assert failure is None or "was removed before its checkpoint was complete" in failure
     assert removed[0] not in map(str, complete(tmp_path))
     assert committed(tmp_path) == expected()
@@ -223,7 +240,7 @@ def test_what_is_left_of_a_checkpoint_that_was_given_up_is_gone_before_the_next_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it takes the room that the next one needs."""
-    write, seen = state_upload.write_part, list[list[str]]()
+    write, seen = state_upload.write_part, list[list[str]]()  # type: ignore[attr-defined]
 
     def full(folder: str, attempt: int, *arguments: Any) -> Any:
         if attempt == 0:
@@ -254,7 +271,7 @@ def test_what_a_killed_driver_left_is_gone_before_its_successor_writes(
     with driver(tmp_path, checkpoints, IN_AN_UPLOAD) as killed:
         killed.kill()
         killed.communicate()
-    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part
+    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part  # type: ignore[attr-defined]
     assert left
 
     def looks(*arguments: Any) -> Any:
@@ -267,4 +284,22 @@ def test_what_a_killed_driver_left_is_gone_before_its_successor_writes(
     open_gate(tmp_path)
     job.wait(120)
     assert not left & seen[0]
+    assert committed(tmp_path) == expected()
+
+
+@pytest.mark.parametrize("resume", [None, "latest-if-any"])
+def test_hidden_files_of_a_driver_that_is_killed_before_its_first_checkpoint(
+    tmp_path: Path, resume: str | None
+) -> None:
+    """The next start of the same job removes them."""
+    checkpoints = str(tmp_path / "checkpoints")
+    with driver(tmp_path, checkpoints, IN_A_FILE) as killed:
+        killed.kill()
+        killed.communicate()
+    assert hidden(tmp_path)
+    assert not complete(tmp_path)
+    job = job_in(tmp_path, checkpoints).execute_async(resume=resume)
+    open_gate(tmp_path)
+    job.wait(120)
+    assert hidden(tmp_path) == []
     assert committed(tmp_path) == expected()

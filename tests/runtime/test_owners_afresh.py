@@ -9,7 +9,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.connector import Claim
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.ownership import Program
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import build, committed, environment, expected, rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.runtime.checkpointing.problems import Problem, told
+from headgate.runtime.checkpointing.problems import Problem, sentences
 from tests.runtime.jobs import NUMBERS, counted, environment, error_of
 from tests.runtime.test_sinks_fail import Ledger
 
@@ -13,28 +13,30 @@ THREE = [Problem("sink", name, f"/out/{name}/part-0: {GONE}") for name in ("a", 
 
 
 def test_one_cause_is_one_sentence_that_lists_the_sinks() -> None:
-    [said] = told(THREE)
-    assert said == f"sinks a, b, c could not clean up: /out/a/part-0, /out/b/part-0, /out/c/part-0: {GONE}"
-    assert told(THREE[:1]) == [f"sink a could not clean up: /out/a/part-0: {GONE}"]
+    [sentence] = sentences(THREE)
+    assert sentence == f"sinks a, b, c could not clean up: /out/a/part-0, /out/b/part-0, /out/c/part-0: {GONE}"
+    assert sentences(THREE[:1]) == [f"sink a could not clean up: /out/a/part-0: {GONE}"]
 
 
 def test_causes_that_differ_stay_apart() -> None:
     full = Problem("sink", "d", "the disk is full")
-    assert told([*THREE[:1], full])[1:] == ["sink d could not clean up: the disk is full"]
-    assert len(told([full, Problem("source", "d", "the disk is full")])) == 2
+    assert sentences([*THREE[:1], full])[1:] == ["sink d could not clean up: the disk is full"]
+    assert len(sentences([full, Problem("source", "d", "the disk is full")])) == 2
 
 
-def test_what_the_jobs_error_says_is_not_said_again() -> None:
+def test_the_sentences_do_not_repeat_the_jobs_error() -> None:
     known = f"/out/a/part-0: {GONE}"
-    assert told(THREE[:1], known) == []
-    assert told(THREE, known) == ["sinks b, c could not clean up for the same reason: /out/b/part-0, /out/c/part-0"]
+    assert sentences(THREE[:1], known) == []
+    assert sentences(THREE, known) == [
+        "sinks b, c could not clean up for the same reason: /out/b/part-0, /out/c/part-0"
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_of_a_job_with_several_sinks(count: int) -> None:
     env = environment(False)
 
-    def fail(batch: object) -> object:
+    def fail(_batch: object) -> object:
         raise ValueError("no")
 
     stream = counted(env).map_batches(fail, schema=NUMBERS)

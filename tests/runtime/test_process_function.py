@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,9 @@ import pytest
 import headgate as hg
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.chain import ToOperator
-from headgate.runtime.task.operator_timers import OperatorTimers
+from headgate.runtime.task.operator_timers import operator_timers
+from headgate.runtime.task.task import WAIT, InputHead, Task
+from headgate.runtime.task.time_account import Wait
 from tests.exactly_once import LARGE, SMALL, _rows, attempts, committed, environment, expected
 from tests.runtime.faults import gated, kill, open_gate
 from tests.runtime.jobs import eventually
@@ -57,7 +58,7 @@ def build(env: hg.StreamEnvironment, folder: Path) -> hg.StreamEnvironment:
 def test_state_and_timers_of_a_process_that_is_killed(tmp_path: Path) -> None:
     job = build(environment(tmp_path, hg.LocalDeployment(2, processes=True)), tmp_path).execute_async()
     eventually(lambda: 0 in attempts(tmp_path))
-    kill(job._master._attempt.members[1].pid)
+    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
     open_gate(tmp_path)
     assert job.wait(60).restarts == 1
     assert committed(tmp_path) == expected()
@@ -158,14 +159,35 @@ class Due(Operator):
 
 class Writer:
     is_available = True
+    deadline = None
+
+    def drain(self) -> None: ...
+
+    def before_wait(self) -> None: ...
+
+
+class Box:
+    """A mailbox that notes for how long its task would have waited."""
+
+    def __init__(self) -> None:
+        self.waited: list[float | None] = []
+
+    def run(self) -> None: ...
+
+    def wait(self, timeout: float | None) -> None:
+        self.waited.append(timeout)
 
 
 def test_timers_wait_while_the_task_is_back_pressured() -> None:
-    operator, writer = Due(), Writer()
-    timers = OperatorTimers(ToOperator(operator, OperatorContext("job", "due", 0, 1)), [writer])  # type: ignore[list-item]
-    assert timers.deadline is not None and timers.deadline < time.monotonic()
-    timers.on_time(time.monotonic())
+    operator, writer, box = Due(), Writer(), Box()
+    entry = ToOperator(operator, OperatorContext("job", "due", 0, 1))
+    parts: dict[str, Any] = {"operators": [entry], "writers": [writer], "mailbox": box}
+    task = Task("due", InputHead(None, None), opened=print, done=print, **parts)  # type: ignore[arg-type]
+    task.add_timers(operator_timers([entry]))
+    task._on_time()
+    task._rest(WAIT, Wait.IDLE)
     writer.is_available = False
-    assert timers.deadline is None
-    timers.on_time(time.monotonic())
+    task._on_time()
+    task._rest(WAIT, Wait.SOFT)
     assert operator.called == 1
+    assert box.waited == [0.0, None]

@@ -66,7 +66,8 @@ def test_one_of_three_processes_is_killed(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
         error = error_of(job)
     assert type(error) is hg.TaskManagerLost
-    assert f"TaskManager 1 (process {pid}" in error.message and "SIGKILL" in error.message
+    assert f"TaskManager 1 (process {pid}" in error.message
+    assert "SIGKILL" in error.message
     assert files_below(tmp_path) == []
 
 
@@ -76,14 +77,15 @@ def test_a_process_that_is_terminated() -> None:
     with within(END):
         os.kill(pids()[0], signal.SIGTERM)
         error = error_of(job)
-    assert type(error) is hg.TaskManagerLost and "SIGTERM" in error.message
+    assert type(error) is hg.TaskManagerLost
+    assert "SIGTERM" in error.message
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 4])
 def test_a_function_that_ends_its_process(code: int) -> None:
     """Whatever code it takes, ours are not among those in use."""
 
-    def leave(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def leave(_batch: pa.RecordBatch) -> pa.RecordBatch:
         os._exit(code)
 
     env = environment(processes=True, taskmanagers=1)
@@ -133,7 +135,8 @@ def test_a_large_plan_for_a_process_that_dies_at_once() -> None:
     with within(END):
         os.kill(pid, signal.SIGKILL)
         error = error_of(job)
-    assert type(error) is hg.TaskManagerLost and "SIGKILL" in error.message
+    assert type(error) is hg.TaskManagerLost
+    assert "SIGKILL" in error.message
 
 
 def test_a_function_that_cannot_travel() -> None:
@@ -168,4 +171,5 @@ def test_a_function_that_cannot_be_loaded() -> None:
     endless(env).map_batches(lambda batch: unwelcome and batch, schema=NUMBERS).sink_to(hg.sinks.null())
     error = error_of(env.execute_async())
     assert type(error) is hg.PlanError
-    assert "No module named 'no_such_module'" in error.message and "must be installed there" in error.message
+    assert "No module named 'no_such_module'" in error.message
+    assert "must be installed there" in error.message

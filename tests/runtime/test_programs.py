@@ -47,7 +47,8 @@ def driver() -> Iterator[subprocess.Popen[bytes]]:
     program = subprocess.Popen(
         [sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRON, process_group=0
     )
-    assert program.stdout is not None and program.stderr is not None
+    assert program.stdout is not None
+    assert program.stderr is not None
     try:
         assert program.stdout.readline().endswith(b" | running\n"), program.stderr.read()
         yield program
@@ -80,7 +81,8 @@ def test_an_interrupt_from_the_terminal(driver: subprocess.Popen[bytes]) -> None
         os.killpg(driver.pid, signal.SIGINT)
         _, words = driver.communicate(timeout=30)
     assert not any(child.is_running() for child in children)
-    assert words.decode().count("Traceback") == 1 and words.decode().rstrip().endswith("KeyboardInterrupt")
+    assert words.decode().count("Traceback") == 1
+    assert words.decode().rstrip().endswith("KeyboardInterrupt")
 
 
 #: Its functions are those of `__main__`. Says in how many processes they ran, and whether in its own.

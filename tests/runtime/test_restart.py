@@ -38,22 +38,22 @@ def test_impossible_values_are_named(strategy: str, arguments: dict[str, Any], s
 
 
 def test_none_is_none() -> None:
-    assert Restarts(hg.restart.none()).next_delay(0.0) is None
+    assert Restarts(hg.restart.none()).note_failure(0.0) is None
 
 
 def test_fixed_counts_all_of_a_job() -> None:
     restarts = Restarts(hg.restart.fixed(2, delay=3))
-    assert [restarts.next_delay(now) for now in (0.0, 1e6, 2e6)] == [3.0, 3.0, None]
+    assert [restarts.note_failure(now) for now in (0.0, 1e6, 2e6)] == [3.0, 3.0, None]
 
 
 def test_exponential_begins_at_once_and_goes_to_its_maximum() -> None:
     restarts = Restarts(hg.restart.exponential(initial=1, max=4, factor=2, reset=100))
-    assert [restarts.next_delay(now) for now in (1000.0, 1001.0, 1003.0, 1006.0, 1020.0)] == [0.0, 1.0, 2.0, 4.0, 4.0]
-    assert restarts.next_delay(1024.0 + 99) == 4.0, "restarted at 1024"
-    assert restarts.next_delay(1127.0 + 100) == 0.0, "restarted at 1127, and that went well"
-    assert restarts.next_delay(1228.0) == 1.0
+    assert [restarts.note_failure(now) for now in (1000.0, 1001.0, 1003.0, 1006.0, 1020.0)] == [0.0, 1.0, 2.0, 4.0, 4.0]
+    assert restarts.note_failure(1024.0 + 99) == 4.0, "restarted at 1024"
+    assert restarts.note_failure(1127.0 + 100) == 0.0, "restarted at 1127, and that went well"
+    assert restarts.note_failure(1228.0) == 1.0
 
 
 def test_a_failure_rate_looks_back_for_its_interval() -> None:
     restarts = Restarts(hg.restart.failure_rate(2, interval=10, delay=1))
-    assert [restarts.next_delay(now) for now in (0.0, 5.0, 10.0, 15.0, 19.0)] == [1.0, 1.0, 1.0, 1.0, None]
+    assert [restarts.note_failure(now) for now in (0.0, 5.0, 10.0, 15.0, 19.0)] == [1.0, 1.0, 1.0, 1.0, None]

@@ -1,4 +1,4 @@
-"""The selector of an exchange, with the partition it deals to."""
+"""The selector of an exchange, with the partition it distributes to."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.exchange.rig import Rig, poll_one, rows
 SEGMENT = 64
 
 
-def test_load_aware_rebalance_passes_over_a_channel_that_nobody_reads() -> None:
+def test_load_aware_rebalance_skips_a_channel_without_a_reader() -> None:
     rig = Rig(Forward(), channels=3, segment=SEGMENT)
-    edge = JobEdge(0, source=0, source_node=0, target=1, target_input=0, partitioning=LOAD_AWARE)
+    edge = JobEdge(id=0, source=0, source_node=0, target=1, target_input=0, partitioning=LOAD_AWARE)
     selector = selector_of(edge, rig.partition, 0, OperatorContext("job", "operator", 0, 1), None)
     went = []
     for _ in range(8):

@@ -84,7 +84,8 @@ def test_a_commit_that_fails(tmp_path: Path, processes: bool) -> None:
     assert type(error) is hg.SinkError
     assert (error.operator, error.subtask, error.message) == ("books", None, "OSError: the disk is full")
     assert ledger.calls == ["prepare", "commit", "abort"]
-    assert files_below(tmp_path) == [] and not (tmp_path / "out").exists()
+    assert files_below(tmp_path) == []
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("where", ["open", "write", "finish", "close"])
@@ -96,7 +97,9 @@ def test_a_writer_that_fails(where: str, tmp_path: Path, processes: bool) -> Non
     stream.sink_to(ledger).name("printout")
     error = error_of(env.execute_async())
     assert type(error) is hg.SinkError
-    assert error.operator == "printout" and error.subtask in (0, 1) and error.message == "the tray is jammed"
+    assert error.operator == "printout"
+    assert error.subtask in (0, 1)
+    assert error.message == "the tray is jammed"
     assert ledger.calls == ["prepare", "abort"]
     assert files_below(tmp_path) == []
 
@@ -122,16 +125,18 @@ def test_a_sink_that_cannot_be_made_ready(tmp_path: Path) -> None:
     with pytest.raises(hg.SinkError, match="the folder is not empty") as caught:
         env.execute("two sinks")
     assert (caught.value.job, caught.value.operator) == ("two sinks", "second")
-    assert files_below(tmp_path) == ["second/old.csv"] and not (tmp_path / "first").exists()
+    assert files_below(tmp_path) == ["second/old.csv"]
+    assert not (tmp_path / "first").exists()
 
 
-def test_preparing_with_an_error_of_python(tmp_path: Path) -> None:
+def test_preparing_with_an_error_of_python() -> None:
     ledger = Ledger("prepare")
     env = environment()
     counted(env).sink_to(ledger).name("books")
     with pytest.raises(hg.SinkError, match="OSError: the disk is full") as caught:
         env.execute()
-    assert caught.value.operator == "books" and ledger.calls == ["prepare", "abort"]
+    assert caught.value.operator == "books"
+    assert ledger.calls == ["prepare", "abort"]
 
 
 def test_a_failed_job_shows_no_file(tmp_path: Path, processes: bool) -> None:
@@ -153,11 +158,11 @@ def test_a_failed_job_shows_no_file(tmp_path: Path, processes: bool) -> None:
     assert files_below(tmp_path) == ["out/before.csv"]
 
 
-def test_what_abort_cannot_do_is_told(tmp_path: Path) -> None:
+def test_the_error_names_what_abort_could_not_clean_up() -> None:
     ledger = Ledger("abort")
     env = environment()
 
-    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def fail(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError("no")
 
     counted(env).map_batches(fail, schema=NUMBERS).sink_to(ledger).name("books")

@@ -35,7 +35,12 @@ class Slow:
 
 
 def captured(checkpoint: int) -> Captured:
-    return Captured(checkpoint, {"sum": Snapshot(values={"of": checkpoint})}, {"out": [checkpoint]}, 0.0)
+    return Captured(
+        checkpoint=checkpoint,
+        snapshots={"sum": Snapshot(values={"of": checkpoint})},
+        pending={"out": [checkpoint]},
+        taken_at=0.0,
+    )
 
 
 def test_parts_of_checkpoints_that_were_given_up_are_not_written(

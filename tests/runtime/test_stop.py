@@ -1,4 +1,4 @@
-"""Jobs that are stopped: where they are, to go on from there, or drained, with all that was read in their results."""
+"""Jobs that are stopped: where they are, to resume from there, or drained, with all that was read in their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
-from headgate.connectors.file_writer import FileWriter
+from headgate.connectors.file_sinks.file_writer import FileWriter
 from headgate.records.events import CheckpointBarrier
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.taskmanager import state_upload
@@ -46,15 +46,19 @@ def test_a_stopped_job_goes_on_with_another_parallelism(tmp_path: Path, processe
     first = build_gated(environment(tmp_path, deployment), tmp_path).execute_async()
     wait_until_running(first, ROWS // 3)
     last = first.stop(timeout=PATIENCE)
-    assert first.status() == "FINISHED" and first.stop() == last
+    assert first.status() == "FINISHED"
+    assert first.stop() == last
     read = first.wait().rows_in
     seen = committed(tmp_path)
-    assert set(seen) < set(expected()) and read < ROWS, "no window fired that was not full"
-    assert last is not None and load_checkpoint(last).kind == "checkpoint"
+    assert set(seen) < set(expected())
+    assert read < ROWS, "no window fired that was not full"
+    assert last is not None
+    assert load_checkpoint(last).kind == "checkpoint"
     assert not list((tmp_path / "out").glob("_*"))
     open_gate(tmp_path)
     result = build_gated(environment(tmp_path, deployment, parallelism), tmp_path).execute(resume="latest")
-    assert committed(tmp_path) == expected() and result.rows_in == ROWS
+    assert committed(tmp_path) == expected()
+    assert result.rows_in == ROWS
 
 
 def test_a_stop_with_a_savepoint_needs_no_checkpoints(tmp_path: Path) -> None:
@@ -62,7 +66,8 @@ def test_a_stop_with_a_savepoint_needs_no_checkpoints(tmp_path: Path) -> None:
     first = build_gated(env, tmp_path).execute_async()
     wait_until_running(first, ROWS // 3)
     last = first.stop(savepoint=tmp_path / "kept", timeout=PATIENCE)
-    assert last is not None and load_checkpoint(last).kind == "savepoint"
+    assert last is not None
+    assert load_checkpoint(last).kind == "savepoint"
     open_gate(tmp_path)
     assert build_gated(hg.StreamEnvironment(parallelism=1), tmp_path).execute(resume=last).rows_in == ROWS
     assert committed(tmp_path) == expected()
@@ -113,7 +118,8 @@ def test_a_drained_job_fires_all_windows(tmp_path: Path, processes: bool) -> Non
     wait_until_running(job, 3000)
     last = job.stop(drain=True, timeout=PATIENCE)
     result = job.wait()
-    assert job.status() == "FINISHED" and last is not None
+    assert job.status() == "FINISHED"
+    assert last is not None
     counts = counts_of(tmp_path)
     assert sum(n for _, _, n in counts) == result.rows_in >= 3000
     assert len({(window, digit) for window, digit, _ in counts}) == len(counts), "each window once"
@@ -141,7 +147,8 @@ def test_a_drained_job_without_checkpoints_commits_everything(tmp_path: Path) ->
     env.from_source(hg.sources.generate(numbers, rows=10**9, rate=10_000)).sink_to(hg.sinks.parquet(tmp_path / "out"))
     job = env.execute_async()
     wait_until_running(job)
-    assert job.stop(drain=True, timeout=PATIENCE) is None and job.stop(drain=True) is None
+    assert job.stop(drain=True, timeout=PATIENCE) is None
+    assert job.stop(drain=True) is None
     rows = job.wait().rows_in
     assert sorted(ds.dataset(tmp_path / "out").to_table()["n"].to_pylist())[:10] == list(range(10))
     assert ds.dataset(tmp_path / "out").count_rows() == rows > 0
@@ -168,7 +175,8 @@ def test_a_drain_survives_a_failure(tmp_path: Path) -> None:
     saved = job.metrics()["rows_in"]
     job.savepoint(tmp_path / "kept", PATIENCE)
     job.stop(drain=True, timeout=PATIENCE)
-    assert job.restarts == 1 and job.wait().rows_in >= saved
+    assert job.restarts == 1
+    assert job.wait().rows_in >= saved
     assert sum(ds.dataset(tmp_path / "out").to_table()["times"].to_pylist()) == job.wait().rows_in
 
 
@@ -200,7 +208,8 @@ def test_a_barrier_comes_while_a_sink_finishes(tmp_path: Path, monkeypatch: pyte
     job = build().execute_async()
     assert finishing.wait(PATIENCE)
     last = job.stop(timeout=PATIENCE) if stops else job.savepoint(tmp_path / "kept", PATIENCE)
-    assert last is not None and list(load_checkpoint(last).files) == [], "nobody takes part"
+    assert last is not None
+    assert list(load_checkpoint(last).files) == [], "nobody takes part"
     job.wait(PATIENCE)
     assert ds.dataset(tmp_path / "out").count_rows() == 1000
     build().execute(resume=last)
@@ -237,7 +246,7 @@ def test_a_folder_that_is_watched(tmp_path: Path) -> None:
 def test_an_iterator_that_blocks(tmp_path: Path, drain: bool) -> None:
     on = threading.Event()
 
-    def items(subtask: int, subtasks: int) -> Iterator[Any]:
+    def items(_subtask: int, _subtasks: int) -> Iterator[Any]:
         yield [{"n": 1}]
         on.wait(PATIENCE)
 
@@ -249,7 +258,8 @@ def test_an_iterator_that_blocks(tmp_path: Path, drain: bool) -> None:
     wait_until_running(job)
     job.stop(drain=drain, timeout=PATIENCE)
     on.set()
-    assert job.status() == "FINISHED" and ds.dataset(tmp_path / "out").count_rows() == 1
+    assert job.status() == "FINISHED"
+    assert ds.dataset(tmp_path / "out").count_rows() == 1
 
 
 def test_a_socket(tmp_path: Path) -> None:
@@ -267,7 +277,7 @@ def test_a_socket(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_had_lets_the_job_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = state_upload.write_part
+    write = state_upload.write_part  # type: ignore[attr-defined]
 
     def write_part(folder: str, *arguments: Any) -> Any:
         if "kept" in folder:
@@ -280,7 +290,8 @@ def test_a_checkpoint_that_cannot_be_had_lets_the_job_go_on(tmp_path: Path, monk
     with pytest.raises(hg.CheckpointError, match="the stop of job 'job' failed: .*no space left"):
         job.stop(savepoint=tmp_path / "kept", timeout=PATIENCE)
     open_gate(tmp_path)
-    assert job.wait(PATIENCE).rows_in == ROWS and committed(tmp_path) == expected()
+    assert job.wait(PATIENCE).rows_in == ROWS
+    assert committed(tmp_path) == expected()
     assert job.stop(savepoint=tmp_path / "kept") is not None, "it has ended"
 
 
@@ -290,7 +301,8 @@ def test_a_drained_jobs_savepoint_has_its_end(tmp_path: Path) -> None:
     job = env.execute_async()
     wait_until_running(job)
     last = job.stop(drain=True, savepoint=tmp_path / "kept", timeout=PATIENCE)
-    assert last is not None and list(load_checkpoint(last).files) == []
+    assert last is not None
+    assert list(load_checkpoint(last).files) == []
     assert ds.dataset(tmp_path / "out").count_rows() == job.wait().rows_in
 
 
@@ -325,10 +337,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
         job.stop(drain=True)
 
 
-def test_a_function_of_the_job_stops_it(tmp_path: Path) -> None:
+def test_a_function_of_the_job_stops_it() -> None:
     handle: list[hg.JobHandle] = []
 
-    def enough(batch: pa.RecordBatch, info: hg.BatchInfo) -> None:
+    def enough(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
         if handle:
             assert handle[0].stop(drain=True) is None
 

@@ -93,7 +93,7 @@ def test_a_sink_that_hangs_when_it_is_opened(trap: Trap) -> None:
 def test_another_functions_error_stays_the_error(trap: Trap) -> None:
     """One subtask fails while another never returns: the first is why, the second is told beside it."""
 
-    def hang_or_fail(batch: pa.RecordBatch, info: Any) -> None:
+    def hang_or_fail(_batch: pa.RecordBatch, info: Any) -> None:
         if info.subtask == 0:
             trap.enter()
         elif trap.entered.is_set():
@@ -111,7 +111,7 @@ def test_another_functions_error_stays_the_error(trap: Trap) -> None:
 def test_an_iterator_in_a_thread(trap: Trap) -> None:
     """It runs on a thread of its own, so the task ends, but it does not."""
 
-    def batches(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def batches(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"n": pa.array([1], pa.int64())})
         trap.enter()
 
@@ -131,7 +131,7 @@ def test_a_filter_in_a_process(tmp_path: Path) -> None:
     """The process is killed: nothing of it is left."""
     marker = tmp_path / "entered"
 
-    def hang(batch: pa.RecordBatch) -> Any:
+    def hang(_batch: pa.RecordBatch) -> Any:
         marker.touch()
         while True:
             threading.Event().wait(1)
@@ -144,7 +144,8 @@ def test_a_filter_in_a_process(tmp_path: Path) -> None:
         job.cancel()
     with pytest.raises(hg.JobCancelled) as caught:
         job.wait()
-    assert "(the user function of filter[" in caught.value.message and caught.value.message.endswith(KILLED)
+    assert "(the user function of filter[" in caught.value.message
+    assert caught.value.message.endswith(KILLED)
     assert pids() == {}
 
 
@@ -152,7 +153,7 @@ def test_a_function_that_holds_the_interpreter_lock(tmp_path: Path) -> None:
     """Such a process cannot even say so; the driver kills it."""
     marker = tmp_path / "entered"
 
-    def hold(batch: pa.RecordBatch) -> Any:
+    def hold(_batch: pa.RecordBatch) -> Any:
         import ctypes
 
         marker.touch()
@@ -178,7 +179,7 @@ class Mute(hg.LocalDeployment):
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         self.gang = super().launch(spec, count, lambda index, reason: None)
-        return _SlowGang(self.gang)
+        return _SlowGang(self.gang)  # type: ignore[return-value]
 
 
 class _SlowGang:
@@ -194,7 +195,7 @@ class _SlowGang:
 
 
 def test_an_iterator_that_sleeps_when_the_job_has_ended_well(caplog: pytest.LogCaptureFixture) -> None:
-    def asleep(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    def asleep(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([1])], schema=NUMBERS)
         time.sleep(60)
 
@@ -239,7 +240,8 @@ def test_a_process_is_lost_while_a_function_in_another_holds_the_interpreter_loc
             os.kill(other, signal.SIGKILL)
             error = error_of(job)
         assert type(error) is hg.TaskManagerLost
-        assert f"TaskManager {index} (process {other}" in error.message and "was killed)" in error.message
+        assert f"TaskManager {index} (process {other}" in error.message
+        assert "was killed)" in error.message
     finally:
         deployment.gang.cancel()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -31,7 +32,7 @@ def holds_rows_in_flight(folder: Path) -> bool:
     return metadata is not None and metadata.in_flight_bytes > ROWS
 
 
-def pressed(folder: Path, parallelism: int = 2, *pulls: Pull, **options: object) -> hg.StreamEnvironment:
+def pressed(folder: Path, parallelism: int = 2, *pulls: Pull, **options: Any) -> hg.StreamEnvironment:
     env = environment(folder, hg.LocalDeployment(2, processes=True), parallelism, unaligned=True, **SMALL, **options)
     return under_pressure(env, folder, parallelism, *pulls)
 
@@ -39,7 +40,7 @@ def pressed(folder: Path, parallelism: int = 2, *pulls: Pull, **options: object)
 def under_pressure(env: hg.StreamEnvironment, folder: Path, parallelism: int = 2, *pulls: Pull) -> hg.StreamEnvironment:
     """Until the gate is open nothing ends, and most rows wait for a slow function."""
     source = gated(folder, *pulls, before=ROWS * 5 // 6 // parallelism)
-    return build(env, folder, source=source, middle=slow(0.25, until=folder / "open"))
+    return build(env, folder, source=source, middle=slow(0.25, until=folder / "open"), branch=True)
 
 
 def test_killed_while_data_in_flight_are_half_written(tmp_path: Path) -> None:
@@ -53,7 +54,9 @@ def test_killed_while_data_in_flight_are_half_written(tmp_path: Path) -> None:
     kill(uploading)
     open_gate(tmp_path)
     result = job.wait(PATIENCE)
-    assert committed(tmp_path) == expected() and result.restarts == 1 and result.rows_in == ROWS
+    assert committed(tmp_path) == expected()
+    assert result.restarts == 1
+    assert result.rows_in == ROWS
 
 
 def test_a_taskmanager_is_killed(tmp_path: Path) -> None:
@@ -62,7 +65,9 @@ def test_a_taskmanager_is_killed(tmp_path: Path) -> None:
     kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
     open_gate(tmp_path)
     result = job.wait(PATIENCE)
-    assert committed(tmp_path) == expected() and result.restarts == 1 and result.rows_in == ROWS
+    assert committed(tmp_path) == expected()
+    assert result.restarts == 1
+    assert result.rows_in == ROWS
 
 
 @pytest.mark.parametrize(("first", "then"), [(2, 3), (3, 1), (2, 2)])
@@ -72,17 +77,18 @@ def test_the_parallelism_changes(tmp_path: Path, first: int, then: int) -> None:
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     job.cancel()
     metadata = latest(tmp_path)
-    assert (
-        metadata is not None and metadata.in_flight_bytes and {each.consumers for each in metadata.exchanges} == {first}
-    )
+    assert metadata is not None
+    assert metadata.in_flight_bytes
+    assert {each.consumers for each in metadata.exchanges} == {first}
     open_gate(tmp_path)
     result = pressed(tmp_path, then).execute(resume="latest")
-    assert committed(tmp_path) == expected() and result.rows_in == ROWS
+    assert committed(tmp_path) == expected()
+    assert result.rows_in == ROWS
 
 
 def fast_and_slow(folder: Path, sources: int) -> hg.StreamEnvironment:
     """Each source task has two outputs: the barrier leaves the first at once, and waits behind rows in the second."""
-    options = {"unaligned": True, "aligned_timeout": "10 ms", "restart": hg.restart.none(), **SMALL}
+    options: dict[str, Any] = {"unaligned": True, "aligned_timeout": "10 ms", "restart": hg.restart.none(), **SMALL}
     env = environment(folder, hg.LocalDeployment(2, processes=False), **options)
     half = gated(folder, before=ROWS // 2 // 2)
     streams = [env.from_source(half) for _ in range(sources)]
@@ -110,7 +116,8 @@ def test_parts_say_what_was_overtaken(tmp_path: Path) -> None:
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     eventually(lambda: any(overtaken(record.parts) > ROWS for record in job.checkpoints() if record.failure is None))
     part = next(iter(job.checkpoints()[0].parts.values()))
-    assert part["unaligned"] and {"sync_s", "async_s", "alignment_s", "start_delay_s", "processed_bytes"} <= part.keys()
+    assert part["unaligned"]
+    assert {"sync_s", "async_s", "alignment_s", "start_delay_s", "processed_bytes"} <= part.keys()
     job.cancel()
 
 
@@ -144,7 +151,8 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
     eventually(lambda: latest(tmp_path), PATIENCE)
     kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
     open_gate(tmp_path)
-    assert job.wait(PATIENCE).restarts == 1 and none_lost(tmp_path)
+    assert job.wait(PATIENCE).restarts == 1
+    assert none_lost(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +166,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
         ({"unaligned": 1}, "option unaligned: 1 must be True or False"),
     ],
 )
-def test_options_that_do_not_fit(options: dict[str, object], why: str) -> None:
+def test_options_that_do_not_fit(options: dict[str, Any], why: str) -> None:
     with pytest.raises(hg.ConfigError, match=re.escape(why)):
         hg.Config(checkpoint_dir="here", **options)
     with pytest.raises(hg.ConfigError, match="has no effect without checkpoint_dir"):

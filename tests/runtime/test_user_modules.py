@@ -118,7 +118,8 @@ def clean() -> Iterator[None]:
     remove()
 
 
-def test_modules_of_one_job_are_not_those_of_the_next(clean: None) -> None:
+@pytest.mark.usefixtures("clean")
+def test_modules_of_one_job_are_not_those_of_the_next() -> None:
     """A process that Spark uses again has loaded another version."""
     for value in (1, 2):
         install([UserModule("beside_it", "/job/beside_it.py", f"value = {value}\n", None)])
@@ -130,7 +131,8 @@ def test_modules_of_one_job_are_not_those_of_the_next(clean: None) -> None:
         import beside_it
 
 
-def test_tracebacks_show_the_line(clean: None) -> None:
+@pytest.mark.usefixtures("clean")
+def test_tracebacks_show_the_line() -> None:
     install([UserModule("beside_it", "/job/beside_it.py", "def half(n):\n    return n // 0  # half\n", None)])
     import traceback
 

@@ -1,4 +1,4 @@
-"""Spark of every kind that the tests run on, and a stand-in for a TaskManager."""
+"""The Spark masters that the tests run on, and a stand-in for a TaskManager."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _free_port() -> int:
 
 
 def _await_listener(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Whoever finds no master tries again after 20 seconds only."""
+    """Wait until the master listens: a worker that finds no master tries again only after 20 seconds."""
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -44,7 +44,7 @@ def _await_listener(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(scope="session")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a standalone master with two workers of one core each."""
+    """Return the URL of a standalone master with two workers of one core each."""
     folder: Path = tmp_path_factory.mktemp("standalone")
     url = f"spark://127.0.0.1:{_free_port()}"
     environment = {**os.environ, "SPARK_HOME": pyspark.__path__[0], "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -70,7 +70,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session", params=MASTERS)
 def master(request: pytest.FixtureRequest) -> str:
-    """Where tests run. Those of one master run one after the other, whichever module they are in."""
+    """Return the URL of a master. Tests on the same master run one after the other, in all modules."""
     return str(request.getfixturevalue("standalone") if request.param == "standalone" else request.param)
 
 
@@ -81,17 +81,17 @@ def spark(shared_spark: SharedSpark, master: str) -> SparkSession:
 
 @dataclass
 class StandIn:
-    """A running stand-in, seen from here: it has told who it is and waits for an order."""
+    """The test's link to a running stand-in, which has sent its facts and waits for an order."""
 
     link: socket.socket
     facts: dict[str, Any]
 
     def order(self, word: str) -> None:
-        """`end` or `raise`."""
+        """Send the order `end` or `raise`."""
         self.link.sendall(word.encode() + b"\n")
 
     def await_death(self, timeout: float) -> None:
-        """Return when its process has closed the link. Raises TimeoutError."""
+        """Wait until its process has closed the link. Raises TimeoutError."""
         self.link.settimeout(timeout)
         with suppress(ConnectionResetError):
             assert self.link.recv(1) == b""
@@ -118,12 +118,12 @@ def start(spark: SparkSession) -> Iterator[Callable[..., Started]]:
             main = _stand_in(listener.getsockname()[1])
             tasks = barrier_tasks(spark, main, payload, count, host)
             gang = SparkGang(spark, tasks, count, lambda index, reason: ended.put((index, reason)))
-            there = []
+            stand_ins = []
             for _ in range(count):
                 link = listener.accept()[0]
                 links.append(link)
-                there.append(StandIn(link, json.loads(link.makefile().readline())))
-            return Started(gang, sorted(there, key=lambda task: task.facts["index"]), ended)
+                stand_ins.append(StandIn(link, json.loads(link.makefile().readline())))
+            return Started(gang, sorted(stand_ins, key=lambda task: task.facts["index"]), ended)
 
         yield start
         for link in links:
@@ -144,20 +144,20 @@ def _stand_in(port: int) -> Callable[[bytes, int, str], None]:
             link.sendall(json.dumps(facts).encode() + b"\n")
             order = link.makefile().readline().strip()
             if order == "raise":
-                raise ValueError("I was told to")
+                raise ValueError("the test ordered it")
 
     return main
 
 
 def clean_environment(folder: Path) -> dict[str, str]:
-    """For a program that finds this package, and whose temporary files go to `folder`."""
+    """Return the environment of a program that finds this package, and whose temporary files go to `folder`."""
     ours = ("PYSPARK", "SPARK", "PYTHONPATH")
     base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return {**base, "TMPDIR": str(folder), "PYTHONPATH": str(SOURCES)}
 
 
 def run_script(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of its own that has never heard of this package, and whose temporary files go to `folder`."""
+    """Run a program whose environment does not name this package, and whose temporary files go to `folder`."""
     base = clean_environment(folder)
     del base["PYTHONPATH"]
     preamble = f"import sys\nsys.path.insert(0, {str(SOURCES)!r})\n"

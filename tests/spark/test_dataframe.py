@@ -45,23 +45,24 @@ def test_a_folder_of_files_is_a_dataframe(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_nobody_else_reads_spilled_rows(
+def test_other_users_cannot_read_spilled_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
-    """With a usual umask all users of the machine could."""
+    """With the usual umask all users of the machine could read new files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     table = spill(spark.range(3), str(tmp_path / "chosen") if named else None)
     source = hg.sources.dataframe(spark.range(3))
     source.configure(hg.Config(spill_dir=tmp_path / "chosen" if named else None))
     source.prepare()
     folders = [path for path in tmp_path.rglob("headgate-rows-*") if path.is_dir()]
-    assert len(folders) == 2 and table().num_rows == 3
+    assert len(folders) == 2
+    assert table().num_rows == 3
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
     assert not any(folder.stat().st_mode & 0o077 for folder in tmp_path.glob("chosen"))
     source.release()
 
 
-def test_executors_elsewhere_need_a_folder_that_they_reach(spark: SparkSession) -> None:
+def test_executors_on_other_machines_need_a_shared_folder(spark: SparkSession) -> None:
     running = spark.sparkContext._jsc
     elsewhere: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=running, master="spark://host:7077"))
     with pytest.raises(ConfigError, match=r"executors of spark://host:7077 .* set the option spill_dir to a folder"):
@@ -88,7 +89,7 @@ def test_a_new_folder_for_rows_removes_those_of_killed_programs(spark: SparkSess
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dataframe_is_no_iterable(spark: SparkSession) -> None:
+def test_iterable_refuses_a_dataframe(spark: SparkSession) -> None:
     for given in (spark.range(3), [spark.range(3)]):
         with pytest.raises(hg.HeadgateError, match=r"is read with hg.sources.dataframe\(df\)"):
-            hg.sources.iterable(given)
+            hg.sources.iterable(given)  # type: ignore[arg-type]

@@ -24,12 +24,15 @@ pytestmark = pytest.mark.timeout(300)
 KEYS = 10
 Start = Callable[..., hg.JobHandle]
 ROWS = 100_000
-#: Executors of a busy machine register late.
+#: For executors that register late on a busy machine.
 PATIENT = hg.Config(slots_timeout="90 s")
 
 
 def numbers() -> Callable[[int, int], pa.RecordBatch]:
-    """Rows i with key i mod KEYS. Nested functions, as these modules are not on the workers' path."""
+    """Return a function that makes row i with key i mod KEYS.
+
+    It is nested, since workers cannot import this module, and so get it by value.
+    """
 
     def rows(start: int, count: int) -> pa.RecordBatch:
         value = np.arange(start, start + count)
@@ -39,17 +42,17 @@ def numbers() -> Callable[[int, int], pa.RecordBatch]:
 
 
 @pytest.fixture(autouse=True)
-def a_slow_spark_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Spark says of a loss comes late on a busy machine, and the tests look at the words."""
+def patience_with_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer for Spark's message about a loss: it comes late on a busy machine, and the tests look at it."""
     monkeypatch.setattr(attempt, "EXIT_WORD", 3.0)
 
 
 @pytest.fixture
 def endless(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., hg.JobHandle]]:
-    """Start a job of two TaskManagers, which leave files named by their process in `tmp_path`."""
+    """Return a function that starts a job of two TaskManagers. Each leaves a file in `tmp_path`, named by its pid."""
     jobs: list[hg.JobHandle] = []
 
-    def note(folder: str, batch: pa.RecordBatch, info: object) -> None:
+    def note(folder: str, _batch: pa.RecordBatch, _info: object) -> None:
         import os
 
         open(f"{folder}/{os.getpid()}", "w").close()
@@ -70,12 +73,12 @@ def endless(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., hg.Jo
 
 
 def processes(folder: Path) -> list[psutil.Process]:
-    """The processes that have left their files, as soon as there are two."""
+    """Wait until two processes have left their files, and return the processes."""
     deadline = time.monotonic() + 60
-    while len(found := [int(entry.name) for entry in folder.iterdir()]) < 2:
-        assert time.monotonic() < deadline, f"only {found} have started"
+    while len(pids := [int(entry.name) for entry in folder.iterdir()]) < 2:
+        assert time.monotonic() < deadline, f"only {pids} have started"
         time.sleep(0.02)
-    return [psutil.Process(pid) for pid in found]
+    return [psutil.Process(pid) for pid in pids]
 
 
 def assert_gone(workers: list[psutil.Process]) -> None:
@@ -93,7 +96,7 @@ def test_a_keyed_sum_is_exact(spark: SparkSession) -> None:
     assert totals.sort_by("key").to_pylist() == expected
 
 
-def test_workers_come_from_a_process_that_has_loaded_our_modules(spark: SparkSession) -> None:
+def test_workers_are_forked_from_a_process_with_loaded_modules(spark: SparkSession) -> None:
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import sys
 
@@ -104,8 +107,8 @@ def test_workers_come_from_a_process_that_has_loaded_our_modules(spark: SparkSes
     assert row.main.endswith("headgate/spark/daemon.py")
 
 
-def test_workers_draw_different_numbers(spark: SparkSession) -> None:
-    def draw(batch: pa.RecordBatch) -> pa.RecordBatch:
+def test_workers_draw_different_random_numbers(spark: SparkSession) -> None:
+    def draw(_batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"drawn": [np.random.random()]})
 
     env = hg.StreamEnvironment(spark, parallelism=2)
@@ -114,7 +117,7 @@ def test_workers_draw_different_numbers(spark: SparkSession) -> None:
     assert len(set(drawn)) == 2
 
 
-def test_workers_are_left_empty(spark: SparkSession) -> None:
+def test_a_job_leaves_no_threads_or_sockets_in_its_workers(spark: SparkSession) -> None:
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
         import threading
@@ -129,9 +132,9 @@ def test_workers_are_left_empty(spark: SparkSession) -> None:
     stream = stream.map_batches(whereabouts(), schema=pa.schema({"pid": pa.int64()}))
     pids = stream.collect()["pid"].unique().to_pylist()
     threads: dict[int, set[str]] = {}
-    for _ in range(10):  # Spark may have other idle workers, too, and takes them in turn
-        left = spark.range(0, 2, 1, 2).mapInArrow(look, "pid long, thread string", barrier=True).collect()
-        for row in left:
+    for _ in range(10):  # Spark may also have other idle workers, and uses them in turn
+        rows = spark.range(0, 2, 1, 2).mapInArrow(look, "pid long, thread string", barrier=True).collect()
+        for row in rows:
             threads.setdefault(row.pid, set()).add(row.thread)
         if threads.keys() >= set(pids):
             break
@@ -151,7 +154,7 @@ def whereabouts() -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 
 @pytest.mark.alone
-def test_a_cancelled_job_is_over(endless: Start, tmp_path: Path) -> None:
+def test_a_cancelled_job_ends(endless: Start, tmp_path: Path) -> None:
     job = endless()
     processes(tmp_path)
     with within(END):
@@ -166,9 +169,10 @@ def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
     why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Python worker process died"
-    with within(END), pytest.raises(hg.TaskManagerLost, match=why):
+    with within(END):
         workers[0].kill()
-        job.wait(60)
+        with pytest.raises(hg.TaskManagerLost, match=why):
+            job.wait(60)
     assert_gone(workers[:1])
 
 
@@ -177,17 +181,18 @@ def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
 def test_a_killed_executor_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
-    executor = workers[0].parent().parent()  # type: ignore[union-attr]  # a worker's parent is PySpark's daemon
+    executor = workers[0].parent().parent()  # a worker's parent is PySpark's daemon
     assert executor is not None
     why = rf"TaskManager \d \(process {workers[0].pid} on 127\.0\.0\.1\) was lost: its Spark executor was lost"
-    with within(END), pytest.raises(hg.TaskManagerLost, match=why):
+    with within(END):
         os.kill(executor.pid, signal.SIGKILL)
-        job.wait(60)
+        with pytest.raises(hg.TaskManagerLost, match=why):
+            job.wait(60)
     assert_gone(workers[:1])
 
 
 def test_a_function_that_raises_is_named(endless: Start) -> None:
-    def picky(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def picky(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError("not these")
 
     job = endless(picky)
@@ -217,8 +222,8 @@ def test_the_process_of_a_function_that_hangs_is_killed(endless: Start, tmp_path
 
 @pytest.mark.alone
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)
-def test_a_process_that_cannot_say_that_it_hangs_is_given_up(endless: Start, tmp_path: Path) -> None:
-    """Its function holds the interpreter's lock. Spark kills it in its own time, which nobody waits for."""
+def test_a_process_whose_function_holds_the_gil_is_given_up(endless: Start, tmp_path: Path) -> None:
+    """Its function holds the interpreter's lock. Spark kills the process later, and the job does not wait for it."""
 
     def holds(folder: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         import ctypes
@@ -234,8 +239,8 @@ def test_a_process_that_cannot_say_that_it_hangs_is_given_up(endless: Start, tmp
         job.cancel()
     with pytest.raises(hg.JobCancelled, match=rf"TaskManager \d \(process {workers[0].pid} .* and was killed\)"):
         job.wait(0)
-    _, left = psutil.wait_procs(workers, timeout=60)
-    assert left == []
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert alive == []
 
 
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)

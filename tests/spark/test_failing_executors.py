@@ -14,8 +14,8 @@ from tests.spark.conftest import clean_environment
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
-#: Runs a command as on a machine of its own, as far as names and addresses go: in namespaces, which end with it. Spark
-#: takes the name for the driver's address, and refuses the underscore in it on an executor, but not on the driver.
+#: Runs a command with a host name and addresses of its own, in namespaces that end with it. Spark takes the host name
+#: for the driver's address. It refuses the underscore in that name on an executor, but not on the driver.
 MACHINE = """
 ip link set lo up
 ip address add 10.9.8.7/32 dev lo
@@ -33,20 +33,20 @@ import headgate as hg
 spark = SparkSession.builder.master("local-cluster[2,1,512]").config("spark.executor.memory", "512m").getOrCreate()
 env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(slots_timeout="200 s"))
 rows = env.from_source(hg.sources.iterable([[{"n": 1}]]))
-begun = time.time()
+started = time.time()
 try:
     rows.collect()
 except hg.NotEnoughSlots as error:
-    print(begun, time.time(), error, flush=True)
-os._exit(0)  # Spark would wait for executors that it still starts
+    print(started, time.time(), error, flush=True)
+os._exit(0)  # otherwise Spark would wait for executors that it still starts
 """
 
 
-#: How long it may take, seconds. Two looks are needed, one second apart.
+#: How long the check may take to notice, seconds. It needs two looks, one second apart.
 NOTICED_WITHIN = 10.0
 
 
-def test_they_are_noticed_and_the_error_says_what_to_set(tmp_path: Path) -> None:
+def test_failing_executors_are_noticed_and_the_error_says_what_to_set(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     machine = ["unshare", "--map-root-user", "--mount", "--uts", "--net", "sh", "-ec", MACHINE, "sh"]
     done = subprocess.run(
@@ -58,7 +58,7 @@ def test_they_are_noticed_and_the_error_says_what_to_set(tmp_path: Path) -> None
         timeout=280,
         check=False,
     )
-    begun, noticed, error = [*done.stdout.split(" ", 2), "", ""][:3]
+    started, noticed, error = [*done.stdout.split(" ", 2), "", ""][:3]
     assert re.match(
         r"executors of local-cluster\[2,1,512\] end before they register, \d+ so far; the last one said: "
         r".*Invalid Spark URL: spark://CoarseGrainedScheduler@odd_host:\d+ \(/.*/stderr\)\. They may not reach the "
@@ -66,5 +66,5 @@ def test_they_are_noticed_and_the_error_says_what_to_set(tmp_path: Path) -> None
         error,
     ), done.stdout + done.stderr[-3000:]
     first = [folder / name / "stderr" for folder in tmp_path.glob("home/work/app-*") for name in ("0", "1")]
-    deaths = [log.stat().st_mtime for log in first]  # the last that an executor writes says why it ends
-    assert float(noticed) - max(float(begun), *deaths) < NOTICED_WITHIN
+    deaths = [log.stat().st_mtime for log in first]  # an executor's last line says why it ends
+    assert float(noticed) - max(float(started), *deaths) < NOTICED_WITHIN

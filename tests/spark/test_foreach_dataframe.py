@@ -1,4 +1,4 @@
-"""Rows handed to a function as DataFrames: each in one call, whatever fails, and no slot that is waited for in vain."""
+"""The sink that calls a function with DataFrames: each row is in one call after any failure, and slots are checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numbers() -> Callable[[int, int], pa.RecordBatch]:
 
 
 class Table:
-    """What a function writes by checkpoint, as a table of the user's would be; it may fail so often after that."""
+    """A table that a function writes by checkpoint, as a user's would. The first `failures` calls raise afterwards."""
 
     def __init__(self, folder: Path, failures: int = 0) -> None:
         self.folder = folder
@@ -59,8 +59,8 @@ def environment(spark: SparkSession, folder: Path, parallelism: int = 2, **optio
 
 
 def checkpointed(spark: SparkSession, folder: Path, **options: Any) -> hg.StreamEnvironment:
-    kept = folder / "checkpoints"
-    return environment(spark, folder, checkpoint_dir=kept, checkpoint_interval="100 ms", **options)
+    checkpoints = folder / "checkpoints"
+    return environment(spark, folder, checkpoint_dir=checkpoints, checkpoint_interval="100 ms", **options)
 
 
 def test_without_checkpoints_it_is_called_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_without_checkpoints_it_is_called_once(spark: SparkSession, tmp_path: Pa
     assert os.listdir(tmp_path / "spill") == []
 
 
-def test_each_row_counts_once_though_tasks_and_the_function_fail(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_row_counts_once_when_tasks_and_the_function_fail(spark: SparkSession, tmp_path: Path) -> None:
     written, failed = tmp_path / "written", tmp_path / "failed"
 
     def fails_once_written(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -94,12 +94,15 @@ def test_each_row_counts_once_though_tasks_and_the_function_fail(spark: SparkSes
     failing = stream.map_batches(fails_once_written, schema=stream.schema)
     failing.sink_to(hg.sinks.foreach_dataframe(write))
     assert env.execute().restarts == 2
-    assert table.calls[0] == table.calls[1] and sorted(set(table.calls)) == table.calls[1:], table.calls
+    assert table.calls[0] == table.calls[1], table.calls
+    assert sorted(set(table.calls)) == table.calls[1:], table.calls
     assert table.rows(spark) == list(range(20_000))
     assert row_files(tmp_path / "spill") == []
 
 
-def test_what_a_failed_job_had_not_handed_over_comes_when_it_is_resumed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_resumed_job_calls_the_function_with_the_rows_that_it_did_not_get(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     def build(table: Table, **options: Any) -> hg.StreamEnvironment:
         env = checkpointed(spark, tmp_path, **options)
         stream = env.from_source(hg.sources.generate(numbers(), rows=6_000, rate=6_000))
@@ -117,10 +120,10 @@ def test_what_a_failed_job_had_not_handed_over_comes_when_it_is_resumed(spark: S
     assert second.rows(spark) == list(range(6_000))
 
 
-def test_rows_that_come_again_come_with_the_run_that_took_their_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+def test_repeated_rows_come_with_the_run_that_took_their_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     calls: list[tuple[int, str]] = []
 
-    def write(rows: DataFrame, checkpoint_id: int, run: str) -> None:
+    def write(_rows: DataFrame, checkpoint_id: int, run: str) -> None:
         calls.append((checkpoint_id, run))
         if len(calls) == 1:
             raise OSError("the table is away")
@@ -158,7 +161,11 @@ def test_rows_that_come_again_come_with_the_run_that_took_their_checkpoint(spark
         (dict.fromkeys, False),
     ],
 )
-def test_only_a_parameter_for_it_is_given_the_run(master: str, fn: Callable[..., object], takes_run: bool) -> None:
+def test_the_run_goes_only_to_a_parameter_that_is_meant_for_it(  # every test of this module is run for a master
+    master: str,  # noqa: ARG001
+    fn: Callable[..., object],
+    takes_run: bool,
+) -> None:
     """A third parameter of any other purpose has a default, and keeps it."""
     assert _takes_run(fn) == takes_run
 
@@ -211,7 +218,7 @@ def test_a_function_may_cancel_its_job(spark: SparkSession, tmp_path: Path) -> N
     env = checkpointed(spark, tmp_path)
     started = threading.Event()
 
-    def cancel(rows: DataFrame, checkpoint_id: int) -> None:
+    def cancel(_rows: DataFrame, _checkpoint_id: int) -> None:
         started.wait()
         job.cancel()
 
@@ -229,14 +236,14 @@ def prepared(spark: SparkSession, folder: Path, calls: list[Any], resumed: Any =
     sink = hg.sinks.foreach_dataframe(note)
     sink.configure(hg.Config(spill_dir=folder), spark)
     sink.prepare("job", SCHEMA) if resumed is None else sink.resume("job", SCHEMA, json.loads(json.dumps(resumed)))
-    claim = Claim(Program.this("run"), 1 + sink.newest_owner(), lambda: None)
+    claim = Claim(program=Program.this("run"), epoch=1 + sink.newest_owner(), check=lambda: None)
     assert sink.claim(claim)
     sink.begin(claim)
     return sink
 
 
 def row_files(folder: Path) -> list[Path]:
-    """All files but those of the ledger."""
+    """Return all files except for the ledger's."""
     return [path for path in folder.rglob("*") if path.is_file() and ".headgate" not in path.parts]
 
 
@@ -245,7 +252,9 @@ def written(writer: SinkWriter, *values: int) -> Any:
     return writer.flush(1)
 
 
-def test_a_program_that_dies_while_it_removes_files_has_called(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_program_that_died_while_it_removed_files_has_called_the_function(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     calls: list[Any] = []
     sink = prepared(spark, tmp_path, calls)
     writers = [sink.writer(writer_context(SCHEMA, subtask=subtask, checkpoint=1)) for subtask in range(2)]
@@ -270,7 +279,7 @@ def test_a_program_that_dies_while_it_removes_files_has_called(spark: SparkSessi
     assert row_files(folder) == []
 
 
-def test_a_folder_that_is_gone_with_rows_in_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_with_its_rows_is_named(spark: SparkSession, tmp_path: Path) -> None:
     sink = prepared(spark, tmp_path, calls := [])
     state = sink.prepared()
     pending = [written(sink.writer(writer_context(SCHEMA, checkpoint=1)), 1)]
@@ -279,13 +288,14 @@ def test_a_folder_that_is_gone_with_rows_in_it(spark: SparkSession, tmp_path: Pa
     with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe is to"):
         sink.rollback(second, 1)
     sink.abort(pending, 1)
-    assert len(list(tmp_path.rglob("*.parquet"))) == 1, "a job that goes on hands it over"
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1, "a job that resumes calls the function with it"
     gone = Path(state["folder"])
     gone.rename(tmp_path / "away")
     with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe is to"):
         prepared(spark, tmp_path, calls, state).rollback(pending, 1)
     prepared(spark, tmp_path, calls, state).rollback([None], 1)
-    assert calls == [] and row_files(gone) == [], "where nothing is wanted of it, it is made anew"
+    assert calls == []
+    assert row_files(gone) == [], "where nothing is wanted of it, it is made again"
 
 
 def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, tmp_path: Path) -> None:
@@ -299,10 +309,11 @@ def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, 
             sink.rollback([[wrong]], 1)
     sink.rollback([], 1)
     sink.abort()
-    assert os.listdir(folder) == ["theirs"] and calls == []
+    assert os.listdir(folder) == ["theirs"]
+    assert calls == []
 
 
-def test_what_cannot_be_handed_over_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_impossible_functions_and_types_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(hg.PlanError, match=r"foreach_dataframe: the first argument must be a function"):
         hg.sinks.foreach_dataframe(1)  # type: ignore[arg-type]
     local = hg.StreamEnvironment().from_source(hg.sources.generate(numbers(), rows=1))

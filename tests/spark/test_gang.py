@@ -16,13 +16,13 @@ from headgate.spark.slots import reserve_slots
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
-#: What Spark may take to end a gang of stand-ins, seconds. They do not listen, so it has to kill each, at its own pace.
+#: How long Spark may take to end a gang of stand-ins, seconds. They ignore it, so Spark kills each after a delay.
 OVER_WITHIN = 20.0
 
 
 @pytest.fixture(scope="session", params=["local[2]", "local-cluster[2,1,1024]"])
 def master(request: pytest.FixtureRequest) -> str:
-    """Workers of this machine's Spark, and of executors; whole jobs run on the other masters, too."""
+    """Return a local master or one with executors. The tests of whole jobs also run on a standalone master."""
     return str(request.param)
 
 
@@ -40,7 +40,7 @@ def test_all_tasks_run_at_once_and_end(start: Callable[..., Any]) -> None:
     assert started.gang.join(OVER_WITHIN)
 
 
-def test_join_tells_that_tasks_still_run(start: Callable[..., Any]) -> None:
+def test_join_returns_false_while_tasks_run(start: Callable[..., Any]) -> None:
     started = start(2)
     assert not started.gang.join(0.01)
     started.gang.cancel()
@@ -60,7 +60,7 @@ def test_a_cancelled_gang_is_over_in_time(start: Callable[..., Any]) -> None:
 
 
 def test_a_gang_cancelled_before_spark_knows_it_never_starts(spark: SparkSession) -> None:
-    def main(payload: bytes, index: int, host: str) -> None:
+    def main(_payload: bytes, _index: int, _host: str) -> None:
         import threading
 
         threading.Event().wait()
@@ -78,7 +78,7 @@ def test_a_task_that_raises_is_named(start: Callable[..., Any]) -> None:
     index, reason = started.ended.get(timeout=OVER_WITHIN)
     assert index == 1
     assert reason.startswith("its Python worker raised an error\nTraceback")
-    assert reason.endswith("ValueError: I was told to")
+    assert reason.endswith("ValueError: the test ordered it")
     assert started.gang.join(OVER_WITHIN)
 
 

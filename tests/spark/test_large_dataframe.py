@@ -1,4 +1,4 @@
-"""Rows of `to_dataframe` stay away from the driver: far more of them than Spark would let it collect."""
+"""Rows of `to_dataframe` do not pass through the driver: it gets more rows than Spark could collect there."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import headgate as hg
 from headgate.bench.keyed_rows import keyed_rows
 from tests.spark_session import SETTINGS
 
-#: Key, value and time.
+#: The bytes of a row: key, value and time.
 ROW_BYTES = 24
 MB = 1 << 20
-#: What either process of the driver may grow by while a GiB goes past it.
+#: How much each of the driver's two processes may grow while 1 GiB of rows is written, bytes.
 DRIVER_GROWTH = 256 * MB
 
 
@@ -29,7 +29,7 @@ def test_ten_times_what_the_driver_may_collect_becomes_a_dataframe(spark: SparkS
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]"], indirect=True)
 def test_a_gigabyte_becomes_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
-    """On executors of their own, so that the driver's memory is the driver's."""
+    """With executors in processes of their own, so that the driver's memory is its own."""
     before, began = peak_memory(spark), time.monotonic()
     becomes_a_dataframe(spark, tmp_path, 1024 * MB // ROW_BYTES + 1)
     after, seconds = peak_memory(spark), time.monotonic() - began
@@ -41,7 +41,8 @@ def test_a_gigabyte_becomes_a_dataframe(spark: SparkSession, tmp_path: Path) -> 
 
 
 def becomes_a_dataframe(spark: SparkSession, folder: Path, rows: int) -> None:
-    assert SETTINGS["spark.driver.maxResultSize"] == "16m" and rows * ROW_BYTES > 10 * 16 * MB
+    assert SETTINGS["spark.driver.maxResultSize"] == "16m"
+    assert rows * ROW_BYTES > 10 * 16 * MB
     env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(spill_dir=str(folder)))
     dataframe = env.from_source(hg.sources.generate(keyed_rows, rows=rows, time="at")).to_dataframe()
     assert dataframe.count() == rows
@@ -50,7 +51,7 @@ def becomes_a_dataframe(spark: SparkSession, folder: Path, rows: int) -> None:
 
 
 def peak_memory(spark: SparkSession) -> dict[str, int]:
-    """The most bytes that were ever resident, of this process and of the JVM that it drives."""
+    """Return the peak of resident bytes, of this process and of its JVM."""
     return {"Python": _peak("self"), "JVM": _peak(str(spark.sparkContext._gateway.proc.pid))}
 
 

@@ -1,4 +1,4 @@
-"""Whether Spark protects the job's key on its way to the executors, and what is said if not."""
+"""The warning if Spark does not protect the job's key on its way to the executors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _applications = itertools.count()
 
 
 def said(caplog: pytest.LogCaptureFixture, host: str, times: int = 1, **settings: str) -> list[str]:
-    """What is logged when an application of that driver starts so many jobs."""
+    """Return the warnings that are logged when an application of that driver starts jobs, `times` of them."""
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name.replace("_", "."), value)
@@ -31,28 +31,28 @@ def said(caplog: pytest.LogCaptureFixture, host: str, times: int = 1, **settings
 
 @pytest.mark.usefixtures("shared_spark")
 @pytest.mark.parametrize("host", ["10.0.0.5", "driver.example.org", "fd00::2", "[fd00::2]"])
-def test_connections_that_anybody_may_listen_to_are_named_once(caplog: pytest.LogCaptureFixture, host: str) -> None:
+def test_unencrypted_connections_are_warned_of_once(caplog: pytest.LogCaptureFixture, host: str) -> None:
     [message] = said(caplog, host, times=3)
-    assert "spark.network.crypto.enabled=true" in message and "spark.ssl.rpc.enabled=true" in message
+    assert "spark.network.crypto.enabled=true" in message
+    assert "spark.ssl.rpc.enabled=true" in message
     assert len(said(caplog, host, spark_network_crypto_enabled="false", spark_ssl_enabled="true")) == 1
 
 
 @pytest.mark.parametrize("name", ["spark_network_crypto_enabled", "spark_ssl_rpc_enabled"])
-def test_nothing_is_said_where_spark_encrypts(caplog: pytest.LogCaptureFixture, name: str) -> None:
-    assert said(caplog, "10.0.0.5", **{name: "True"}) == []
+def test_no_warning_if_spark_encrypts(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    assert said(caplog, "10.0.0.5", times=1, **{name: "True"}) == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]"])
-def test_nothing_is_said_where_nothing_leaves_the_machine(caplog: pytest.LogCaptureFixture, host: str) -> None:
+def test_no_warning_if_connections_stay_on_the_machine(caplog: pytest.LogCaptureFixture, host: str) -> None:
     assert said(caplog, host) == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
-def test_a_job_on_spark_under_tls(
+def test_a_job_under_tls_warns_once_if_connections_leave_the_machine(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    """Its certificates travel in the task closure; where the driver is at another address than loopback the start
-    warns that this is not protected, once."""
+    """Its certificates travel in the task closure. If the driver's address is not loopback, the start warns once."""
     monkeypatch.setattr("headgate.spark.spark_deployment.driver_host", lambda context: host)
     monkeypatch.setattr("headgate.spark.listeners._warned", set())
     config = {"slots_timeout": PATIENT.slots_timeout, "bind_host": "127.0.0.1"}

@@ -1,4 +1,4 @@
-"""Sessions that are of no use, or not any more, and functions that would need one elsewhere."""
+"""Sessions that are stopped or lost, and functions that would need a session in a task."""
 
 from __future__ import annotations
 

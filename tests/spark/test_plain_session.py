@@ -1,4 +1,4 @@
-"""A session that the user built with no settings at all: our jobs work there, and its terminal stays readable."""
+"""A session that the user built without any settings: jobs run there, and its terminal stays readable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.spark.conftest import run_script
 
 pytestmark = pytest.mark.timeout(300)
 
-#: A program whose session has no settings at all. Its scenes are told apart on both streams.
+#: A program whose session has no settings. A line before each scene marks it on both streams.
 PLAIN = """
 import os, signal, sys, time
 import pyarrow as pa
@@ -114,15 +114,18 @@ scene("end")
 
 
 def by_scene(text: str) -> dict[str, list[str]]:
-    """The lines of each scene; Spark's progress bar, which overwrites itself, is none."""
+    """Return the lines of each scene, without Spark's progress bar, which overwrites itself."""
     _, *scenes = re.split(r"^.*--- ", re.sub(r"\[Stage [^\]]*\]|\r", "", text), flags=re.M)
     lines = [scene.split("\n") for scene in scenes]
     return {name: [line for line in said if line.strip()] for name, *said in lines}
 
 
 def test_a_session_with_no_settings_at_all(tmp_path: Path) -> None:
-    """Its workers would be the first `python3` of the path, which here is good for finding Spark only. Its terminal
-    tells pages about each TaskManager that is killed, unless they are kept back; what it tells of other tasks stays."""
+    """Its workers would be the first `python3` of the path, which here only serves to find Spark.
+
+    Spark writes pages to its terminal about each killed TaskManager, unless these are kept back. Messages about other
+    tasks must stay.
+    """
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()
     other.write_text(f'#!/bin/sh\ncase "$1" in *find_spark_home*) exec {sys.executable} "$@";; esac\nexit 7\n')
@@ -132,7 +135,8 @@ def test_a_session_with_no_settings_at_all(tmp_path: Path) -> None:
     answers, said = by_scene(done.stdout), by_scene(done.stderr)
     assert answers["right"] == ["1000 1000 499500"]
     (broken,) = answers["broken"]
-    assert broken.startswith("UserFunctionError map_batches[") and broken.endswith("wrong raised ValueError: not these")
+    assert broken.startswith("UserFunctionError map_batches[")
+    assert broken.endswith("wrong raised ValueError: not these")
     assert answers["cancelled"] == ["JobCancelled job 'job' was cancelled"]
     victim, error = answers["killed"]
     assert error.startswith(f"TaskManagerLost TaskManager 0 (process {victim} on 127.0.0.1) was lost: ")
@@ -141,7 +145,8 @@ def test_a_session_with_no_settings_at_all(tmp_path: Path) -> None:
     assert not any("in stage" in line or line.startswith("\tat ") for line in ours)
     assert answers["own"] == ["as it was: True"]
     assert sum("a job of the user's own" in line for line in said["own"]) >= 2
-    of_the_scene = re.compile(r"Lost task 0\.0 in stage (\d+)\.0$")  # the loss of the user's own may be told late
+    # Spark may report the loss of the user's own task late.
+    of_the_scene = re.compile(r"Lost task 0\.0 in stage (\d+)\.0$")
     assert [lost[1] for line in said["meanwhile"] if (lost := of_the_scene.search(line))] == ["78", "9"]
     assert sum("Lost task 0.0 in stage 7.0" in line for line in said["wordy"]) == 1
     assert sum("Lost task 0.0 in stage 7.0" in line for line in said["by name"]) == 1

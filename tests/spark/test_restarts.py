@@ -1,4 +1,4 @@
-"""Workers and executors of Spark that are killed on the way: what is committed is as if nothing had happened."""
+"""Workers and executors of Spark that are killed during a job: the committed rows are those of a run without kills."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def test_a_worker_and_an_executor_are_killed(spark: SparkSession, tmp_path: Path
     env = environment(tmp_path, spark, slots_timeout="90 s", registration_timeout="90 s")
     job = build_gated(env, tmp_path).execute_async()
     eventually(lambda: 0 in attempts(tmp_path), 90)
-    kill(job._master._attempt.members[0].pid)
+    kill(job._master._attempt.members[0].pid)  # type: ignore[arg-type]
     eventually(lambda: 1 in attempts(tmp_path), 90)
     executor = psutil.Process(job._master._attempt.members[0].pid).parent().parent()  # its parent is PySpark's daemon
-    executor.kill()  # its workers live on for a moment, in which they could finish the job
+    executor.kill()  # its workers live a moment longer, and could finish the job meanwhile
     eventually(lambda: job.restarts == 2, 90)
     open_gate(tmp_path)
     assert job.wait(120).restarts == 2

@@ -1,4 +1,4 @@
-"""Temporary folders of sessions that we build, and of rows: who removes them, and when."""
+"""Temporary folders of built sessions and of rows: which program removes them, and when."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-def test_a_folder_stays_as_long_as_anyone_has_it_locked() -> None:
+def test_a_locked_folder_stays() -> None:
     scratch = Scratch()
     heir = os.dup(scratch.lock)
     os.close(scratch.lock)
@@ -31,7 +31,7 @@ def test_a_folder_stays_as_long_as_anyone_has_it_locked() -> None:
     assert not scratch.folder.exists()
 
 
-def test_what_only_has_such_a_name_stays(tmp_path: Path) -> None:
+def test_other_things_with_such_a_name_stay(tmp_path: Path) -> None:
     target = tmp_path / "mine"
     target.mkdir()
     (target / ".lock").touch()
@@ -46,7 +46,7 @@ def test_what_only_has_such_a_name_stays(tmp_path: Path) -> None:
     assert set(tmp_path.rglob("*")) == before
 
 
-def test_what_is_another_users_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_another_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = Scratch()
     os.close(scratch.lock)
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
@@ -55,10 +55,10 @@ def test_what_is_another_users_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("boot", "stays"), [("other", True), ("", True), (None, False)])
-def test_what_another_machine_has_locked_stays(
+def test_a_folder_that_another_machine_locked_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str | None, stays: bool
 ) -> None:
-    """A shared disk may lock within one machine only; a container has a name of its own, and the machine's kernel."""
+    """A shared disk may lock within one machine only. A container has a name of its own, and the machine's kernel."""
     scratch = Scratch()
     os.close(scratch.lock)
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
@@ -69,7 +69,7 @@ def test_what_another_machine_has_locked_stays(
     assert scratch.folder.is_dir() == stays
 
 
-def test_a_program_that_was_killed_is_cleaned_up_after(tmp_path: Path) -> None:
+def test_the_next_program_removes_the_folder_of_a_killed_one(tmp_path: Path) -> None:
     done = run_script(
         tmp_path,
         """
@@ -83,7 +83,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     (folder,) = tmp_path.glob("headgate-spark-*")
     assert (folder / "spark.log").is_file()
     deadline = time.monotonic() + 60
-    while folder.exists():  # its JVM, which ends when it finds its program gone, has the folder locked until then
+    while folder.exists():  # the JVM holds the lock until it notices that its program is gone, and ends
         assert time.monotonic() < deadline
         remove_abandoned(SPARK, tmp_path)
         time.sleep(0.05)
@@ -114,19 +114,19 @@ CHECKPOINTED = "checkpoint_dir='checkpoints', checkpoint_interval='50 ms'"
 
 
 @pytest.mark.parametrize(
-    ("source", "options", "there", "kept"),
+    ("source", "options", "there", "remaining"),
     [("dataframe(spark.range(10))", "", 3, 0), (NUMBERS, CHECKPOINTED, 2, 1)],
     ids=["not resumable", "resumable"],
 )
 def test_rows_of_a_killed_program_are_removed_unless_a_checkpoint_names_them(
-    tmp_path: Path, source: str, options: str, there: int, kept: int
+    tmp_path: Path, source: str, options: str, there: int, remaining: int
 ) -> None:
-    """All of them stayed for ever."""
+    """Once all of them stayed forever."""
     done = run_script(tmp_path, ROWS_OF_ALL_KINDS.format(source=source, options=options))
     assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, [str(there), "10"]), done.stderr
-    (tmp_path / "headgate-rows-0123456789ab").mkdir()  # it was never locked
+    (tmp_path / "headgate-rows-0123456789ab").mkdir()  # a folder that was never locked
     remove_abandoned(ROWS, tmp_path)
-    left = [path for path in tmp_path.glob("headgate-rows-*") if path.name != "headgate-rows-0123456789ab"]
-    assert len(left) == kept
-    assert [len(list(folder.glob("*.parquet"))) > 0 for folder in left] == [True] * kept
+    folders = [path for path in tmp_path.glob("headgate-rows-*") if path.name != "headgate-rows-0123456789ab"]
+    assert len(folders) == remaining
+    assert [len(list(folder.glob("*.parquet"))) > 0 for folder in folders] == [True] * remaining
     assert (tmp_path / "headgate-rows-0123456789ab").is_dir()

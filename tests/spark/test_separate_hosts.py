@@ -1,5 +1,4 @@
-"""A standalone cluster whose master, workers and driver are machines of their own, with nothing in common but a network
-and a folder."""
+"""A standalone cluster whose master, workers and driver are separate machines that share a network and a folder."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ MASTER, FIRST, SECOND, DRIVER = "10.77.0.1", "10.77.0.2", "10.77.0.3", "10.77.0.
 URL = f"spark://{MASTER}:7077"
 FIRST_PORT, LAST_PORT = 7000, 7001
 ROOT = Path(__file__).parents[2]
-#: What runs on the driver's machine: tells which TaskManagers the first attempt has, and how the job has ended.
+#: The program on the driver's machine. It prints the TaskManagers of the first attempt, and how the job has ended.
 PROGRAM = f"""
 import json, sys
 from pathlib import Path
@@ -55,13 +54,13 @@ pytestmark = [pytest.mark.alone, pytest.mark.skipif(bool(reason), reason=reason)
 
 @dataclass
 class Cluster:
-    """Its machines, by address."""
+    """A cluster, with its machines by address."""
 
     machines: dict[str, Host]
     folder: Path
 
     def start(self, address: str, command: list[str], name: str) -> subprocess.Popen[str]:
-        """What a user would set: SPARK_LOCAL_IP, where the machine's name leads to no address or to the wrong one."""
+        """Return what a user would set: SPARK_LOCAL_IP, since the machine's name has no address or a wrong one."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))},
             "SPARK_HOME": pyspark.__path__[0],
@@ -84,12 +83,12 @@ class Cluster:
         return self.start(address, command, f"{role}-{address}")
 
     def listening(self, address: str, process: int) -> set[tuple[str, int]]:
-        """Where a process there can be connected to from another machine."""
+        """Return the addresses at which other machines can connect to a process there."""
         found = self.machines[address].run(lambda: _listening(process))
         return {each for each in found if not each[0].startswith("127.")}
 
     def protocol(self, address: str, port: int) -> str | None:
-        """What is spoken there with somebody on the driver's machine who has no certificate."""
+        """Return the protocol with which the address answers a client on the driver's machine without a certificate."""
         return self.machines[DRIVER].run(lambda: _protocol(address, port))
 
 
@@ -133,7 +132,7 @@ def _protocol(address: str, port: int) -> str | None:
 
 
 def _address(text: str) -> str:
-    """Of IPv4, which may be written as IPv6."""
+    """Parse an address of IPv4, which may be written as IPv6."""
     words = text[-8:]
     return ".".join(str(int(words[at : at + 2], 16)) for at in (6, 4, 2, 0))
 
@@ -155,7 +154,8 @@ def test_a_job_runs_and_starts_again(cluster: Cluster, tmp_path: Path) -> None:
         finally:
             if driver.poll() is None and sys.exc_info()[0]:
                 driver.kill()
-    assert ended["restarts"] == 1 and ended["remote_bytes"] > 0
+    assert ended["restarts"] == 1
+    assert ended["remote_bytes"] > 0
     assert committed(tmp_path) == expected()
 
 

@@ -18,7 +18,7 @@ from tests.spark_session import SharedSpark
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_session_we_build_is_silent_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_built_session_is_silent_and_leaves_no_files(tmp_path: Path) -> None:
     done = run_script(
         tmp_path,
         """
@@ -44,26 +44,39 @@ print(spill(spark.range(3), None)().num_rows)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
+#: A job in a session of ours, and in one that the user built.
+OURS = """
+from headgate.spark.session import build_session
+spark = build_session('local[1]', 'planted')
+print(spark.sparkContext.parallelize([1], 1).map(lambda n: n + 1).collect())
+"""
+THEIRS = """
+import headgate as hg
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+env = hg.StreamEnvironment(spark, parallelism=1)
+print([row["n"] + 1 for row in env.from_source(hg.sources.iterable([[{"n": 1}]])).collect().to_pylist()])
+assert "PYTHONSAFEPATH" not in spark.sparkContext.environment, "it is for our functions alone"
+"""
+
+
+@pytest.mark.parametrize("session", [OURS, THEIRS], ids=["ours", "theirs"])
+def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, session: str) -> None:
     """Spark starts its Python workers there with -m, which puts it first on the path."""
     working, program = tmp_path / "working", tmp_path / "program"
     for folder in (working, program):
         folder.mkdir()
     for name in ("random", "json", "pyspark", "headgate"):
         (working / f"{name}.py").write_text(f"open({str(tmp_path / 'told')!r}, 'a').write(__name__)")
-    (program / "script.py").write_text(
-        f"import sys; sys.path.append({str(SOURCES)!r})\n"
-        "from headgate.spark.session import build_session\n"
-        "spark = build_session('local[1]', 'planted')\n"
-        "print(spark.sparkContext.parallelize([1], 1).map(lambda n: n + 1).collect())\n"
-    )
+    (program / "script.py").write_text(f"import sys; sys.path.append({str(SOURCES)!r})\n{session}")
     done = subprocess.run([sys.executable, program / "script.py"], capture_output=True, text=True, timeout=280,
                           check=False, cwd=working, env={**os.environ, "TMPDIR": str(tmp_path)})  # fmt: skip
+    told = tmp_path / "told"
+    assert not told.exists(), told.read_text()
     assert (done.stdout, done.returncode) == ("[2]\n", 0), done.stderr
-    assert not (tmp_path / "told").exists(), (tmp_path / "told").read_text()
 
 
-#: Says why Spark does not start.
+#: A program that prints why Spark does not start.
 BROKEN = """
 from headgate.errors import ConfigError
 from headgate.spark.session import build_session
@@ -102,7 +115,7 @@ def test_a_machine_without_java_is_explained(tmp_path: Path, home: str, where: s
 
 
 class ConnectSession:
-    """As PySpark's own does for Spark Connect."""
+    """A session whose context raises, as that of Spark Connect does."""
 
     @property
     def sparkContext(self) -> Any:
@@ -120,7 +133,7 @@ def test_sessions_without_a_context_are_refused() -> None:
         SparkDeployment(stopped)
 
 
-def test_an_interpreter_that_the_user_names_for_a_cluster_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_interpreter_for_a_cluster_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     running = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     for master, expected in {"spark://host:7077": "/opt/python", "local-cluster[2,1,1024]": sys.executable}.items():

@@ -30,7 +30,7 @@ def reserve(deployment: SparkDeployment, count: int, config: Config, besides: in
 
 
 @pytest.mark.parametrize("master", ["local[3]"], indirect=True)
-def test_a_local_master_has_what_it_has(spark: SparkSession) -> None:
+def test_a_local_master_without_enough_slots_fails_at_once(spark: SparkSession) -> None:
     deployment = SparkDeployment(spark)
     config = Config(slots_timeout="1 h")
     assert count_slots(spark.sparkContext) == 3
@@ -41,11 +41,11 @@ def test_a_local_master_has_what_it_has(spark: SparkSession) -> None:
         deployment.reserve(4, config, 0, threading.Event()),
     ):
         pass
-    assert time.monotonic() - began < 60  # and not an hour
+    assert time.monotonic() - began < 60  # not the hour of slots_timeout
 
 
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]"], indirect=True)
-def test_executors_on_their_way_are_awaited_but_not_for_ever(spark: SparkSession) -> None:
+def test_starting_executors_are_awaited_up_to_the_timeout(spark: SparkSession) -> None:
     with reserve_slots(spark.sparkContext, 2, timeout=150):
         pass
     assert count_slots(spark.sparkContext) == 2
@@ -57,7 +57,7 @@ def test_executors_on_their_way_are_awaited_but_not_for_ever(spark: SparkSession
     cancelled = threading.Event()
     cancelled.set()
     with reserve_slots(spark.sparkContext, 3, 3600, cancelled=cancelled):
-        pass  # returns
+        pass  # a cancelled job does not wait
 
 
 @pytest.mark.parametrize("master", ["local[3]"], indirect=True)
@@ -83,7 +83,7 @@ def test_slots_that_other_jobs_of_the_program_hold_are_awaited(start: Callable[.
 
 
 class HeldUp(ListSource):
-    """Its job has its slots, and waits here before it launches anything."""
+    """A source whose `prepare` waits: then its job has its slots, and has not launched TaskManagers."""
 
     def __init__(self) -> None:
         self._items = [pa.record_batch({"n": [1]})]
@@ -100,7 +100,7 @@ class HeldUp(ListSource):
 
 
 def started(job: Callable[[], Any]) -> Future[Any]:
-    """Its answer, from a thread of its own."""
+    """Run a job on a thread of its own, and return its answer."""
     answer: Future[Any] = Future()
     threading.Thread(target=lambda: answer.set_result(job())).start()
     return answer
@@ -137,7 +137,7 @@ def test_jobs_submitted_at_once_run_one_after_the_other(spark: SparkSession) -> 
         env = hg.StreamEnvironment(spark, parallelism=2, config=Config(slots_timeout="90 s"))
         stream = env.from_source(hg.sources.iterable([pa.record_batch({"n": [n]}) for n in range(4)]))
         together.wait(90)
-        return stream.key_by("n").aggregate(final=True, rows=hg.count()).collect().num_rows
+        return stream.key_by("n").aggregate(final=True, rows=hg.count()).collect().num_rows  # type: ignore[no-any-return]
 
     together = threading.Barrier(3)
     answers = [started(rows) for _ in range(3)]
@@ -145,7 +145,7 @@ def test_jobs_submitted_at_once_run_one_after_the_other(spark: SparkSession) -> 
 
 
 @pytest.mark.parametrize("master", ["local[3]"], indirect=True)
-def test_a_job_whose_slots_other_spark_jobs_hold(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_job_whose_slots_other_spark_jobs_hold_says_why_it_waits(spark: SparkSession, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
     def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -176,7 +176,7 @@ def active_stages(spark: SparkSession) -> list[Any]:
 
 
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)
-def test_the_shape_of_a_deployment(spark: SparkSession) -> None:
+def test_a_deployment_needs_a_taskmanager_for_each_slots_per_task(spark: SparkSession) -> None:
     deployment = SparkDeployment(spark)
     assert deployment.name == "Spark local[2]"
     assert deployment.bind_hosts() == "127.0.0.1"

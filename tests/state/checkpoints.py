@@ -28,8 +28,9 @@ def make_checkpoint(storage: CheckpointStorage, checkpoint: int, payload: bytes 
 
 def metadata_of(storage: CheckpointStorage, checkpoint: int, tasks: tuple[TaskState, ...]) -> CheckpointMetadata:
     vertices = (VertexState("read#0", "read -> write", 128, tasks),)
-    return CheckpointMetadata(checkpoint, 1700000000.5, 0.25, storage.job, 0, vertices, NODES,
-                              {"out": [["_a", "_b"], ["_c"]]}, {"read#0": {"files": ["x"]}})  # fmt: skip
+    return CheckpointMetadata(id=checkpoint, timestamp=1700000000.5, duration=0.25, job=storage.job, attempt=0,
+                              vertices=vertices, nodes=NODES, pending={"out": [["_a", "_b"], ["_c"]]},
+                              prepared={"read#0": {"files": ["x"]}})  # fmt: skip
 
 
 def sealed(body: Any) -> bytes:
@@ -39,7 +40,7 @@ def sealed(body: Any) -> bytes:
     return json.dumps(whole).encode()
 
 
-class FullDisk(fs.FileSystemHandler):  # type: ignore[misc]
+class FullDisk(fs.FileSystemHandler):
     """The local filesystem, with room for `room` bytes more."""
 
     def __init__(self, room: int) -> None:

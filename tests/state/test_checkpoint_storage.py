@@ -81,15 +81,21 @@ def another(storage: CheckpointStorage, run: str) -> CheckpointStorage:
 def test_what_is_written_is_read(tmp_path: Path, scheme: str) -> None:
     storage = pickle.loads(pickle.dumps(CheckpointStorage(f"{scheme}{tmp_path}/a b", "delays")))
     storage.check()
-    assert ids(storage) == [] and usable(storage) is None and storage.next_id() == 1
+    assert ids(storage) == []
+    assert usable(storage) is None
+    assert storage.next_id() == 1
     metadata = make_checkpoint(storage, 1)
     assert storage.load(storage.folder_of(1)) == usable(storage) == load_checkpoint(storage.folder_of(1)) == metadata
     file, finished = metadata.vertices[0].tasks
-    assert isinstance(file, StateFile) and read_state(file).to_pybytes() == b"state!"
-    assert finished == Finished({"read#0": 7}) and metadata.size == 6
+    assert isinstance(file, StateFile)
+    assert read_state(file).to_pybytes() == b"state!"
+    assert finished == Finished({"read#0": 7})
+    assert metadata.size == 6
     assert (ids(storage), storage.next_id()) == ([1], 2)
     names = sorted(os.listdir(tmp_path / "a b" / "delays" / "chk-1"))
-    assert len(names) == 2 and names[1] == "_metadata" and re.fullmatch(r"0-read-write-0-\w{12}\.state", names[0])
+    assert len(names) == 2
+    assert names[1] == "_metadata"
+    assert re.fullmatch(r"0-read-write-0-\w{12}\.state", names[0])
 
 
 def modes(root: Path) -> dict[str, int]:
@@ -103,18 +109,21 @@ def open_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def test_nobody_else_reads_or_writes_what_is_made(tmp_path: Path, open_umask: None) -> None:
+@pytest.mark.usefixtures("open_umask")
+def test_nobody_else_reads_or_writes_what_is_made(tmp_path: Path) -> None:
     above = tmp_path / "above"
     make_checkpoint(CheckpointStorage(above / "checkpoints", "delays"), 1)
     write_part(savepoint_folder(f"file://{above}/savepoints", "delays", 2, "ab"), 0, "t", [b"state"])
     made = modes(above)
     files = {name: mode for name, mode in made.items() if (above / name).is_file()}
-    assert len(files) == 3 and set(files.values()) == {0o600}
+    assert len(files) == 3
+    assert set(files.values()) == {0o600}
     assert {mode for name, mode in made.items() if name not in files} == {0o700}
     assert {"checkpoints/delays/chk-1", "savepoints/delays/sp-2-ab"} < made.keys() - files
 
 
-def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path, open_umask: None) -> None:
+@pytest.mark.usefixtures("open_umask")
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir(mode=0o775)
     storage = CheckpointStorage(tmp_path / "shared", "delays")
     storage.check()
@@ -147,7 +156,8 @@ def test_what_counts_is_on_the_disk_first(storage: CheckpointStorage, monkeypatc
     monkeypatch.setattr(os, "fsync", fsync)
     files = [file.path for file in make_checkpoint(storage, 1).files]
     *written, _, metadata, folder, above = synced
-    assert written == files and metadata.startswith(f"{storage.folder_of(1)}/._metadata-")
+    assert written == files
+    assert metadata.startswith(f"{storage.folder_of(1)}/._metadata-")
     assert (folder, above) == (storage.folder_of(1), storage.folder)
 
 
@@ -181,7 +191,8 @@ def test_the_newest_are_kept_and_what_others_left_is_not(anywhere: CheckpointSto
             write_part(anywhere.folder_of(checkpoint), 0, "t", [b"aborted"])
     write_part(anywhere.folder_of(12), 0, "t", [b"in the making"])
     anywhere.retain(2)
-    assert ids(anywhere) == [11, 9] and anywhere.next_id() == 13
+    assert ids(anywhere) == [11, 9]
+    assert anywhere.next_id() == 13
     assert names(anywhere.folder) == ["chk-11", "chk-12", "chk-9"]
     discard_own(anywhere, 11)
     discard_own(anywhere, 11)
@@ -189,7 +200,7 @@ def test_the_newest_are_kept_and_what_others_left_is_not(anywhere: CheckpointSto
 
 
 def test_savepoints_do_not_push_checkpoints_out(anywhere: CheckpointStorage) -> None:
-    """Somebody may remove theirs, and the job is to have something to go on from then."""
+    """Somebody may remove theirs, and the job is to have something to resume from then."""
     for checkpoint in (1, 2, 4):
         make_checkpoint(anywhere, checkpoint)
     for savepoint in (3, 5, 6, 7):
@@ -223,7 +234,8 @@ def test_a_folder_can_be_used_and_has_nothing_at_first(anywhere: CheckpointStora
     anywhere.check()
     anywhere.remove_incomplete(9)
     anywhere.retain()
-    assert find_checkpoints(anywhere.folder) == anywhere.completed() == [] and anywhere.latest_usable() is None
+    assert find_checkpoints(anywhere.folder) == anywhere.completed() == []
+    assert anywhere.latest_usable() is None
     assert [name for name in names(anywhere.folder) if name.startswith(".probe")] == []
 
 
@@ -248,7 +260,8 @@ def test_a_program_that_dies_between_its_claim_and_its_start_changes_nothing(any
         make_checkpoint(first, 3)
     assert anywhere.completed() == counting
     last = another(anywhere, "last")
-    assert last.completed() == counting and last.next_id() == 4, "the number of what has no metadata is taken"
+    assert last.completed() == counting
+    assert last.next_id() == 4, "the number of what has no metadata is taken"
     last.start(counting[0])
     last.remove_incomplete(9)
     make_checkpoint(last, 4)
@@ -305,7 +318,8 @@ def test_notes_that_cannot_be_removed_are_tried_again(
         for checkpoint in (1, 2, 3):
             make_checkpoint(owner, checkpoint)
             owner.retain()
-    assert "what older owners noted is left" in caplog.text and notes_of(storage) == {1, 2}
+    assert "what older owners noted is left" in caplog.text
+    assert notes_of(storage) == {1, 2}
     owner.retain()
     assert notes_of(storage) == {2}
 
@@ -328,7 +342,8 @@ def test_an_old_attempt_that_writes_the_same_checkpoint_changes_nothing(anywhere
     write_part(anywhere.folder_of(5), 0, "t[0]", [b"late"])
     assert write_part(anywhere.folder_of(5), 1, "t[0]", [b"another run"]).path != new.path != old.path
     found = usable(anywhere)
-    assert found is not None and [read_state(file).to_pybytes() for file in found.files] == [b"of the new one"]
+    assert found is not None
+    assert [read_state(file).to_pybytes() for file in found.files] == [b"of the new one"]
 
 
 def test_jobs_do_not_see_each_other(tmp_path: Path) -> None:
@@ -368,7 +383,8 @@ def test_a_torn_file_is_named_and_the_checkpoint_before_is_used(
         path.write_bytes(content[:cut])
         with caplog.at_level(logging.WARNING):
             assert usable(storage) == before
-        assert str(path) in caplog.messages[-1] and "chk-2 cannot be used" in caplog.messages[-1]
+        assert str(path) in caplog.messages[-1]
+        assert "chk-2 cannot be used" in caplog.messages[-1]
     for at in range(0, len(content), 7):
         flipped = bytes([content[at] ^ 1])
         path.write_bytes(content[:at] + flipped + content[at + 1 :])
@@ -489,7 +505,8 @@ def test_of_a_link_nothing_but_the_link_is_removed(storage: CheckpointStorage, t
     shutil.move(storage.folder_of(1), target)
     os.symlink(target, storage.folder_of(1))
     storage.retain()
-    assert sorted(os.listdir(storage.folder)) == ["chk-2", "chk-3", "chk-4"] and len(os.listdir(target)) == 2
+    assert sorted(os.listdir(storage.folder)) == ["chk-2", "chk-3", "chk-4"]
+    assert len(os.listdir(target)) == 2
 
 
 def test_what_json_does_not_have_is_refused(storage: CheckpointStorage) -> None:
@@ -507,7 +524,7 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(
 ) -> None:
     before = make_checkpoint(storage, 1)
     needed = sum(each.stat().st_size for each in Path(storage.folder_of(1)).iterdir())
-    locate = checkpoint_files.locate
+    locate = checkpoint_files.locate  # type: ignore[attr-defined]
     for room in (0, 3, 6, 7, 100, needed - 1, needed):
         disk = fs.PyFileSystem(FullDisk(room))
         for module in (checkpoint_files, filesystems):

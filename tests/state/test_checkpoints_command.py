@@ -37,7 +37,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
 
 def test_list(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, report = run(capsys, "list", str(tmp_path / "checkpoints"))
-    assert code == 0 and [each["state"] for each in report] == ["not complete", "complete", "complete"]
+    assert code == 0
+    assert [each["state"] for each in report] == ["not complete", "complete", "complete"]
     assert report[1] == {
         "uri": storage.folder_of(2), "id": 2, "job": "delays", "timestamp": 1700000000.5, "duration": 0.25, "size": 6,
         "tasks": 2, "state": "complete", "kind": "checkpoint",
@@ -45,21 +46,26 @@ def test_list(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tm
     Path(storage.folder_of(2), "_metadata").write_text("[" * 200_000)
     assert main(["checkpoints", "list", storage.folder]) == 0
     shown = capsys.readouterr().out
-    assert "2023-11-14 22:13:20" in shown and f"broken: {storage.folder_of(2)}/_metadata: is torn" in shown
+    assert "2023-11-14 22:13:20" in shown
+    assert f"broken: {storage.folder_of(2)}/_metadata: is torn" in shown
 
 
 def test_show(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]) -> None:
     state = encode({"read#0": Snapshot(values={"position": [5, 10]})})
     make_checkpoint(storage, 4, state)
     code, report = run(capsys, "show", storage.folder)
-    assert code == 0 and report["id"] == 4 and report["pending"] == {"out": [["_a", "_b"], ["_c"]]}
+    assert code == 0
+    assert report["id"] == 4
+    assert report["pending"] == {"out": [["_a", "_b"], ["_c"]]}
     assert report["positions"] == [
         {"source": "read#0", "subtask": 0, "position": {"position": [5, 10]}},
         {"source": "read#0", "subtask": 1, "position": 7},
     ]
     assert main(["checkpoints", "show", storage.folder_of(4)]) == 0
     shown = capsys.readouterr().out
-    assert "read -> write[1]" in shown and "finished" in shown and "checkpoint 4 of job 'delays'" in shown
+    assert "read -> write[1]" in shown
+    assert "finished" in shown
+    assert "checkpoint 4 of job 'delays'" in shown
 
 
 def test_show_goes_past_a_broken_one_and_says_so(
@@ -69,14 +75,16 @@ def test_show_goes_past_a_broken_one_and_says_so(
     Path(storage.folder_of(4), "_metadata").write_text("{")
     assert main(["checkpoints", "show", storage.folder]) == 1
     shown = capsys.readouterr().out
-    assert "checkpoint 2 of job 'delays'" in shown and f"broken: {storage.folder_of(4)}/_metadata: is torn" in shown
+    assert "checkpoint 2 of job 'delays'" in shown
+    assert f"broken: {storage.folder_of(4)}/_metadata: is torn" in shown
     with pytest.raises(CheckpointError, match="is torn"):  # nothing else was asked for
         checkpoints.main(["show", storage.folder_of(4)])
 
 
 def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, report = run(capsys, "verify", storage.folder)
-    assert code == 0 and [each["state"] for each in report] == ["not complete", "complete", "complete"]
+    assert code == 0
+    assert [each["state"] for each in report] == ["not complete", "complete", "complete"]
     [file] = storage.load(storage.folder_of(1)).files
     Path(file.path).write_bytes(b"other!")
     written = tmp_path / "report.json"
@@ -114,7 +122,8 @@ def test_a_savepoint(storage: CheckpointStorage, capsys: pytest.CaptureFixture[s
     make_checkpoint(storage, 5)
     storage.retain(keep=1)
     assert sorted(path.name for path in Path(storage.folder).iterdir()) == ["chk-5", "sp-4-ab12"]
-    assert storage.next_id() == 6 and load_checkpoint(savepoint) == made
+    assert storage.next_id() == 6
+    assert load_checkpoint(savepoint) == made
     assert run(capsys, "verify", savepoint)[0] == 0
 
 
@@ -166,4 +175,5 @@ def test_credentials_of_an_old_checkpoint_are_not_shown(
     for arguments in (["show", storage.folder], ["show", storage.folder, "--json", "-"]):
         main(["checkpoints", *arguments])
         captured = capsys.readouterr()
-        assert "***" in captured.out and "s3cr3t" not in captured.out + captured.err
+        assert "***" in captured.out
+        assert "s3cr3t" not in captured.out + captured.err

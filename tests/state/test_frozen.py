@@ -28,8 +28,8 @@ def test_keys(kind: str, seed: int) -> None:
     table = KeyTable([data_type])
     kept: list[tuple[KeyTable, int, list[object]]] = []
     for _ in range(30):
-        keys = pa.array([value(chance) for _ in range(chance.choice([1, 100, 2000]))], data_type)
-        table.slots([keys], len(keys))
+        keys = pa.array([value(chance) for _ in range(chance.choice([1, 100, 2000]))], data_type)  # type: ignore[no-untyped-call]
+        table.find_or_add([keys], len(keys))
         if chance.random() < 0.3:
             table.compact(np.flatnonzero(np.random.default_rng(seed).random(len(table)) < chance.random()))
         if chance.random() < 0.5:
@@ -41,14 +41,15 @@ def test_keys(kind: str, seed: int) -> None:
 
 def test_pairs_and_values() -> None:
     pairs, values = PairTable(), ValueLog(pa.string())
-    pairs.slots(0, np.arange(10))
+    pairs.find_or_add(0, np.arange(10))
     values.append(pa.array(["a", "b"]))
     frozen, log = pairs.frozen(), values.frozen()
-    pairs.slots(1, np.arange(100_000))
+    pairs.find_or_add(1, np.arange(100_000))
     values.append(pa.array(["c"] * 10))
     pairs.replace(np.zeros(1, np.int64), np.array([5]))
     values.replace(pa.array(["d"]))
-    assert frozen.right().tolist() == list(range(10)) and not frozen.left().any()
+    assert frozen.right().tolist() == list(range(10))
+    assert not frozen.left().any()
     assert log.take(np.arange(2)).to_pylist() == ["a", "b"]
 
 
@@ -57,7 +58,8 @@ def test_an_array_that_is_shared_is_replaced_by_another_one() -> None:
     array.append(np.arange(10))
     shared, copied = array.shared(), array.frozen()
     array.append(np.arange(5))
-    assert np.shares_memory(shared.values, array.values) and not np.shares_memory(copied.values, array.values)
+    assert np.shares_memory(shared.values, array.values)
+    assert not np.shares_memory(copied.values, array.values)
     array.replace(np.full(3, 7))
     array.append(np.full(20, 8))
     assert shared.values.tolist() == copied.values.tolist() == list(range(10))

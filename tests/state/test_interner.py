@@ -24,7 +24,9 @@ def constant(packed: PackedBytes) -> UInt64s:
 def test_ids_are_those_of_a_dict(hashing: Callable[[PackedBytes], UInt64s], batches: list[list[bytes]]) -> None:
     interner, model = Interner(hashing), dict[bytes, int]()
     for values in batches:
-        for value, number in zip(values, interner.ids(pack(pa.array(values, pa.binary()))).tolist(), strict=True):
+        for value, number in zip(
+            values, interner.find_or_add(pack(pa.array(values, pa.binary()))).tolist(), strict=True
+        ):
             assert model.setdefault(value, number) == number
     assert sorted(model.values()) == list(range(len(interner)))
     back = interner.strings(np.arange(len(interner)), None, pa.binary()).to_pylist()
@@ -43,7 +45,7 @@ def test_strings_that_differ_in_one_far_byte_or_in_length_alone() -> None:
         base[:16],
     ]
     interner = Interner(constant)
-    numbers = interner.ids(pack(pa.array(values * 2, pa.binary()))).tolist()
+    numbers = interner.find_or_add(pack(pa.array(values * 2, pa.binary()))).tolist()
     assert len(interner) == len(values)
     assert numbers[: len(values)] == numbers[len(values) :]
 
@@ -51,9 +53,9 @@ def test_strings_that_differ_in_one_far_byte_or_in_length_alone() -> None:
 def test_keep_renumbers_and_frees() -> None:
     interner = Interner()
     values = [f"{number:040}" for number in range(20_000)]
-    numbers = interner.ids(pack(pa.array(values)))
+    numbers = interner.find_or_add(pack(pa.array(values)))
     before = interner.nbytes
     interner.keep(numbers[[7, 3]])
     assert interner.strings(np.arange(2), None, pa.string()).to_pylist() == [values[7], values[3]]
-    assert interner.ids(pack(pa.array([values[3], "new", values[7]]))).tolist() == [1, 2, 0]
+    assert interner.find_or_add(pack(pa.array([values[3], "new", values[7]]))).tolist() == [1, 2, 0]
     assert interner.nbytes < before / 2

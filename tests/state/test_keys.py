@@ -37,7 +37,7 @@ def grouped(slots: list[int]) -> list[int]:
 
 
 def slots_of(table: KeyTable, *columns: pa.Array) -> list[int]:
-    return list(table.slots(columns, len(columns[0])).tolist())
+    return list(table.find_or_add(columns, len(columns[0])).tolist())
 
 
 @settings(max_examples=60)
@@ -47,7 +47,7 @@ def test_slots_are_those_of_a_dict(batches: list[list[tuple[Any, ...]]]) -> None
     table, model = KeyTable(kinds), dict[tuple[Any, ...], int]()
     for rows in batches:
         columns = [pa.array([row[i] for row in rows], kind, from_pandas=False) for i, kind in enumerate(kinds)]
-        for row, slot in zip(rows, table.slots(columns, len(rows)).tolist(), strict=True):
+        for row, slot in zip(rows, table.find_or_add(columns, len(rows)).tolist(), strict=True):
             assert model.setdefault(tuple(map(plain, row)), slot) == slot
     assert sorted(model.values()) == list(range(len(table)))
     back = [column.to_pylist() for column in table.keys(np.arange(len(table)))]
@@ -59,14 +59,14 @@ def test_slots_are_those_of_a_dict(batches: list[list[tuple[Any, ...]]]) -> None
 def test_compaction_keeps_the_live_keys_and_forgets_the_rest(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
     kinds = [pa.string(), pa.int64()]
     table = KeyTable(kinds)
-    table.slots([pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)], len(rows))
+    table.find_or_add([pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)], len(rows))
     live = data.draw(st.lists(st.sampled_from(range(len(table))), unique=True))
     before = [column.to_pylist() for column in table.keys(np.array(live, np.int64))]
     table.compact(np.array(live, np.int64))
     assert len(table) == len(live)
     after = table.keys(np.arange(len(live)))
     assert [column.to_pylist() for column in after] == before
-    assert table.slots(after, len(live)).tolist() == list(range(len(live)))
+    assert table.find_or_add(after, len(live)).tolist() == list(range(len(live)))
     assert slots_of(table, pa.array(["new"]), pa.array([9])) == [len(live)]
 
 
@@ -79,7 +79,7 @@ def test_what_was_frozen_stays_whatever_comes_after(rows: list[tuple[Any, ...]],
     half = len(rows) // 2
 
     def add(some: list[tuple[Any, ...]]) -> None:
-        table.slots([pa.array([row[i] for row in some], kind) for i, kind in enumerate(kinds)], len(some))
+        table.find_or_add([pa.array([row[i] for row in some], kind) for i, kind in enumerate(kinds)], len(some))
 
     add(rows[:half])
     slots = np.arange(len(table))
@@ -139,7 +139,7 @@ def test_a_null_that_comes_late_does_not_move_the_keys_before() -> None:
 
 def test_without_columns_there_is_one_key() -> None:
     table = KeyTable([])
-    assert table.slots([], 3).tolist() == [0, 0, 0]
+    assert table.find_or_add([], 3).tolist() == [0, 0, 0]
     assert table.keys(np.array([0])) == []
     table.compact(np.array([0]))
     assert len(table) == 1
@@ -166,10 +166,10 @@ def test_types_and_numbers_of_columns_that_cannot_be() -> None:
 def test_many_keys_in_few_bytes(spread: int) -> None:
     table, keys = KeyTable([pa.int64()]), np.arange(300_000) * spread
     parts = [keys[begin : begin + 8192] for begin in range(0, len(keys), 8192)]
-    slots = np.concatenate([table.slots([pa.array(part)], len(part)) for part in parts])
+    slots = np.concatenate([table.find_or_add([pa.array(part)], len(part)) for part in parts])
     assert (np.sort(slots) == np.arange(len(keys))).all()
     again = np.random.default_rng(1).permutation(len(keys))
-    assert (table.slots([pa.array(keys[again])], len(keys)) == slots[again]).all()
+    assert (table.find_or_add([pa.array(keys[again])], len(keys)) == slots[again]).all()
     assert table.nbytes < 48 * len(keys)
 
 
@@ -180,7 +180,7 @@ def test_freed_keys_give_their_memory_back() -> None:
         texts = pa.array(
             [f"a key long enough for a tail, {number}" for number in range(era * 20_000, (era + 1) * 20_000)]
         )
-        slots = table.slots([texts], len(texts))
+        slots = table.find_or_add([texts], len(texts))
         sizes.append(table.nbytes)
         table.compact(slots[-10:])
     assert len(table) == 10

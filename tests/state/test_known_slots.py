@@ -39,7 +39,7 @@ def test_known_slots_as_a_dict(
     added: list[tuple[object, ...]], asked: list[tuple[object, ...]], text_type: pa.DataType
 ) -> None:
     table = KeyTable(TYPES)
-    slots = table.slots(columns(added, TYPES), len(added))
+    slots = table.find_or_add(columns(added, TYPES), len(added))
     known = {canonical(row): slot for row, slot in zip(added, slots.tolist(), strict=True)}
     size = len(table)
     kinds = [pa.int64(), text_type, pa.float64()]
@@ -52,7 +52,7 @@ def test_known_slots_as_a_dict(
 @pytest.mark.parametrize("count", [1, 100, 20_000])
 def test_many_keys_in_and_out(count: int) -> None:
     table = KeyTable([pa.int64()])
-    slots = table.slots([pa.array(np.arange(count) * 3)], count)
+    slots = table.find_or_add([pa.array(np.arange(count) * 3)], count)
     assert np.array_equal(table.known_slots([pa.array(np.arange(count) * 3)], count), slots)
     assert (table.known_slots([pa.array(np.arange(count) * 3 + 1)], count) == -1).all()
     assert len(table) == count
@@ -61,13 +61,13 @@ def test_many_keys_in_and_out(count: int) -> None:
 def test_without_columns_there_is_one_key() -> None:
     table = KeyTable([])
     assert table.known_slots([], 2).tolist() == [-1, -1]
-    table.slots([], 1)
+    table.find_or_add([], 1)
     assert table.known_slots([], 2).tolist() == [0, 0]
 
 
 def test_equal_hashes_are_not_equal_strings() -> None:
     interner = Interner(hashing=lambda packed: np.zeros(len(packed), np.uint64))
     words = ["a", "b", "c" * 20, "c" * 19 + "d", ""]
-    ids = interner.ids(pack(pa.array(words)))
+    ids = interner.find_or_add(pack(pa.array(words)))
     asked = pack(pa.array([*reversed(words), "q", "c" * 21]))
     assert interner.known_ids(asked).tolist() == [*ids[::-1].tolist(), -1, -1]

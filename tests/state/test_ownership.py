@@ -129,7 +129,7 @@ def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> No
     """As HDFS does it, on a filesystem that refuses to rename over a file."""
     from pyarrow import fs
 
-    class Renaming(fs.LocalFileSystem):  # type: ignore[misc]
+    class Renaming(fs.LocalFileSystem):
         def move(self, source: str, target: str) -> None:
             if Path(target).exists():
                 raise OSError(f"rename {source}: destination exists")
@@ -142,7 +142,7 @@ def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> No
     assert Path(path).read_bytes() == b"first"
 
 
-class MadeMeanwhile(fs.LocalFileSystem):  # type: ignore[misc]
+class MadeMeanwhile(fs.LocalFileSystem):
     """Arrow looks for a folder twice before it says that there is none; another program makes it in between."""
 
     def get_file_info(self, selector: fs.FileSelector) -> list[fs.FileInfo]:

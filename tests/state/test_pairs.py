@@ -17,7 +17,7 @@ def test_slots_are_those_of_a_dict(batches: list[list[tuple[int, int]]], data: s
     table, model = PairTable(), dict[tuple[int, int], int]()
     for pairs in batches:
         left, right = np.array(pairs).T
-        for pair, slot in zip(pairs, table.slots(left, right).tolist(), strict=True):
+        for pair, slot in zip(pairs, table.find_or_add(left, right).tolist(), strict=True):
             assert model.setdefault(pair, slot) == slot
         if data.draw(st.booleans()):
             kept = data.draw(st.lists(st.sampled_from(sorted(model)), unique=True))
@@ -29,7 +29,7 @@ def test_slots_are_those_of_a_dict(batches: list[list[tuple[int, int]]], data: s
 
 def test_one_left_number_for_all() -> None:
     table = PairTable()
-    slots = table.slots(7, np.arange(1000))
-    assert (table.slots(np.full(1000, 7), np.arange(1000)) == slots).all()
+    slots = table.find_or_add(7, np.arange(1000))
+    assert (table.find_or_add(np.full(1000, 7), np.arange(1000)) == slots).all()
     assert table.left(990).tolist() == [7] * 10
-    assert (table.slots(8, np.arange(1000)) >= 1000).all()
+    assert (table.find_or_add(8, np.arange(1000)) >= 1000).all()

@@ -71,7 +71,7 @@ def test_an_answer_that_is_lost_leaves_no_owner_in_doubt(s3: S3Service) -> None:
     path = f"{s3.bucket()}/x"
     lost: list[bool] = []
 
-    def fault(environ: dict[str, Any], passed_on: Any, start_response: Any) -> Iterable[bytes]:
+    def fault(environ: dict[str, Any], passed_on: Any, _start_response: Any) -> Iterable[bytes]:
         if "HTTP_IF_NONE_MATCH" not in environ or lost:
             return passed_on()  # type: ignore[no-any-return]
         lost.append(True)
@@ -87,7 +87,7 @@ def test_an_answer_that_is_lost_leaves_no_owner_in_doubt(s3: S3Service) -> None:
 def test_a_service_that_ignores_the_condition_is_refused(s3: S3Service) -> None:
     """It would let two programs own a folder."""
 
-    def fault(environ: dict[str, Any], passed_on: Any, start_response: Any) -> Iterable[bytes]:
+    def fault(environ: dict[str, Any], passed_on: Any, _start_response: Any) -> Iterable[bytes]:
         environ.pop("HTTP_IF_NONE_MATCH", None)
         return passed_on()  # type: ignore[no-any-return]
 
@@ -104,7 +104,8 @@ def test_a_service_that_knows_no_condition_is_named(s3: S3Service) -> None:
         storage.check()
 
 
-def test_a_bucket_that_is_not_there_is_named(s3: S3Service) -> None:
+@pytest.mark.usefixtures("s3")
+def test_a_bucket_that_is_not_there_is_named() -> None:
     with pytest.raises(CheckpointError, match=r"cannot be written: bucket 'nobodys': .*NoSuchBucket.*does not exist"):
         CheckpointStorage("s3://nobodys/x", "job").check()
 
@@ -120,7 +121,7 @@ def test_what_older_programs_noted_is_read_once(s3: S3Service) -> None:
     """A job that was started a thousand times takes checkpoints as quickly as one that was started twice."""
     read: list[str] = []
 
-    def fault(environ: dict[str, Any], passed_on: Any, start_response: Any) -> Iterable[bytes]:
+    def fault(environ: dict[str, Any], passed_on: Any, _start_response: Any) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].endswith(".note"):
             read.append(environ["PATH_INFO"].rpartition("/")[2])
         return passed_on()  # type: ignore[no-any-return]
@@ -168,12 +169,14 @@ def check(first: str = "", bucket: str = "s3://bucket", **environ: str) -> str:
 
 def test_credentials_that_are_missing_are_named(s3: S3Service) -> None:
     said = check(AWS_ENDPOINT_URL=s3.endpoint, AWS_EC2_METADATA_DISABLED="true")
-    assert "StorageError s3://bucket/x/job" in said and "Unable to locate credentials" in said
+    assert "StorageError s3://bucket/x/job" in said
+    assert "Unable to locate credentials" in said
 
 
 def test_an_endpoint_that_is_not_there_is_named(s3: S3Service) -> None:
     said = check(**{**s3.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
-    assert "StorageError s3://bucket/x/job" in said and "Could not connect to the endpoint URL" in said
+    assert "StorageError s3://bucket/x/job" in said
+    assert "Could not connect to the endpoint URL" in said
 
 
 def test_the_endpoint_for_s3_alone_comes_first_for_both_libraries(s3: S3Service) -> None:

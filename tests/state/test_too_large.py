@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.connectors.ledger import Ledger
+from headgate.connectors.file_sinks.ledger import Ledger
 from headgate.errors import CheckpointError, SinkError, Superseded, UnusableState
 from headgate.ownership import Program
 from headgate.state import checkpoint_files, shapes

@@ -72,7 +72,9 @@ def test_every_run_reports_a_java_that_is_too_old(checkout: Checkout) -> None:
     checkout.set_java("1.8.0_402")
     for _ in range(2):
         code, messages, runs = checkout.set_up()
-        assert code == 1 and "holds no Java 17 or newer; correct it or unset it" in messages and runs == []
+        assert code == 1
+        assert "holds no Java 17 or newer; correct it or unset it" in messages
+        assert runs == []
 
 
 def test_an_environment_without_its_python_is_made_again(checkout: Checkout) -> None:
@@ -80,7 +82,8 @@ def test_an_environment_without_its_python_is_made_again(checkout: Checkout) -> 
     python = checkout.root / ".venv" / "bin" / "python"
     python.write_text("#!/no/such/python\n")
     code, _, runs = checkout.set_up()
-    assert runs == ["venv --clear"] and code != 0  # this Python only logs the command
+    assert runs == ["venv --clear"]
+    assert code != 0  # this Python only logs the command
     shutil.copy(checkout.python, python)
     assert checkout.set_up() == (0, "", [])
 

@@ -18,6 +18,8 @@ from tests.docstring_examples import GIVEN, has_example, run, run_example
 SOURCES = Path(__file__).parents[2] / "src"
 #: The class whose example the examples of another class continue.
 CONTINUED = {"WindowedStream": "KeyedStream"}
+#: Names of the test kit that the example of another name covers.
+WITHIN_OTHERS = {"testing.AdvanceClock", "testing.PipelineResult"}
 #: Their examples need a Spark session: tests/api/test_on_spark.py runs them.
 ON_SPARK = ("DataStream.to_dataframe", "sources.dataframe", "sinks.foreach_dataframe")
 
@@ -92,3 +94,8 @@ def test_every_call_on_environments_and_streams_has_an_example(name: str) -> Non
     only_raise = {"window", "aggregate", "process"} if name == "DataStream" else set()
     assert without == only_raise
     assert has_example(PUBLIC[name])
+
+
+def test_every_name_of_the_test_kit_has_an_example() -> None:
+    names = {name for name in PUBLIC if name.startswith("testing.")}
+    assert {name for name in names if not has_example(PUBLIC[name])} == WITHIN_OTHERS

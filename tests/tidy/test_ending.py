@@ -1,9 +1,16 @@
+"""A test that is late is tried three times, and its best time counts; any other failure is final."""
+
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.ending import TooLate
 
+ROOT = Path(__file__).parents[2]
 TRIED: list[Path] = []
 
 
@@ -12,3 +19,15 @@ def test_the_best_of_three_tries_counts(tmp_path: Path) -> None:
     if len(TRIED) < 3:
         raise TooLate
     assert len(set(TRIED)) == 3, "each with fixtures of its own"
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [("TooLate('took 6.0 s')", "1 failed, 2 rerun in"), ("AssertionError('TooLate: took 6.0 s')", "1 failed in")],
+)
+def test_three_tries_are_all(tmp_path: Path, error: str, outcome: str) -> None:
+    test = tmp_path / "test_late.py"
+    test.write_text(f"from tests.ending import TooLate\n\ndef test_late():\n    raise {error}\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), str(test)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert outcome in run.stdout, run.stdout + run.stderr

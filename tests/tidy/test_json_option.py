@@ -20,6 +20,7 @@ from headgate.json_option import write_json
     [(".", "is a folder; name a file in it"), ("", "is a folder"), ("no/such/report.json", "there is no such folder")],
 )
 def test_a_bad_path_is_refused_before_the_command_runs(
+    *,
     command: list[str],
     path: str,
     message: str,
@@ -31,7 +32,9 @@ def test_a_bad_path_is_refused_before_the_command_runs(
     with pytest.raises(SystemExit) as ended:
         main([*command, "--json", path])
     printed = capsys.readouterr().err
-    assert ended.value.code == 2 and f"--json: {path!r}" in printed and message in printed
+    assert ended.value.code == 2
+    assert f"--json: {path!r}" in printed
+    assert message in printed
     assert list(tmp_path.iterdir()) == []
 
 
@@ -44,7 +47,7 @@ def test_a_path_without_write_permission_is_refused(
         asked.append(path)
         return mode != os.W_OK
 
-    monkeypatch.setattr(json_option.os, "access", no_right)  # root, as tests may run, has all rights
+    monkeypatch.setattr(json_option.os, "access", no_right)  # type: ignore[attr-defined]  # root, as tests may run, has all rights
     (tmp_path / "old.json").write_text("{}")
     for name in ("old.json", "new.json"):
         with pytest.raises(SystemExit):

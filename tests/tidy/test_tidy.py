@@ -16,13 +16,25 @@ import headgate
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-MAX_FILE, MAX_FUNCTION = 500, 70
+MAX_FILE, MAX_FUNCTION, MAX_POSITIONAL = 500, 70, 5
+MAX_FOLDER_FILES, MAX_FOLDER_SHARE = 32, 0.12
 
 
 def test_no_file_has_more_than_500_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
     assert len(lengths) > 10
     assert {name: length for name, length in lengths.items() if length > MAX_FILE} == {}
+
+
+def test_no_folder_holds_too_many_files_or_lines() -> None:
+    """Counts the files that lie in a folder itself, not those of its subfolders."""
+    lines = {path: len(path.read_text().splitlines()) for path in SOURCES}
+    files_of = Counter(path.parent for path in SOURCES)
+    lines_of = Counter({folder: sum(lines[path] for path in SOURCES if path.parent == folder) for folder in files_of})
+    most_lines = MAX_FOLDER_SHARE * sum(lines.values())
+    assert len(files_of) > 10
+    assert {str(folder): count for folder, count in files_of.items() if count > MAX_FOLDER_FILES} == {}
+    assert {str(folder): count for folder, count in lines_of.items() if count > most_lines} == {}
 
 
 def test_every_function_fits_on_a_screen() -> None:
@@ -34,6 +46,30 @@ def test_every_function_fits_on_a_screen() -> None:
                 if length > MAX_FUNCTION:
                     long[f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"] = length
     assert long == {}
+
+
+def _positional_fields(node: ast.ClassDef) -> int:
+    """Return how many fields of a dataclass its constructor takes by position."""
+    decorators = [ast.unparse(each) for each in node.decorator_list]
+    if not any("dataclass" in each and "kw_only=True" not in each for each in decorators):
+        return 0
+    fields = [field for field in node.body if isinstance(field, ast.AnnAssign) and "ClassVar" not in ast.unparse(field)]
+    kinds = [ast.unparse(each.annotation) for each in fields]
+    given = fields[: kinds.index("KW_ONLY")] if "KW_ONLY" in kinds else fields
+    return sum("init=False" not in ast.unparse(each) for each in given)
+
+
+def test_a_dataclass_takes_more_than_five_fields_by_name() -> None:
+    """ruff checks the same of functions."""
+    paths = [*SOURCES, *(ROOT / "scripts").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    counts = {
+        f"{path.relative_to(ROOT)}: {node.name}": _positional_fields(node)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert 5 in counts.values()
+    assert {place: count for place, count in counts.items() if count > MAX_POSITIONAL} == {}
 
 
 def test_no_two_modules_or_public_classes_have_the_same_name() -> None:

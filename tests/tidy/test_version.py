@@ -19,12 +19,14 @@ ROOT = Path(__file__).parents[2]
 def test_versions_are_printed_as_text_or_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["version"]) == 0
     lines = dict(line.split() for line in capsys.readouterr().out.splitlines())
-    assert lines.keys() >= {"headgate", "pyspark", "pyarrow", "numpy", "python"} and lines["package"] == "pure"
+    assert lines.keys() >= {"headgate", "pyspark", "pyarrow", "numpy", "python"}
+    assert lines["package"] == "pure"
     for words in (["--json"], ["--json", "-"]):
         assert main(["version", *words]) == 0
         assert json.loads(capsys.readouterr().out) == lines
     assert main(["version", "--json", str(tmp_path / "versions.json")]) == 0
-    assert capsys.readouterr().out == "" and json.loads((tmp_path / "versions.json").read_text()) == lines
+    assert capsys.readouterr().out == ""
+    assert json.loads((tmp_path / "versions.json").read_text()) == lines
 
 
 def test_version_and_the_option_print_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +55,8 @@ def test_a_wheel_is_pure_unless_asked_for(tmp_path: Path) -> None:
 def test_an_unknown_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["version", "--jsom"])
-    assert ended.value.code == 2 and "usage" in capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "usage" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["run", "demo", "bench", "lab", "checkpoints", "version"])
@@ -61,8 +64,10 @@ def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     printed = capsys.readouterr()
-    assert ended.value.code == 0 and printed.err == ""
-    assert printed.out.startswith(f"usage: headgate {command} ") and "--json" in printed.out
+    assert ended.value.code == 0
+    assert printed.err == ""
+    assert printed.out.startswith(f"usage: headgate {command} ")
+    assert "--json" in printed.out
 
 
 def test_help_lists_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

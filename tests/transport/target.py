@@ -15,28 +15,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import psutil
 import pyarrow as pa
 
+from headgate.config import Config
 from headgate.errors import ExchangeError, HeadgateError
 from headgate.exchange.blocking import Subpartition
-from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Forward
-from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.credit import BufferManager
-from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.records.events import EndOfPartition
 from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd
@@ -46,6 +43,7 @@ from headgate.transport.sockets import Dial, Server, listen
 CREDENTIALS = Credentials(b"j" * 16, 1, b"secret")
 SCHEMA = pa.schema({"n": pa.int64()})
 SEGMENT = 256
+CONFIG = Config(message_size=500, buffer_timeout=0.0, watermark_interval=0.0, max_buffers_per_channel=16)
 #: Edge 0 is the healthy pair's, edge 1 the others'.
 SUBPARTITIONS = 64
 PATIENCE = 60.0
@@ -60,25 +58,16 @@ class Output:
 
     def __init__(self, memory: NetworkBufferPool, name: str, channels: int) -> None:
         self.mailbox = Mailbox()
-        self.pool = memory.create_local_pool(name, channels + 1, 3 * channels + 8, subpartitions=channels)
-        wake = self.mailbox.wake
-        self.partition = ResultPartition(name, channels, self.pool, 16, threading.Lock, wake, wake)
-        self.writer = RecordWriter(
-            self.partition,
-            Forward(),
-            BatchCodec(SCHEMA),
-            PendingBudget(),
-            message_size=500,
-            buffer_timeout=0.0,
-            watermark_interval=0.0,
-            clock=time.monotonic,
-            wait_within_record=lambda writer: None,
+        parts = ExchangeParts(CONFIG, memory)
+        self.partition = parts.partition(name, channels, self.mailbox.wake)
+        self.writer = parts.writer(
+            self.partition, Forward(), BatchCodec(SCHEMA), PendingBudget(), wait_within_record=lambda writer: None
         )
 
     def close(self) -> None:
         self.writer.close()
         self.partition.release()
-        self.pool.destroy()
+        self.partition.pool.destroy()
 
 
 class Input:
@@ -88,24 +77,27 @@ class Input:
         self.network = network
         self.mailbox = Mailbox()
         self.lost: list[str] = []
-        self.pool = memory.create_local_pool("floating", 1, 2)
-        gate = InputGate(self.mailbox.wake)
-        self.end = ConsumerEnd(network, 0, SEGMENT, self._on_lost)
-        exclusive = ExclusiveBuffers(memory, "channel")
-        buffers_of = partial(BufferManager, exclusive, 2, self.pool, 1, lock_factory=threading.Lock)
-        self.channel = RemoteInputChannel(0, (edge, 0, 0), buffers_of, gate.notify, gate.notify_priority, self.end)
-        gate.channels = [self.channel]
-        self.end.request(self.channel)
-        barriers = TaskBarriers("task", [gate], [], lambda part: None)
-        self.input = TaskInput([gate], [BatchCodec(SCHEMA)], 1000, barriers)
-        self.gate = gate
+        self.gate = InputGate(self.mailbox.wake)
+        self.end = ConsumerEnd(network, 0, segment_size=SEGMENT, lost=self._on_lost)
+        self.made = GateChannels(ExchangeParts(CONFIG, memory), self.gate, "input", remote=1)
+        self.end.request(self.made.add_remote((edge, 0, 0), self.end))
+        barriers = TaskBarriers("task", [self.gate], [], lambda part: None)
+        self.input = TaskInput([self.gate], [BatchCodec(SCHEMA)], 1000, barriers)
 
     def _on_lost(self, reason: str) -> None:
         self.lost.append(reason)
         self.mailbox.wake()
 
     def dial(self, port: int) -> None:
-        dial = Dial(self.network, ("127.0.0.1", port), CREDENTIALS, DATA_LINK, 1, self.end.established, self.end.fail)
+        dial = Dial(
+            self.network,
+            ("127.0.0.1", port),
+            credentials=CREDENTIALS,
+            kind=DATA_LINK,
+            peer=1,
+            established=self.end.established,
+            failed=self.end.fail,
+        )
         self.network.post(dial.start)
 
     def read_all(self) -> list[int]:
@@ -122,9 +114,8 @@ class Input:
         return values
 
     def close(self) -> None:
-        self.gate.release()
+        self.made.release()
         on(self.network, self.end.close)
-        self.pool.destroy()
 
 
 def on(network: NetworkThread, work: Callable[[], None]) -> None:
@@ -147,7 +138,7 @@ class Target:
         self.refused: list[str] = []
         self.ends: list[ProducerEnd] = []
         self.opened: list[Subpartition] = []
-        self.server = Server(self.network, listen("127.0.0.1", None), CREDENTIALS, DATA_LINK, self._accepted)
+        self.server = Server(self.network, listen("127.0.0.1", None), CREDENTIALS, DATA_LINK, self._accepted)  # type: ignore[arg-type]
         self.server.start()
         self.input = Input(self.memory, self.network, 0)
         self.stopping = threading.Event()
@@ -156,7 +147,9 @@ class Target:
         self.threads = [threading.Thread(target=self._write), threading.Thread(target=self._read)]
 
     def _accepted(self, sock: socket.socket, peer: int) -> None:
-        self.ends.append(ProducerEnd(self.network, sock, peer, self._open_view, self.refused.append))
+        self.ends.append(
+            ProducerEnd(self.network, sock, peer=peer, open_view=self._open_view, lost=self.refused.append)
+        )
         self.ends[-1].start()
 
     def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:
@@ -230,7 +223,8 @@ class Target:
     def _close(self) -> None:
         """Connections that ended let go of what they read, and all memory is back, whatever came."""
         on(self.network, self.server.close)
-        assert self.opened and all(subpartition.is_released for subpartition in self.opened)
+        assert self.opened
+        assert all(subpartition.is_released for subpartition in self.opened)
         self.input.close()
         for end in self.ends:
             on(self.network, end.close)
@@ -241,7 +235,7 @@ class Target:
         self.memory.close()
 
 
-def say(**answer: object) -> None:
+def say(**answer: Any) -> None:
     print(json.dumps(answer), flush=True)
 
 

@@ -35,10 +35,10 @@ class End:
         self.link = ControlLink(
             network,
             sock,
-            heartbeat_timeout,
-            JSON,
-            lambda message, payload: self.heard.put((message, payload)),
-            self.lost.put,
+            heartbeat_timeout=heartbeat_timeout,
+            codec=JSON,
+            on_message=lambda message, payload: self.heard.put((message, payload)),
+            on_lost=self.lost.put,
         )
         on(network, self.link.start)
 
@@ -166,11 +166,19 @@ class Narrow:
 
 def test_what_does_not_fit_before_the_close_is_cut_off_and_nothing_follows_the_gap() -> None:
     narrow = Narrow()
-    link = ControlLink(narrow, narrow, LONG, JSON, lambda message, payload: None, lambda reason: None)  # type: ignore[arg-type]
+    link = ControlLink(
+        narrow,  # type: ignore[arg-type]
+        narrow,  # type: ignore[arg-type]
+        heartbeat_timeout=LONG,
+        codec=JSON,
+        on_message=lambda message, payload: None,
+        on_lost=lambda reason: None,
+    )
     link.send({"type": "long"}, b"a payload of some length")
     link.send({"type": "next"})
     link.close()
-    assert narrow.is_closed and narrow.said == frame(b'{"type": "long"}', b"a payload of some length")[:10]
+    assert narrow.is_closed
+    assert narrow.said == frame(b'{"type": "long"}', b"a payload of some length")[:10]
 
 
 @pytest.mark.parametrize(

@@ -7,26 +7,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headgate.config import FlowControl
+from headgate.config import Config, FlowControl
 from headgate.errors import ExchangeError, PartitionNotFound
-from headgate.exchange.channels import BuffersOf, RemoteInputChannel
 from headgate.exchange.gate import InputGate
-from headgate.exchange.partition import ResultPartition
-from headgate.exchange.partition_file import PartitionFile
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Rebalance
-from headgate.exchange.writer import RecordWriter
 from headgate.memory.buffer import recycle_all
 from headgate.memory.network_pool import NetworkBufferPool
-from headgate.protocol.credit import BufferManager
 from headgate.protocol.decoders import RequestDecoder
-from headgate.protocol.exclusive import ExclusiveBuffers
 from headgate.protocol.handshake import DATA_LINK, Credentials
 from headgate.protocol.messages import (
     DATA_BUFFER,
@@ -36,12 +30,12 @@ from headgate.protocol.messages import (
     encode,
     encode_buffer_response,
 )
-from headgate.protocol.plain_tcp import SharedBuffers
 from headgate.protocol.sender import SubpartitionView
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import MAX_TIME, WatermarkElement
 from headgate.records.events import EndOfData, EndOfPartition, encode_event
 from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
@@ -67,30 +61,34 @@ class Producer:
         self,
         network: NetworkThread,
         wake: Callable[[], None],
+        *,
         channels: int,
         segment: int,
         cap: int,
         flow_control: FlowControl,
         credentials: Credentials,
-        file: PartitionFile | None = None,
-        compress: bool = False,
+        **options: Any,
     ) -> None:
         self.network = network
         self.flow_control = flow_control
         self.memory = NetworkBufferPool(channels + cap + 1, segment, threading.Lock)
-        self.pool = self.memory.create_local_pool("out", channels + 1, channels + cap + 1, subpartitions=channels)
-        self.partition = ResultPartition(
-            "out", channels, self.pool, cap, threading.Lock, wake, wake, file=file, compress=compress
+        config = Config(
+            buffers_per_channel=1,
+            floating_buffers_per_gate=1 + cap,
+            max_buffers_per_channel=cap,
+            message_size=200,
+            buffer_timeout=0.0,
+            watermark_interval=0.0,
+            **options,
         )
-        self.writer = RecordWriter(
+        parts = ExchangeParts(config, self.memory)
+        self.partition = parts.partition("out", channels, wake)
+        self.pool = self.partition.pool
+        self.writer = parts.writer(
             self.partition,
             Rebalance(channels, 0),
             BatchCodec(SCHEMA),
             PendingBudget(),
-            message_size=200,
-            buffer_timeout=0.0,
-            watermark_interval=0.0,
-            clock=time.monotonic,
             wait_within_record=lambda writer: None,
         )
         self.not_yet = 0  # requests for which there is nothing yet
@@ -100,7 +98,14 @@ class Producer:
         self.server.start()
 
     def _accepted(self, sock: LinkSocket, peer: int) -> None:
-        end = producer_end(self.network, sock, peer, self._open_view, self.lost.append, self.flow_control)
+        end = producer_end(
+            self.network,
+            sock,
+            peer=peer,
+            open_view=self._open_view,
+            lost=self.lost.append,
+            flow_control=self.flow_control,
+        )
         end.start()
         self.ends.put(end)
 
@@ -133,6 +138,7 @@ class Consumer:
         self,
         network: NetworkThread,
         wake: Callable[[], None],
+        *,
         channels: list[int],
         segment: int,
         exclusive: int,
@@ -141,42 +147,33 @@ class Consumer:
         self.network = network
         self.flow_control = flow_control
         self.memory = NetworkBufferPool(len(channels) * exclusive + 2, segment, threading.Lock)
-        shared = 0 if flow_control is FlowControl.CREDIT else len(channels) * exclusive
-        self.floating = self.memory.create_local_pool("floating", 1 + shared, 2 + shared)
         self.lost: list[str] = []
         self.lost_once = threading.Event()
-        self.end = ConsumerEnd(network, 0, segment, self._on_lost, flow_control)
+        self.end = ConsumerEnd(network, 0, segment_size=segment, lost=self._on_lost, flow_control=flow_control)
         self.gate = InputGate(wake)
-        self.sharing = len(channels)
-        self.channels = [self._channel(number, subpartition, exclusive) for number, subpartition in enumerate(channels)]
-        self.gate.channels = self.channels
+        config = Config(buffers_per_channel=exclusive, floating_buffers_per_gate=2, flow_control=flow_control)
+        self.made = GateChannels(ExchangeParts(config, self.memory), self.gate, "gate", len(channels))
+        [self.floating] = self.made.pools
+        self.channels = [self.made.add_remote((0, 0, subpartition), self.end) for subpartition in channels]
+        for channel in self.channels:
+            self.end.request(channel)
         barriers = TaskBarriers("consumer", [self.gate], [], lambda part: None)
         self.input = TaskInput([self.gate], [BatchCodec(SCHEMA)], 1000, barriers)
-
-    def _channel(self, number: int, subpartition: int, exclusive: int) -> RemoteInputChannel:
-        buffers_of: BuffersOf = partial(SharedBuffers, self.floating, lock_factory=threading.Lock)
-        if self.flow_control is FlowControl.CREDIT:
-            own = ExclusiveBuffers(self.memory, f"channel {number}")
-            buffers_of = partial(
-                BufferManager, own, exclusive, self.floating, self.sharing, lock_factory=threading.Lock
-            )
-        channel = RemoteInputChannel(
-            number,
-            (0, 0, subpartition),
-            buffers_of,
-            self.gate.notify,
-            self.gate.notify_priority,
-            self.end,
-        )
-        self.end.request(channel)
-        return channel
 
     def _on_lost(self, reason: str) -> None:
         self.lost.append(reason)
         self.lost_once.set()
 
     def dial(self, port: int, credentials: Credentials) -> None:
-        dial = Dial(self.network, ("127.0.0.1", port), credentials, DATA_LINK, 1, self.end.established, self.end.fail)
+        dial = Dial(
+            self.network,
+            ("127.0.0.1", port),
+            credentials=credentials,
+            kind=DATA_LINK,
+            peer=1,
+            established=self.end.established,
+            failed=self.end.fail,
+        )
         self.network.post(dial.start)
 
     def close(self) -> None:
@@ -195,6 +192,7 @@ class Pair:
     def __init__(
         self,
         network_of: MakeNetwork,
+        *,
         channels: int,
         wanted: list[int],
         segment: int,
@@ -202,16 +200,29 @@ class Pair:
         cap: int,
         flow_control: FlowControl,
         credentials: Credentials,
-        file: PartitionFile | None = None,
-        compress: bool = False,
+        **options: Any,
     ) -> None:
         self.credentials = credentials
         self.mailbox = Mailbox()
         network = network_of("producer")
         self.producer = Producer(
-            network, self.mailbox.wake, channels, segment, cap, flow_control, credentials, file, compress
+            network,
+            self.mailbox.wake,
+            channels=channels,
+            segment=segment,
+            cap=cap,
+            flow_control=flow_control,
+            credentials=credentials,
+            **options,
         )
-        self.consumer = Consumer(network_of("consumer"), self.mailbox.wake, wanted, segment, exclusive, flow_control)
+        self.consumer = Consumer(
+            network_of("consumer"),
+            self.mailbox.wake,
+            channels=wanted,
+            segment=segment,
+            exclusive=exclusive,
+            flow_control=flow_control,
+        )
         self.values: list[int] = []
         self.watermarks: list[int] = []
 
@@ -230,6 +241,12 @@ class Pair:
         elif isinstance(element, WatermarkElement):
             self.watermarks.append(element.time)
         return element is not None or self.consumer.input.catch_up()
+
+    def read_on(self) -> None:
+        """Until something is raised."""
+        while True:
+            if not self.read():
+                self.wait()
 
     def wait(self) -> None:
         assert self.mailbox.wait(PATIENCE), "stuck: nobody is woken"
@@ -285,16 +302,26 @@ def make(network_of: MakeNetwork, credentials: Credentials) -> Iterator[MakePair
 
     def make_pair(
         channels: int = 1,
+        *,
         wanted: list[int] | None = None,
         segment: int = 64,
         exclusive: int = 1,
         cap: int = 3,
         flow_control: FlowControl = FlowControl.CREDIT,
-        file: PartitionFile | None = None,
-        compress: bool = False,
+        **options: Any,
     ) -> Pair:
         wanted = list(range(channels)) if wanted is None else wanted
-        pair = Pair(network_of, channels, wanted, segment, exclusive, cap, flow_control, credentials, file, compress)
+        pair = Pair(
+            network_of,
+            channels=channels,
+            wanted=wanted,
+            segment=segment,
+            exclusive=exclusive,
+            cap=cap,
+            flow_control=flow_control,
+            credentials=credentials,
+            **options,
+        )
         pairs.append(pair)
         return pairs[-1]
 
@@ -326,6 +353,7 @@ def test_all_rows_cross_in_order_with_few_segments(
 @pytest.mark.parametrize(("channels", "segment", "exclusive"), [(1, 512, 2), (3, 4096, 1), (4, 512, 0)])
 def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
     make: MakePair,
+    *,
     credentials: Credentials,
     tmp_path: Path,
     channels: int,
@@ -335,8 +363,8 @@ def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
 ) -> None:
     """Every byte of data goes from the file to the socket without having been in this process, unless it is encrypted
     here."""
-    file = PartitionFile(str(tmp_path), threading.Lock)
-    pair = make(channels, segment=segment, exclusive=exclusive, file=file, compress=compress)
+    options = {"execution_mode": "batch", "spill_dir": str(tmp_path), "batch_shuffle_compression": compress}
+    pair = make(channels, segment=segment, exclusive=exclusive, **options)
     writer, partition = pair.producer.writer, pair.producer.partition
     for turn in range(100 * channels):
         writer.emit(rows(100 * turn, 100))
@@ -345,7 +373,8 @@ def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
     writer.finish()
     writer.write_event(EndOfPartition())
     assert pair.producer.pool.in_use == 0
-    written = file.size
+    assert partition._file is not None
+    written = partition._file.size
     assert (written < partition.bytes_out) if compress else (written == partition.bytes_out)
     end = pair.connect()
     while not pair.consumer.input.is_finished:
@@ -386,7 +415,7 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
     kept, seen = [], 0
     writer.emit(rows(0, 2000))
     while seen < 50:
-        if writer._due[1]:
+        if writer._due.has(1):
             writer.drain()
         else:
             writer._selector._next = 1  # type: ignore[attr-defined]
@@ -395,11 +424,12 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
         if polled is None:
             pair.wait()
         elif polled[0] == 0:
-            kept += polled[1]
+            kept += polled[1]  # type: ignore[arg-type]
         else:
             seen += 1
-            recycle_all(polled[1])
-    assert writer._due[0] and not writer.is_available
+            recycle_all(polled[1])  # type: ignore[arg-type]
+    assert writer._due.has(0)
+    assert not writer.is_available
     assert 1 <= len(kept) <= 2 + 2, "no more than its exclusive and all floating buffers"
     recycle_all(kept)
 
@@ -411,7 +441,7 @@ def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment
     pair = make(segment=segment, exclusive=count, cap=count)
     end = pair.connect()
     go_on = threading.Event()
-    pair.consumer.network.post(lambda: bool(go_on.wait(3 * PATIENCE)))  # type: ignore[arg-type, return-value]
+    pair.consumer.network.post(lambda: bool(go_on.wait(3 * PATIENCE)))  # type: ignore[arg-type]
     assert write_bytes(pair.producer.partition, 0, bytes(count * segment)) == count * segment
     deadline = time.monotonic() + PATIENCE
     while segment > 64 and not on(pair.producer.network, lambda: end._wants_write):
@@ -427,9 +457,7 @@ def test_a_subpartition_that_is_not_there_fails_its_channel_alone(make: MakePair
     pair.connect()
     pair.producer.writer.emit(rows(0, 10))
     with pytest.raises(ExchangeError, match="there is no subpartition 7 here"):
-        while True:
-            if not pair.read():
-                pair.wait()
+        pair.read_on()
     pair.read_values(10)
     assert pair.consumer.lost == []
 
@@ -466,7 +494,8 @@ def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back
         pair.read()  # without credit, a consumer that has no buffer does not look at the socket
         assert time.monotonic() < deadline
     on(pair.consumer.network, lambda: None)
-    assert len(pair.consumer.lost) == 1 and pair.producer.lost == []
+    assert len(pair.consumer.lost) == 1
+    assert pair.producer.lost == []
     assert pair.producer.partition.is_consumed, "nobody will ask for the rest"
 
 
@@ -483,7 +512,8 @@ def test_a_connection_cut_by_the_consumer_is_told_once_and_frees_the_producer(
     while not pair.producer.lost:
         on(pair.producer.network, lambda: None)
         assert time.monotonic() < deadline
-    assert len(pair.producer.lost) == 1 and pair.consumer.lost == []
+    assert len(pair.producer.lost) == 1
+    assert pair.consumer.lost == []
     assert pair.producer.partition.is_consumed
     while not pair.producer.writer.drain():
         pair.wait()
@@ -509,11 +539,13 @@ def test_what_is_not_there_yet_is_asked_for_again(make: MakePair, flow_control: 
     pair.producer.not_yet = 2
     pair.connect()
     pair.run_to_the_end([rows(0, 10)])
-    assert pair.values == list(range(10)) and pair.producer.not_yet == 0
+    assert pair.values == list(range(10))
+    assert pair.producer.not_yet == 0
     pair.leave()
 
 
-def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair, impatient: None) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair) -> None:
     pair = make()
     with listen("127.0.0.1", None) as closed:
         port = closed.getsockname()[1]
@@ -528,7 +560,16 @@ def test_a_consumer_that_breaks_the_protocol_is_told_and_closed(make: MakePair) 
     came: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
     address = ("127.0.0.1", pair.producer.server.port)
     network = pair.consumer.network
-    network.post(Dial(network, address, pair.credentials, DATA_LINK, 1, came.put, came.put).start)
+    dial = Dial(
+        network,
+        address,
+        credentials=pair.credentials,
+        kind=DATA_LINK,
+        peer=1,
+        established=came.put,
+        failed=came.put,
+    )
+    network.post(dial.start)
     sock = came.get(timeout=PATIENCE)
     assert not isinstance(sock, str)
     sock.send(b"\0\0\0\x09GARBAGE!!")
@@ -562,7 +603,8 @@ def test_both_ends_count_what_crossed(make: MakePair) -> None:
     pair.run_to_the_end([rows(0, 500)])
     events = len(encode_event(EndOfData())) + len(encode_event(EndOfPartition()))
     payload = pair.producer.partition.bytes_out + events
-    assert end.bytes_sent == payload and pair.consumer.end.bytes_received > payload
+    assert end.bytes_sent == payload
+    assert pair.consumer.end.bytes_received > payload
 
 
 def test_without_credit_nobody_reads_a_socket_while_the_input_has_no_buffer(make: MakePair) -> None:
@@ -578,7 +620,8 @@ def test_without_credit_nobody_reads_a_socket_while_the_input_has_no_buffer(make
         assert time.monotonic() < deadline, "the input's buffers never run out"
     read = pair.consumer.end.bytes_received
     assert on(network, lambda: receiver.is_stopped and pair.consumer.end._watched == 0)
-    assert pair.consumer.end.bytes_received == read and pair.consumer.floating.free == 0
+    assert pair.consumer.end.bytes_received == read
+    assert pair.consumer.floating.free == 0
     assert sum(channel.queue_length for channel in gate.channels) == pair.consumer.floating.in_use
     pair.read_values(2000)
     assert pair.values == list(range(2000))
@@ -618,7 +661,14 @@ def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwor
     """It sends frames, and never looks at what it is told; when it does, all credit is there, in few messages."""
     channels, turns = 50, 100
     mailbox = Mailbox()
-    consumer = Consumer(network_of("consumer"), mailbox.wake, list(range(channels)), 64, 1, FlowControl.CREDIT)
+    consumer = Consumer(
+        network_of("consumer"),
+        mailbox.wake,
+        channels=list(range(channels)),
+        segment=64,
+        exclusive=1,
+        flow_control=FlowControl.CREDIT,
+    )
     sock, producer = connected(4096)
     with producer:
         on(consumer.network, lambda: consumer.end.established(sock))
@@ -631,7 +681,7 @@ def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwor
                 if polled is None:
                     assert mailbox.wait(PATIENCE), "stuck: nobody is woken"
                 else:
-                    recycle_all(polled[1])
+                    recycle_all(polled[1])  # type: ignore[arg-type]
                     taken += 1
         unsent = on(consumer.network, lambda: len(consumer.end._outgoing))
         assert 0 < unsent <= channels * len(encode(AddCredit(1, 0))), "one message of each channel at most"

@@ -23,7 +23,9 @@ def spec() -> TaskManagerSpec:
     env = environment()
     counted(env).sink_to(hg.sinks.null())
     plan = ExecutionPlan(build_job_graph(env._jobs.graph.graph(env._jobs.pending)), 1)
-    return TaskManagerSpec("job", Plan(plan), hg.Config(), CREDENTIALS, ("127.0.0.1", 0))
+    return TaskManagerSpec(
+        job="job", plan=Plan(plan), config=hg.Config(), credentials=CREDENTIALS, control_address=("127.0.0.1", 0)
+    )
 
 
 def connect(port: int) -> socket.socket:
@@ -37,12 +39,20 @@ def connect(port: int) -> socket.socket:
 
 def test_who_connects_again_and_again_leaves_nothing_behind(network: NetworkThread) -> None:
     lost: queue.SimpleQueue[str] = queue.SimpleQueue()
-    links = DataLinks(network, spec(), 0, "127.0.0.1", lambda edge, producer: None, lambda peer, why: lost.put(why))
+    links = DataLinks(
+        network,
+        spec(),
+        index=0,
+        bind_host="127.0.0.1",
+        find=lambda edge, producer: None,
+        lost=lambda peer, why: lost.put(why),
+    )
     links.serve()
     for _ in range(3):
         connect(links.port).close()
         assert lost.get(timeout=PATIENCE) == "the connection was closed"
         [end] = links._producer_ends
         end.bytes_sent_by_sendfile = 100
-    assert not end.is_open and links.bytes_sent_by_sendfile == 300
+    assert not end.is_open
+    assert links.bytes_sent_by_sendfile == 300
     on(network, links.close)

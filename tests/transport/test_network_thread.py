@@ -64,13 +64,14 @@ def test_work_of_several_threads_keeps_the_order_of_each(network: NetworkThread)
 def test_work_may_post_work(network: NetworkThread) -> None:
     ran: list[str] = []
     done = threading.Event()
-    network.post(lambda: network.post(lambda: (ran.append("second"), done.set())))  # type: ignore[arg-type, return-value]
-    assert done.wait(PATIENCE) and ran == ["second"]
+    network.post(lambda: network.post(lambda: (ran.append("second"), done.set())))  # type: ignore[arg-type]
+    assert done.wait(PATIENCE)
+    assert ran == ["second"]
 
 
 def test_wakes_are_coalesced_while_the_thread_is_busy(network: NetworkThread) -> None:
     busy, go_on, sent = threading.Event(), threading.Event(), []
-    network.post(lambda: (busy.set(), go_on.wait(PATIENCE)))  # type: ignore[arg-type, return-value]
+    network.post(lambda: (busy.set(), go_on.wait(PATIENCE)))  # type: ignore[arg-type]
     assert busy.wait(PATIENCE)
 
     class Counting:
@@ -88,7 +89,8 @@ def test_wakes_are_coalesced_while_the_thread_is_busy(network: NetworkThread) ->
         network.post(lambda number=number: ran.append(number))  # type: ignore[misc]
     go_on.set()
     on(network, lambda: None)
-    assert len(sent) <= 3 and ran == list(range(1000))
+    assert len(sent) <= 3
+    assert ran == list(range(1000))
 
 
 def test_no_wake_is_missed(network: NetworkThread) -> None:
@@ -101,7 +103,8 @@ def test_a_marked_link_is_called(network: NetworkThread) -> None:
     ours, theirs = socket.socketpair()
     link = Reader(network, ours)
     network.mark(link)
-    assert link.marked.wait(PATIENCE) and link.marks == 1
+    assert link.marked.wait(PATIENCE)
+    assert link.marks == 1
     theirs.close()
     on(network, lambda: network.unregister(ours))
     ours.close()
@@ -111,7 +114,8 @@ def test_a_registered_socket_is_read_until_it_is_unregistered(network: NetworkTh
     ours, theirs = socket.socketpair()
     link = Reader(network, ours)
     theirs.send(b"hello")
-    assert link.read.wait(PATIENCE) and link.received == b"hello"
+    assert link.read.wait(PATIENCE)
+    assert link.received == b"hello"
     on(network, lambda: network.unregister(ours))
     theirs.send(b"unheard")
     on(network, lambda: None)
@@ -125,7 +129,7 @@ def test_timers_run_in_the_order_of_their_times(network: NetworkThread) -> None:
     done = threading.Event()
 
     def set_timers() -> None:
-        network.call_later(0.02, lambda: (ran.append("late"), done.set()))  # type: ignore[arg-type, return-value]
+        network.call_later(0.02, lambda: (ran.append("late"), done.set()))  # type: ignore[arg-type]
         network.call_later(0.0, lambda: ran.append("first"))
         network.call_later(0.01, lambda: ran.append("early"))
         network.call_later(-1.0, lambda: ran.append("overdue"))
@@ -149,7 +153,7 @@ def test_timers_of_one_time_run_in_the_order_set(network: NetworkThread, monkeyp
 def test_an_error_of_one_link_does_not_silence_the_others(
     network: NetworkThread, caplog: pytest.LogCaptureFixture
 ) -> None:
-    network.post(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    network.post(lambda: 1 // 0)  # type: ignore[arg-type]
     assert on(network, lambda: 7) == 7
     assert [record.getMessage() for record in caplog.records] == ["error on the network thread"]
     assert caplog.records[0].exc_info is not None
@@ -161,7 +165,8 @@ def test_stop_comes_after_the_work_posted_so_far(network_of: MakeNetwork) -> Non
     for number in range(10):
         network.post(lambda number=number: ran.append(number))  # type: ignore[misc]
     network.stop(PATIENCE)
-    assert ran == list(range(10)) and not network._runner.is_alive()
+    assert ran == list(range(10))
+    assert not network._runner.is_alive()
 
 
 def test_stop_on_the_thread_itself_does_not_wait_for_itself(network_of: MakeNetwork) -> None:

@@ -24,6 +24,7 @@ from headgate.protocol.handshake import (
 from headgate.transport import sockets
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
+from headgate.transport.tls import LinkSocket
 from tests.transport.conftest import PATIENCE, on
 
 OURS = Credentials(b"j" * 16, 1, b"secret")
@@ -34,7 +35,7 @@ class Door:
 
     def __init__(self, network: NetworkThread, credentials: Credentials = OURS) -> None:
         self.network = network
-        self.came: queue.SimpleQueue[tuple[socket.socket, int]] = queue.SimpleQueue()
+        self.came: queue.SimpleQueue[tuple[LinkSocket, int]] = queue.SimpleQueue()
         self.server = Server(
             network, listen("127.0.0.1", None), credentials, DATA_LINK, lambda sock, peer: self.came.put((sock, peer))
         )
@@ -55,10 +56,14 @@ def door(network: NetworkThread):  # type: ignore[no-untyped-def]
 
 def dial(
     network: NetworkThread, address: tuple[str, int], credentials: Credentials = OURS, kind: int = DATA_LINK
-) -> socket.socket | str:
+) -> LinkSocket | str:
     """The socket of a link, or why there is none."""
-    outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
-    network.post(Dial(network, address, credentials, kind, 7, outcome.put, outcome.put).start)
+    outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
+    network.post(
+        Dial(
+            network, address, credentials=credentials, kind=kind, peer=7, established=outcome.put, failed=outcome.put
+        ).start
+    )
     return outcome.get(timeout=PATIENCE)
 
 
@@ -80,9 +85,11 @@ def test_listen_on_a_host_that_is_not_ours_names_the_option() -> None:
 def test_peers_that_share_the_secret_get_a_socket_each(network: NetworkThread, door: Door) -> None:
     ours = dial(network, ("127.0.0.1", door.server.port))
     theirs, peer = door.came.get(timeout=PATIENCE)
-    assert isinstance(ours, socket.socket) and peer == 7
+    assert isinstance(ours, socket.socket)
+    assert peer == 7
     for sock in (ours, theirs):
-        assert not sock.getblocking() and sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert not sock.getblocking()
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     ours.setblocking(True)
     ours.settimeout(PATIENCE)
     theirs.send(b"first bytes of the link")
@@ -91,7 +98,8 @@ def test_peers_that_share_the_secret_get_a_socket_each(network: NetworkThread, d
     theirs.close()
 
 
-def test_nobody_there_is_told_with_the_address_at_the_deadline(network: NetworkThread, impatient: None) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_nobody_there_is_told_with_the_address_at_the_deadline(network: NetworkThread) -> None:
     with listen("127.0.0.1", None) as closed:
         port = closed.getsockname()[1]
     reason = dial(network, ("127.0.0.1", port))
@@ -99,6 +107,7 @@ def test_nobody_there_is_told_with_the_address_at_the_deadline(network: NetworkT
     assert re.fullmatch(rf"127\.0\.0\.1:{port}: \[Errno 111\] Connection refused \([2-9] times\)", reason)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
@@ -108,10 +117,11 @@ def test_nobody_there_is_told_with_the_address_at_the_deadline(network: NetworkT
     ],
 )
 def test_an_address_that_cannot_be_reached_is_told(
-    network: NetworkThread, impatient: None, address: tuple[str, int], reason: str
+    network: NetworkThread, address: tuple[str, int], reason: str
 ) -> None:
     said = dial(network, address)
-    assert isinstance(said, str) and said.startswith(reason)
+    assert isinstance(said, str)
+    assert said.startswith(reason)
 
 
 def test_a_connection_that_is_refused_is_tried_again(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +136,21 @@ def test_a_connection_that_is_refused_is_tried_again(network: NetworkThread, mon
         call_later(delay, work)
 
     monkeypatch.setattr(network, "call_later", note)
-    outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
-    network.post(Dial(network, ("127.0.0.1", port), OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+    outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
+    network.post(
+        Dial(
+            network,
+            ("127.0.0.1", port),
+            credentials=OURS,
+            kind=DATA_LINK,
+            peer=7,
+            established=outcome.put,
+            failed=outcome.put,
+        ).start
+    )
     waits = [refused.get(timeout=PATIENCE) for _ in range(2)]
     assert waits == [0.05, 0.1]
-    came: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+    came: queue.SimpleQueue[LinkSocket] = queue.SimpleQueue()
     server = Server(network, listen("127.0.0.1", (port, port)), OURS, DATA_LINK, lambda sock, peer: came.put(sock))
     server.start()
     for sock in (outcome.get(timeout=PATIENCE), came.get(timeout=PATIENCE)):
@@ -139,17 +159,25 @@ def test_a_connection_that_is_refused_is_tried_again(network: NetworkThread, mon
     on(network, server.close)
 
 
+def connection_in_time(address: tuple[str, int]) -> socket.socket | None:
+    try:
+        return socket.create_connection(address, 0.05)
+    except TimeoutError:
+        return None
+
+
 def test_a_connection_that_times_out_is_tried_again(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
     """The listener's queue is full, so the kernel drops each SYN, as a network may."""
     monkeypatch.setattr(sockets, "CONNECT_TIMEOUT", 0.02)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         address = full.getsockname()
         filling = [socket.create_connection(address, PATIENCE)]
-        with pytest.raises(TimeoutError):
-            while True:
-                filling.append(socket.create_connection(address, 0.05))
-        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
-        dial = Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put)
+        while (one_more := connection_in_time(address)) is not None:
+            filling.append(one_more)
+        outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
+        dial = Dial(
+            network, address, credentials=OURS, kind=DATA_LINK, peer=7, established=outcome.put, failed=outcome.put
+        )
         network.post(dial.start)
         while on(network, lambda: dial._tries) < 3:
             pass
@@ -206,7 +234,8 @@ def test_a_stranger_is_told_that_this_is_no_place_for_it_and_is_closed(door: Doo
         answer = b""
         while part := sock.recv(1000):
             answer += part
-        assert answer.rstrip(b"\0") == b"\0this is not a Headgate link" and len(answer) == ANSWER_BYTES
+        assert answer.rstrip(b"\0") == b"\0this is not a Headgate link"
+        assert len(answer) == ANSWER_BYTES
     assert door.came.empty()
 
 
@@ -248,9 +277,13 @@ def test_what_follows_the_proof_is_left_for_the_link(door: Door) -> None:
 def test_a_peer_that_goes_away_during_the_handshake_is_told(network: NetworkThread) -> None:
     with listen("127.0.0.1", None) as silent:
         silent.setblocking(True)
-        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+        outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
         address = silent.getsockname()
-        network.post(Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+        network.post(
+            Dial(
+                network, address, credentials=OURS, kind=DATA_LINK, peer=7, established=outcome.put, failed=outcome.put
+            ).start
+        )
         accepted, _ = silent.accept()
         accepted.recv(HELLO_BYTES, socket.MSG_WAITALL)
         accepted.close()
@@ -262,9 +295,13 @@ def test_what_an_impostor_says_in_refusal_is_shown_without_its_control_character
     """Nobody has proved anything yet."""
     with listen("127.0.0.1", None) as impostor:
         impostor.setblocking(True)
-        outcome: queue.SimpleQueue[socket.socket | str] = queue.SimpleQueue()
+        outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
         address = impostor.getsockname()
-        network.post(Dial(network, address, OURS, DATA_LINK, 7, outcome.put, outcome.put).start)
+        network.post(
+            Dial(
+                network, address, credentials=OURS, kind=DATA_LINK, peer=7, established=outcome.put, failed=outcome.put
+            ).start
+        )
         accepted, _ = impostor.accept()
         accepted.recv(HELLO_BYTES, socket.MSG_WAITALL)
         accepted.sendall(b"\0another job\x1b[2J\r\xc2\x9b\xff".ljust(ANSWER_BYTES, b"\0"))
@@ -292,10 +329,12 @@ def test_the_deadline_does_not_hit_a_link_that_was_made(
     door = Door(network)
     ours = dial(network, ("127.0.0.1", door.server.port))
     theirs, _ = door.came.get(timeout=PATIENCE)
-    assert isinstance(ours, socket.socket) and len(later) == 3
+    assert isinstance(ours, socket.socket)
+    assert len(later) == 3
     for work in later:
         on(network, work)  # type: ignore[arg-type]
-    assert ours.fileno() > 0 and theirs.fileno() > 0
+    assert ours.fileno() > 0
+    assert theirs.fileno() > 0
     ours.close()
     theirs.close()
     door.close()
@@ -326,8 +365,10 @@ def test_those_who_come_and_go_leave_nothing_behind(network: NetworkThread, monk
     for _ in range(5):
         with stranger(door) as sock:
             sock.sendall(bytes(HELLO_BYTES))
-            assert len(sock.recv(ANSWER_BYTES, socket.MSG_WAITALL)) == ANSWER_BYTES and sock.recv(1) == b""
-    assert len(later) == 1 and on(network, lambda: not door.server._open)
+            assert len(sock.recv(ANSWER_BYTES, socket.MSG_WAITALL)) == ANSWER_BYTES
+            assert sock.recv(1) == b""
+    assert len(later) == 1
+    assert on(network, lambda: not door.server._open)
     with stranger(door) as sock:
         while not on(network, lambda: door.server._open):
             pass

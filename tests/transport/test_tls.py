@@ -106,8 +106,10 @@ def test_bytes_arrive_in_order_whatever_the_kernel_takes(wire: Wire, seed: int) 
 def test_bytes_left_inside_are_announced_until_they_are_read(wire: Wire) -> None:
     assert wire.client.send(b"a record of some length") == 23
     place = memoryview(bytearray(8))
-    assert wire.server.recvmsg_into([place]) == (8,) and wire.server in wire.held
-    assert wire.server.recv(100) == b" of some length" and wire.server not in wire.held
+    assert wire.server.recvmsg_into([place]) == (8,)
+    assert wire.server in wire.held
+    assert wire.server.recv(100) == b" of some length"
+    assert wire.server not in wire.held
     with pytest.raises(BlockingIOError):
         wire.server.recv(1)
 
@@ -122,7 +124,7 @@ def test_regions_of_files_leave_with_what_is_in_memory(wire: Wire, tmp_path: Pat
         while len(came) < len(wanted):
             if sent < len(wanted):
                 try:
-                    sent += wire.client.sendmsg(_after(pieces, sent))
+                    sent += wire.client.sendmsg(_after(pieces, sent))  # type: ignore[arg-type]
                 except BlockingIOError:
                     pass
             try:
@@ -147,7 +149,7 @@ def update_keys(end: TlsSocket, asks_back: bool) -> None:
     """Python has no word for it: have OpenSSL send new keys with the next bytes, and ask the peer for its own."""
     library = ctypes.CDLL(_ssl.__file__)
     library.SSL_key_update.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    connection = ctypes.c_void_p.from_address(id(end._tls._sslobj) + object.__basicsize__ + 8)  # behind its socket
+    connection = ctypes.c_void_p.from_address(id(end._tls._sslobj) + object.__basicsize__ + 8)  # type: ignore[attr-defined]  # behind its socket
     assert library.SSL_key_update(connection, int(asks_back)) == 1
 
 
@@ -180,12 +182,17 @@ def test_an_answer_to_a_key_update_waits_behind_what_the_kernel_does_not_take(wi
     assert came[: len(data)] == data
 
 
+def send_on(end: TlsSocket, data: bytes) -> None:
+    """Until something is raised."""
+    while True:
+        end.send(data)
+
+
 def test_a_peer_that_asks_for_keys_and_reads_no_answer_is_given_up(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "_MOST_UNSENT", 70_000)
     data = bytes(1 << 20)
     with pytest.raises(BlockingIOError):
-        while True:
-            wire.server.send(data)
+        send_on(wire.server, data)
 
     def ask_and_read() -> None:
         for _ in range(10_000):
@@ -259,7 +266,17 @@ def make_door(network: NetworkThread) -> Iterator[MakeDoor]:
 
 def dial(door: Door, credentials: Credentials, kind: int) -> LinkSocket | str:
     outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
-    door.network.post(Dial(door.network, door.address, credentials, kind, 7, outcome.put, outcome.put).start)
+    door.network.post(
+        Dial(
+            door.network,
+            door.address,
+            credentials=credentials,
+            kind=kind,
+            peer=7,
+            established=outcome.put,
+            failed=outcome.put,
+        ).start
+    )
     return outcome.get(timeout=PATIENCE)
 
 
@@ -268,7 +285,8 @@ def comes_in(door: Door, kind: int) -> None:
     ours = dial(door, OF_TASKMANAGER, kind)
     assert isinstance(ours, TlsSocket)
     theirs, peer = door.came.get(timeout=PATIENCE)
-    assert isinstance(theirs, TlsSocket) and peer == 7
+    assert isinstance(theirs, TlsSocket)
+    assert peer == 7
     for source, target in ((ours, theirs), (theirs, ours)):
         source.send(b"first bytes of the link")
         assert target.recv(100) == b"first bytes of the link"
@@ -319,7 +337,8 @@ def test_nobody_else_comes_in(
 ) -> None:
     door = make_door(listener, kind)
     said = dial(door, dialler, kind)
-    assert isinstance(said, str) and said.startswith(f"127.0.0.1:{door.server.port}: {reason}")
+    assert isinstance(said, str)
+    assert said.startswith(f"127.0.0.1:{door.server.port}: {reason}")
     assert door.came.empty()
 
 
@@ -399,7 +418,17 @@ def test_a_listener_that_says_nothing_is_given_up(network: NetworkThread) -> Non
     with listen("127.0.0.1", None) as silent:
         outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
         address = silent.getsockname()
-        network.post(Dial(network, address, OF_TASKMANAGER, DATA_LINK, 7, outcome.put, outcome.put).start)
+        network.post(
+            Dial(
+                network,
+                address,
+                credentials=OF_TASKMANAGER,
+                kind=DATA_LINK,
+                peer=7,
+                established=outcome.put,
+                failed=outcome.put,
+            ).start
+        )
         assert outcome.get(timeout=PATIENCE) == f"127.0.0.1:{address[1]}: no answer in time"
 
 
@@ -436,7 +465,8 @@ def test_keys_are_in_no_log_and_on_no_disk(files_of_keys: list[tuple[os.stat_res
     client_context(identity_of(OF_TASKMANAGER))
     [(status, path)] = files_of_keys
     assert (status.st_mode & 0o777, status.st_nlink) == (0o600, 0), "it has no name"
-    assert path.startswith("/proc/self/fd/") and not os.path.exists(path)
+    assert path.startswith("/proc/self/fd/")
+    assert not os.path.exists(path)
     assert "KEY" not in repr(OF_TASKMANAGER) + repr(OF_TASKMANAGER.identity) + str(OF_TASKMANAGER.identity)
 
 
@@ -450,5 +480,7 @@ def test_where_there_are_no_files_in_memory_a_key_is_in_a_folder_of_this_user_fo
     monkeypatch.setattr(os, "mkdir", lambda path, mode=0o777: (folders.append(mode), mkdir(path, mode)))
     client_context(identity_of(OF_TASKMANAGER))
     [(status, path)] = files_of_keys
-    assert status.st_mode & 0o777 == 0o600 and path.startswith(str(tmp_path))
-    assert folders == [0o700] and list(tmp_path.iterdir()) == []
+    assert status.st_mode & 0o777 == 0o600
+    assert path.startswith(str(tmp_path))
+    assert folders == [0o700]
+    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.exchange.partition import ResultPartition
 from headgate.memory.buffer import Buffer, Piece
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.protocol.messages import DATA_BUFFER, PartitionRequest, encode, encode_buffer_response
@@ -22,7 +21,7 @@ from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import Sender
 from headgate.records.arrow import BatchCodec
 from headgate.records.spanning import SpanningDeserializer, SpanningSerializer, serialize
-from tests.exchange.link import write_bytes
+from tests.exchange.link import output_parts, write_bytes
 from tests.protocol.test_receiver import SIZE, Channel
 
 SEGMENT = 4096
@@ -46,16 +45,17 @@ def test_network_memory_is_an_anonymous_private_mapping_outside_the_heap(memory:
     with open("/proc/self/maps") as maps:
         found = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+) *(.*)$", maps.read(), re.MULTILINE)
     [(rights, inode, name)] = [row[2:] for row in found if int(row[0], 16) <= address < int(row[1], 16)]
-    assert rights == "rw-p" and inode == "0" and name == "", "no file, and not [heap]"
+    assert rights == "rw-p"
+    assert inode == "0"
+    assert name == "", "no file, and not [heap]"
     memory.recycle_exclusive(segments, "test")
 
 
 def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBufferPool) -> None:
     """All data pieces that go to `sendmsg` are views of the segments that the task has filled."""
-    pool = memory.create_local_pool("out", 2, 8)
-    partition = ResultPartition("out", 1, pool, 8, threading.Lock, lambda: None, lambda: None)
+    partition = output_parts(memory, extra=6, cap=8).partition("out", 1, lambda: None)
 
-    def open_view(request: PartitionRequest, listener: object) -> object:
+    def open_view(_request: PartitionRequest, _listener: object) -> object:
         partition.subpartition(0).attach(lambda: None)
         return partition.subpartition(0)
 
@@ -63,15 +63,17 @@ def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBuffe
     write_bytes(partition, 0, bytes(3 * SEGMENT))
     write_bytes(partition, 0, bytes(10))
     partition.flush(0)
-    run, _ = partition.subpartition(0)._queue  # type: ignore[union-attr]
-    assert isinstance(run, Buffer) and len(run.segments) == 3
+    run, _ = partition.subpartition(0)._queue
+    assert isinstance(run, Buffer)
+    assert len(run.segments) == 3
     places = [address_of(segment.view) for segment in run.segments]
     sender.receive(encode(PartitionRequest(0, 0, 0, 5, 10)))
     pieces, buffers = sender.next_frames(16)
     outgoing = Outgoing()
     outgoing.add(pieces, buffers)
     write = outgoing.next_write
-    assert len(buffers) == 2 and len(write) == 5, "one header for all"
+    assert len(buffers) == 2
+    assert len(write) == 5, "one header for all"
     assert [address_of(piece) for piece in write[1:4]] == places
     taken = len(write[0]) + SEGMENT + 100
     outgoing.written(taken)
@@ -80,7 +82,7 @@ def test_a_gathered_write_takes_buffers_from_where_they_are(memory: NetworkBuffe
     )
     outgoing.written(outgoing.unwritten)
     partition.release()
-    pool.destroy()
+    partition.pool.destroy()
 
 
 def test_a_read_goes_straight_into_the_segment_of_its_channel() -> None:
@@ -123,5 +125,6 @@ def test_a_batch_is_decoded_where_its_message_was_gathered() -> None:
     [decoded] = SpanningDeserializer(BatchCodec(batch.schema), Memory()).feed([memoryview(stream)])
     assert isinstance(decoded, pa.RecordBatch)
     values, [message] = decoded.column(0).buffers()[1], gathered
-    assert message.address <= values.address and values.address + values.size <= message.address + message.size
+    assert message.address <= values.address
+    assert values.address + values.size <= message.address + message.size
     assert decoded.slice(5, 10).column(0).buffers()[1].address == values.address, "a slice is a view"

@@ -19,7 +19,7 @@ from headgate.config import Config
 from headgate.connectors.built_in_sinks import parquet
 from headgate.connectors.collect_sink import CollectSink
 from headgate.connectors.connector import Sink, Source
-from headgate.connectors.file_sink import FileSink
+from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.connectors.frames import as_table, is_frame
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.errors import PlanError
@@ -152,7 +152,9 @@ class JobBuilder:
         if deployment.copies_functions:
             warn_of_lost_changes(graph)
         name = check_label("the job's name", name)
-        return submit(graph, name, self.config, deployment, resume, allow_duplicates)
+        return submit(
+            graph, name, config=self.config, deployment=deployment, resume=resume, allow_duplicates=allow_duplicates
+        )
 
     def _deployed(self) -> Deployment:
         if self._deployment is None:

@@ -8,8 +8,8 @@ from functools import partial
 
 from pyarrow.fs import LocalFileSystem
 
-from headgate.connectors.file_sink import FileSink
-from headgate.connectors.files import DataFile
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import PlanError, SourceError
 from headgate.filesystems import absolute
 from headgate.operators.lookup_source import TableFile

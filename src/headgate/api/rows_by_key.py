@@ -93,9 +93,9 @@ class RowsByKey:
             KeyedProcess,
             check_process_function(function),
             self.keys,
-            rows.schema,
-            output,
-            schemas,
+            input_schema=rows.schema,
+            schema=output,
+            sides=schemas,
             time_column=None if time is None else time.column,
             time_offset=0 if time is None else time.offset,
         )

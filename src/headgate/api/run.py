@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     duplicates = "resume even if sinks have shown rows from after the checkpoint, which then appear twice"
     parser.add_argument("--allow-duplicates", action="store_true", help=duplicates)
     add_json_option(parser)
-    parser.add_argument("script", type=_script, metavar="SCRIPT")
+    parser.add_argument("script", type=_script, metavar="SCRIPT", help="the Python script")
     return parser
 
 

@@ -210,8 +210,8 @@ class DataStream(LastOperator):
         source = lookup_source(self._jobs.readable(table))
         check_names("lookup", source.schema.names)
         rows = self._rows
-        schema = lookup_schema(source, on, how, columns, suffix, rows.schema)
-        operator = partial(Lookup, source, on, how, columns, suffix, rows.schema)
+        schema = lookup_schema(source, on, how=how, columns=columns, suffix=suffix, input_schema=rows.schema)
+        operator = partial(Lookup, source, on, how=how, columns=columns, suffix=suffix, input_schema=rows.schema)
         return self._stream(rows.then("lookup", operator, schema, rows.event_time))
 
     def union(self, *others: DataStream) -> DataStream:

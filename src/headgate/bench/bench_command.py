@@ -34,24 +34,26 @@ ABOUT = {
     "latency-adaptive": 'the same at 50 % with buffer_timeout="adaptive"',
     "slow-sink": "the memory of a job whose sinks are slow, for five minutes",
 }
-_DESCRIPTION = "Measure Headgate, beside its peers. All of it takes 40 minutes or more; docs/benchmarks.md says more."
+_DESCRIPTION = (
+    "Measure Headgate, beside its peers. All of it takes 40 minutes or more; docs/evidence/benchmarks.md says more."
+)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code: 0 all targets met, 1 not so, 2 wrong usage (argparse exits)."""
-    arguments_of = parser("headgate bench", _DESCRIPTION, "case", ABOUT)
-    arguments = arguments_of.parse_args(argv)
-    names = chosen(arguments_of, "case", arguments.names, CASES)
+    """Run the command and return its exit code: 0 all targets are met, 1 not; argparse exits with 2 on wrong usage."""
+    argument_parser = parser("headgate bench", _DESCRIPTION, "case", ABOUT)
+    arguments = argument_parser.parse_args(argv)
+    names = chosen(argument_parser, "case", arguments.names, CASES)
     console = PlainConsole(stderr=arguments.json == "-")
-    told = options(console, arguments.quick)
+    case_options = options(console, arguments.quick)
     run = run_description(shlex.join(["headgate", "bench", *argv]))
-    told.say(f"package: {run['package']}")
+    case_options.say(f"package: {run['package']}")
     results: list[CaseResult] = []
     for name in names:
-        told.say(f"{name} ...")
-        result = outcome(name, CASES[name], CaseResult, told)
+        case_options.say(f"{name} ...")
+        result = outcome(name, CASES[name], CaseResult, case_options)
         console.print(table(result))
         results.append(result)
-        if arguments.json != "-" or len(results) == len(names):  # a file has it whatever becomes of the next one
-            write_json(arguments.json, {"run": run, "cases": [each.to_json() for each in results]})
-    return 0 if all(each.passed for each in results) else 1
+        if arguments.json != "-" or len(results) == len(names):  # a file survives a crash of the next case
+            write_json(arguments.json, {"run": run, "cases": [result.to_json() for result in results]})
+    return 0 if all(result.passed for result in results) else 1

@@ -1,4 +1,4 @@
-"""What every case is told."""
+"""The options that every case gets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`quick` means seconds instead of minutes: to see that a case works, not for figures to keep."""
+    """How a case runs. With `quick` it takes seconds: enough to see that it works, not for figures to keep."""
 
     quick: bool
-    #: Tells the user what is going on.
+    #: Shows the user a line about the progress.
     say: Callable[[str], None]

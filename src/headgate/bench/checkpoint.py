@@ -1,6 +1,7 @@
-"""`checkpoint`: what checkpoints cost, how long they hold up what comes to the sink, and how soon a killed job is back.
+"""`checkpoint`: the cost of checkpoints, the gaps that they make in the output, and the recovery time after a kill.
 
-The cost is that of `keyed-sum` at full speed with a checkpoint each second, in turn with the same without.
+The cost is the difference between `keyed-sum` at full speed with a checkpoint each second and without. Both run in
+turn.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from headgate.bench.keyed_sum import OURS, QUICK_OURS
 from headgate.bench.keys_job import KINDS
 from headgate.bench.report import CaseResult, Figure, ratios
 
-#: The part of its rate that `keyed-sum` may lose, and seconds without output at the sink.
+#: The share of its rate that `keyed-sum` may lose, and the seconds that the sink may be without output.
 COST, GAP = 0.1, 0.1
 INTERVAL = "1 s"
 ROUNDS, CHECKPOINTS = 5, 8
@@ -25,7 +26,7 @@ MB = 1e6
 
 
 def run(options: Options) -> CaseResult:
-    """All three; the recovery of a Spark executor last."""
+    """Measure cost, gaps and recovery, in this order; a Spark executor is killed last."""
     cost, cheap = _cost(options)
     held_up, smooth = _gaps(options)
     recovered = recovery.figures(options)
@@ -38,7 +39,9 @@ def run(options: Options) -> CaseResult:
     settings = {**SETTINGS, "checkpoint_interval": INTERVAL, "rows/s while gaps are measured": RATE,
                 "rows/s while killed": recovery.RATE, "restart": "at once"}  # fmt: skip
     figures = (*cost, *held_up, *recovered.values())
-    return CaseResult("checkpoint", target, cheap and smooth and prompt, figures, settings)
+    return CaseResult(
+        case="checkpoint", target=target, met=cheap and smooth and prompt, figures=figures, settings=settings
+    )
 
 
 def _cost(options: Options) -> tuple[list[Figure], bool]:
@@ -64,12 +67,12 @@ def _gaps(options: Options) -> tuple[list[Figure], bool]:
     figures, smooth = [], True
     for kind in KINDS[:2]:
         options.say(f"checkpoint: gaps, {kind.name} keys")
-        found = gaps(kind, 1, KEYS // 20) if options.quick else gaps(kind, CHECKPOINTS)
+        measured = gaps(kind, 1, KEYS // 20) if options.quick else gaps(kind, CHECKPOINTS)
         figures += [
-            Figure(f"{kind.name} keys: largest gap during a checkpoint", "s", tuple(found.during)),
-            Figure(f"{kind.name} keys: largest gap between two", "s", tuple(found.between)),
-            Figure(f"{kind.name} keys: duration", "s", tuple(found.durations)),
-            Figure(f"{kind.name} keys: size", "MB", tuple(size / MB for size in found.sizes)),
+            Figure(f"{kind.name} keys: largest gap during a checkpoint", "s", tuple(measured.during)),
+            Figure(f"{kind.name} keys: largest gap between two", "s", tuple(measured.between)),
+            Figure(f"{kind.name} keys: duration", "s", tuple(measured.durations)),
+            Figure(f"{kind.name} keys: size", "MB", tuple(size / MB for size in measured.sizes)),
         ]
-        smooth = smooth and max(found.during) < GAP
+        smooth = smooth and max(measured.during) < GAP
     return figures, smooth

@@ -1,6 +1,6 @@
-"""How long nothing comes to the sink while a checkpoint of a million keys is taken, and while none is.
+"""The longest time without output at the sink during a checkpoint of a million keys, and between two checkpoints.
 
-Running sums of paced rows, so each batch that is read is followed by one at the sink a moment later.
+The job makes running sums of paced rows, so a moment after each batch that the source reads one arrives at the sink.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from headgate.bench.keys_job import KeyKind
 from headgate.errors import HeadgateError
 
 KEYS = 1_000_000
-#: Rows/s; keys are drawn by chance, so after thirteen seconds 98 of 100 were there.
+#: Rows/s. Keys are random: after 13 seconds at this rate 98 % of them have had a row.
 RATE = 300_000.0
-#: This part of the keys must be there before checkpoints count.
+#: The share of the keys that the state must hold before checkpoints count.
 _ENOUGH = 0.95
 _INTERVAL = "1 s"
-_PATIENCE = 120.0
-_LOOK = 0.1
+_TIMEOUT = 120.0
+_POLL_INTERVAL = 0.1
 
 
 @dataclass(slots=True)
 class Gaps:
-    """The longest times, in seconds, in which one of the sink's subtasks got nothing: during each checkpoint, from
-    trigger to completion, and between it and the one before. `durations` (s) and `sizes` (bytes) are theirs."""
+    """The longest times, in seconds, in which a subtask of the sink got no rows, by checkpoint.
+
+    `during` is from a checkpoint's trigger to its completion, `between` from the completion of the one before to its
+    trigger. `durations` (s) and `sizes` (bytes) are those of the checkpoints.
+    """
 
     during: list[float] = field(default_factory=list)
     between: list[float] = field(default_factory=list)
@@ -42,24 +45,27 @@ class Gaps:
 
 
 def gaps(kind: KeyKind, checkpoints: int, keys: int = KEYS, rate: float = RATE) -> Gaps:
-    """Run until so many checkpoints were taken with nearly all keys there. Raises HeadgateError."""
+    """Run until `checkpoints` of them were taken with nearly all keys in the state, and return their gaps.
+
+    Raises HeadgateError if that takes more than two minutes, or the job's error.
+    """
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
-        folder, kept = Path(name, "arrivals"), Path(name, "checkpoints")
+        folder, checkpoint_dir = Path(name, "arrivals"), Path(name, "checkpoints")
         folder.mkdir()
-        environment = keyed_environment(checkpoint_dir=kept, checkpoint_interval=_INTERVAL)
+        environment = keyed_environment(checkpoint_dir=checkpoint_dir, checkpoint_interval=_INTERVAL)
         rows = environment.from_source(hg.sources.generate(partial(kind.rows, keys=keys), rate=rate))
         sums = rows.key_by(*kind.columns).aggregate(total=hg.sum("value"), rows=hg.count())
         sums.sink_to(Arrivals(folder))
         job = environment.execute_async("checkpoint-gap")
         try:
-            return _gaps(_taken(job, checkpoints, keys), folder)
+            return _gaps_of(_wait_for_checkpoints(job, checkpoints, keys), folder)
         finally:
             job.cancel()
 
 
-def _taken(job: hg.JobHandle, checkpoints: int, keys: int) -> list[Any]:
-    """The records of `checkpoints` + 1 of them in a row."""
-    deadline = time.monotonic() + _PATIENCE
+def _wait_for_checkpoints(job: hg.JobHandle, checkpoints: int, keys: int) -> list[Any]:
+    """Wait for `checkpoints` + 1 checkpoints in a row, and return their records."""
+    deadline = time.monotonic() + _TIMEOUT
     full_at = None
     while time.monotonic() < deadline:
         if job.status() not in ("CREATED", "RUNNING"):
@@ -69,31 +75,34 @@ def _taken(job: hg.JobHandle, checkpoints: int, keys: int) -> list[Any]:
         taken = [each for each in job.checkpoints() if full_at is not None and each.triggered_at >= full_at]
         if len(taken) > checkpoints:
             return taken[: checkpoints + 1]
-        time.sleep(_LOOK)
-    raise HeadgateError(f"checkpoint-gap: {checkpoints} checkpoints of {keys:,} keys took more than {_PATIENCE:g} s")
+        time.sleep(_POLL_INTERVAL)
+    raise HeadgateError(
+        f"checkpoint-gap: {checkpoints} checkpoints of {keys:,} keys took more than {_TIMEOUT:g} s; "
+        f"the state holds {_keys_held(job):,} keys"
+    )
 
 
 def _keys_held(job: hg.JobHandle) -> int:
     return max((int(each["state_keys"]) for each in job.metrics()["operators"].values()), default=0)
 
 
-def _gaps(taken: Sequence[Any], folder: Path) -> Gaps:
-    epoch = time.time() - time.monotonic()  # arrivals are on the one clock, records on the other
-    times = [[epoch + at for at, _ in came] for came in arrivals(folder)]
+def _gaps_of(taken: Sequence[Any], folder: Path) -> Gaps:
+    epoch = time.time() - time.monotonic()  # arrivals are on the monotonic clock, checkpoints on that of the epoch
+    times = [[epoch + at for at, _ in batches] for batches in arrivals(folder)]
     assert len(times) == PARALLELISM
-    found = Gaps()
+    result = Gaps()
     for before, record in pairwise(taken):
         end = record.triggered_at + record.duration
-        found.during.append(max(longest_gap(each, record.triggered_at, end) for each in times))
+        result.during.append(max(longest_gap(arrived, record.triggered_at, end) for arrived in times))
         between = before.triggered_at + before.duration, record.triggered_at
-        found.between.append(max(longest_gap(each, *between) for each in times))
-        found.durations.append(record.duration)
-        found.sizes.append(record.size)
-    return found
+        result.between.append(max(longest_gap(arrived, *between) for arrived in times))
+        result.durations.append(record.duration)
+        result.sizes.append(record.size)
+    return result
 
 
 def longest_gap(times: Sequence[float], begin: float, end: float) -> float:
-    """The longest of the steps between two times in a row, of those that overlap with the span."""
+    """Return the longest step between two neighbouring times, among those that overlap the span from begin to end."""
     return max(
         (after - before for before, after in pairwise(times) if after > begin and before < end), default=end - begin
     )

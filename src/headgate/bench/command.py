@@ -1,4 +1,4 @@
-"""What the commands `bench` and `lab` have in common: their arguments, how one of them runs, a table of its result."""
+"""The common part of the commands `bench` and `lab`: their arguments, the run of a case, the table of its result."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from headgate.bench.report import CaseResult, Skipped
 from headgate.errors import HeadgateError, printable
 from headgate.json_option import add_json_option
 
-#: What comes with the extra `bench`.
+#: Modules that the extra `bench` installs.
 _EXTRA = {"hdrh", "psutil"}
 
 Result = TypeVar("Result", bound=CaseResult)
 
 
 def parser(prog: str, description: str, what: str, about: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Arguments of a command that runs some `what`, all of them if none is named; `about` says of each what it does."""
+    """Return the parser of a command that runs cases; `what` is the word for one, `about` describes each by name."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
@@ -38,7 +38,7 @@ def parser(prog: str, description: str, what: str, about: Mapping[str, str]) -> 
 
 
 def chosen(parser: argparse.ArgumentParser, what: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """The names given, or else all that are known; an unknown one is wrong usage and ends the program."""
+    """Return the given names, or all known ones if none is given; an unknown one ends the program as wrong usage."""
     known, names = list(known), list(names)
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -47,12 +47,12 @@ def chosen(parser: argparse.ArgumentParser, what: str, names: Iterable[str], kno
 
 
 def options(console: Console, quick: bool) -> Options:
-    """What to tell a case: it speaks to `console`, as plain text."""
+    """Return the options of a case, which shows its progress on `console`."""
     return Options(quick, lambda text: console.print(text, style="dim"))
 
 
 def outcome(name: str, module: str, kind: type[Result], options: Options) -> Result:
-    """What the module's `run` gives. One that fails has a result too, so that what others measured is not lost."""
+    """Return the result of the module's `run`. A case that fails has a result too, so that the others' are not lost."""
     try:
         result: Result = importlib.import_module(module).run(options)
         return result
@@ -65,11 +65,11 @@ def outcome(name: str, module: str, kind: type[Result], options: Options) -> Res
     except Exception as error:
         traceback.print_exc()
         reason = f"{type(error).__name__}: {error}"
-    return kind(name, "to be measured", False, (), skipped=(Skipped(name, reason),))
+    return kind(case=name, target="to be measured", met=False, figures=(), skipped=(Skipped(name, reason),))
 
 
 def table(result: CaseResult) -> Table:
-    """A result for the terminal: each figure's median and spread."""
+    """Return a result as a table for the terminal: each figure's median, lowest and highest value."""
     verdict = ("met", "green") if result.met else ("missed", "red")
     title = Text.assemble(printable(f"{result.case}: {result.target}: "), verdict)
     table = Table(title=title, title_justify="left")
@@ -84,5 +84,5 @@ def table(result: CaseResult) -> Table:
 
 
 def number(value: float) -> str:
-    """Three significant digits, thousands set apart."""
+    """Return the value with three significant digits, or from 1,000 on as a whole number with commas."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

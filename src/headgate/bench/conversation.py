@@ -1,4 +1,4 @@
-"""A conversation with a process of its own, another engine or an end of ours: JSON lines asked and answered."""
+"""A conversation with a child process, another engine or an end of an exchange: requests and answers are JSON lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from headgate.errors import HeadgateError
 
-#: How long a process may take to end by itself once its input is closed, seconds.
+#: Seconds that a process may take to end by itself after its input is closed.
 GRACE = 10.0
 
 
@@ -25,7 +25,10 @@ class ChildFailed(HeadgateError):
 
 
 class ChildProcess:
-    """Starts `command` in a process group of its own, so that its JVM ends with it. Use as a context manager."""
+    """A child process that runs `command`. Use it as a context manager.
+
+    It has a process group of its own, so that its JVM ends with it. `name` names it in errors.
+    """
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self._name = name
@@ -35,7 +38,10 @@ class ChildProcess:
         )
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The answer to `request`. Raises ChildFailed for an error, an end, or no answer within `timeout` seconds."""
+        """Send `request` and return the answer.
+
+        Raises ChildFailed if the answer is an error, the process ends, or no answer comes within `timeout` seconds.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         timer = threading.Timer(timeout, self._kill)
         timer.start()
@@ -50,7 +56,8 @@ class ChildProcess:
             timer.join()
         if not line:
             raise ChildFailed(
-                f"{self._name} ended or gave no answer within {timeout:g} s; its last words: {self._tail()}"
+                f"{self._name} ended or gave no answer to {request} within {timeout:g} s; "
+                f"the end of its log: {self._tail()}"
             )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
@@ -58,7 +65,7 @@ class ChildProcess:
         return answer
 
     def close(self) -> None:
-        """End the process and all it started, and wait for it."""
+        """End the process and all processes that it started, and wait for it."""
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -85,10 +92,10 @@ class ChildProcess:
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """The other end, in the child: answer each request until there are no more. What it raises is the answer too."""
+    """Answer the requests on standard input until it ends. The child calls this; an exception becomes the answer."""
     for line in sys.stdin:
         try:
-            answered = answer(json.loads(line))
+            response = answer(json.loads(line))
         except Exception as error:
-            answered = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
-        print(json.dumps(answered), flush=True)
+            response = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
+        print(json.dumps(response), flush=True)

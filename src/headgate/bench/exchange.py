@@ -1,4 +1,4 @@
-"""`exchange`: payload bytes/s between two processes, beside what bare loopback TCP gives here."""
+"""`exchange`: payload bytes/s between two processes, compared with bare loopback TCP on the same machine."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from headgate.bench.raw_baseline import payload_rate
 from headgate.bench.report import CaseResult, Figure, ratios
 from headgate.runtime.master import certificates
 
-#: Of the raw rate: over one channel, and over a hundred.
+#: Shares of the raw rate to reach: over one channel, and over a hundred.
 ONE_TARGET = 0.6
 HUNDRED_TARGET = 0.5
-#: Up to 64 buffers for the channel, so that the figure is the path's and not the round trip's; and the defaults, 2 + 8.
+#: Up to 64 buffers for the channel: enough that the round trip does not limit the rate. Then the defaults, 2 + 8.
 MANY_BUFFERS = {"buffers_per_channel": 2, "floating_buffers_per_gate": 62, "max_buffers_per_channel": 64}
 DEFAULT_BUFFERS: dict[str, int] = {}
-#: Fewer and larger ones: what each costs in Python is paid less often.
+#: Fewer and larger buffers: the cost of a buffer in Python arises less often.
 LARGE_BUFFERS = {
     "segment_size": 1 << 20,
     "buffers_per_channel": 2,
     "floating_buffers_per_gate": 2,
     "max_buffers_per_channel": 4,
 }
-#: For many channels: two batches of the case are a message. An end has 8.5 MB of them for a hundred channels.
+#: For many channels: a message holds two batches of the case. An end has 8.5 MB of buffers for a hundred channels.
 MIDDLE_BUFFERS = {
     "segment_size": 64 << 10,
     "message_size": 384 << 10,
@@ -40,7 +40,7 @@ _TIMEOUT = 120.0
 
 
 def run(options: Options) -> CaseResult:
-    """Rounds of: best of three raw runs, then each way through the exchange."""
+    """Measure in rounds: the best of three raw runs, then the exchange with each configuration."""
     volume = (256 << 20) if options.quick else (2 << 30)
     with end("producer", 0) as producer, end("consumer", 1) as consumer:
 
@@ -77,16 +77,22 @@ def run(options: Options) -> CaseResult:
     many = max(figure.median for figure in of_raw[3:5])
     target = f"one channel / raw at least {ONE_TARGET}, {HUNDRED} channels / raw at least {HUNDRED_TARGET}"
     figures = (*(Figure(name, "B/s", tuple(values)) for name, values in rates.items()), *of_raw)
-    return CaseResult("exchange", target, one >= ONE_TARGET and many >= HUNDRED_TARGET, figures, {"volume": volume})
+    return CaseResult(
+        case="exchange",
+        target=target,
+        met=one >= ONE_TARGET and many >= HUNDRED_TARGET,
+        figures=figures,
+        settings={"volume": volume},
+    )
 
 
 def end(name: str, rank: int) -> ChildProcess:
-    """A process at one end of the channel, on its own cores; see `exchange_pair`."""
+    """Start the process of one end, `rank` 0 or 1, on cores of its own; see `exchange_pair`."""
     return ChildProcess(f"exchange {name}", [sys.executable, "-P", "-m", "headgate.bench.exchange_pair", str(rank)])
 
 
 def identity() -> dict[str, list[str]]:
-    """What both ends of a link under TLS are asked with; its key is good for nothing else."""
+    """Return the certificates and the key for both ends of a TLS link, as part of a request; made for this run only."""
     _, taskmanager = certificates.issue()
     return {"identity": [part.decode() for part in (taskmanager.authority, taskmanager.certificate, taskmanager.key)]}
 
@@ -101,7 +107,7 @@ def rate(
     row_function: bool = False,
     tls: bool = False,
 ) -> float:
-    """Payload bytes/s from `emit` to the decoded batch, or to what a function on rows made of it."""
+    """Return payload bytes/s from `emit` to the decoded batch, or to the result of a function on each row."""
     batches = volume // prebuilt_batch().nbytes
     shared = {"config": dict(config), "channels": channels, **(identity() if tls else {})}
     port = producer.ask({"do": "listen", "batches": batches, **shared}, _TIMEOUT)["port"]

@@ -1,4 +1,4 @@
-"""How long a program takes from `import headgate` to the first row of a small local job."""
+"""`first-row`: seconds from `import headgate` to the first row of a small local job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.errors import HeadgateError
 _LIMIT_S: Final = 0.8
 _ROUNDS: Final = 15
 _QUICK_ROUNDS: Final = 3
-_PATIENCE_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 #: Prints the seconds from the import to the rows, and the processor time of its own process.
 PROGRAM: Final = """
 import time
@@ -27,16 +27,21 @@ print(time.perf_counter() - begin, time.process_time())
 
 
 def run(options: Options) -> CaseResult:
-    """New programs, one after the other; each runs a keyed sum of two rows in two processes."""
+    """Measure new programs one after the other; each runs a keyed sum of two rows in two processes."""
     rounds = [_measured() for _ in range(_QUICK_ROUNDS if options.quick else _ROUNDS)]
     seconds = Figure("import to first row", "s", tuple(elapsed for elapsed, _ in rounds))
     processor = Figure("processor time of the program", "s", tuple(used for _, used in rounds))
-    return CaseResult("first-row", f"median {_LIMIT_S} s or less", seconds.median <= _LIMIT_S, (seconds, processor))
+    return CaseResult(
+        case="first-row",
+        target=f"median {_LIMIT_S} s or less",
+        met=seconds.median <= _LIMIT_S,
+        figures=(seconds, processor),
+    )
 
 
 def _measured() -> tuple[float, float]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
     if done.returncode:
         raise HeadgateError(f"first-row: the program ended with exit code {done.returncode}: {done.stderr}")

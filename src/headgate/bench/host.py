@@ -1,8 +1,8 @@
-"""What the host of a virtual machine does to latencies, and how to keep it from that.
+"""The influence of a virtual machine's host on latencies, and how to avoid it.
 
-A virtual core that has nothing to do is handed back to the host, which may take tens of milliseconds to give it out
-again. Batches that come each few milliseconds then wait for a core, not for us. A machine for low latency is set up so
-that its cores never sleep (`idle=poll`); a process on each core that runs when nothing else does has the same effect.
+An idle virtual core returns to the host, which may take tens of milliseconds to give it back. Batches that arrive every
+few milliseconds then wait for a core, not for the engine. The cores of a low-latency machine never sleep (`idle=poll`).
+A process on each core that runs when nothing else does has the same effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-#: Arguments: the core, and the process without which this one ends. Run with the least of all priorities.
+#: Arguments: the core, and the parent process; it ends with its parent. It runs with the lowest of all priorities.
 _SPIN = """
 import os, sys
 core, parent = map(int, sys.argv[1:])
@@ -25,12 +25,12 @@ while os.getppid() == parent:
     for _ in range(100_000):
         pass
 """
-_STEAL = 8  # of the columns of /proc/stat
+_STEAL = 8  # the column of /proc/stat
 
 
 @contextmanager
 def cores_awake() -> Iterator[bool]:
-    """No core of ours sleeps meanwhile; gives False where the system cannot do that (it is Linux's to offer)."""
+    """Keep all cores of this process awake during the block; yield False on systems other than Linux."""
     if not hasattr(os, "SCHED_IDLE"):
         yield False
         return
@@ -45,7 +45,10 @@ def cores_awake() -> Iterator[bool]:
 
 
 def stolen_seconds(stat: Path = Path("/proc/stat")) -> float:
-    """How long the host has run others while a core of ours had work, all cores together; 0 where nobody counts it."""
+    """Return the seconds, over all cores, in which the host ran other machines though a core here had work.
+
+    0 where the system does not count them.
+    """
     try:
         total = stat.read_text().splitlines()[0].split()
         return int(total[_STEAL]) / os.sysconf("SC_CLK_TCK")

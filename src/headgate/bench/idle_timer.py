@@ -1,8 +1,8 @@
-"""How late a paced timer is on this machine: the noise below every latency figure.
+"""The lateness of a paced timer on this machine: the noise below every latency figure.
 
-On an idle machine it does not see what the host takes from one that works. Beside a load it runs on each core before
-everything else there (real-time priority), so it is held up by the host alone: with both cores of a calm machine busy
-its 99th percentile was 0.05 ms.
+An idle machine does not show the delays that the host causes to a busy one. Beside a load the timer runs on each core
+with real-time priority, so only the host can delay it. With both cores of a calm machine busy its 99th percentile was
+0.05 ms.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from contextlib import ExitStack, contextmanager
 from hdrh.histogram import HdrHistogram
 
 PERIOD = 0.001
-#: Microseconds a histogram of ours can hold, to three significant digits.
+#: The longest lateness that a histogram holds, microseconds; it has three significant digits.
 LONGEST = 60_000_000
 
 
 def new_histogram() -> HdrHistogram:
-    """A histogram of whole microseconds."""
+    """Return an empty histogram of whole microseconds."""
     return HdrHistogram(1, LONGEST, 3)
 
 
 def lateness(duration: float) -> HdrHistogram:
-    """By how many microseconds a thread that sleeps until each millisecond wakes late, over `duration` seconds."""
+    """Return how late, in microseconds, a thread that sleeps until each millisecond wakes, over `duration` seconds."""
     histogram = new_histogram()
     _record(histogram, range(round(duration / PERIOD)))
     return histogram
@@ -37,8 +37,11 @@ def lateness(duration: float) -> HdrHistogram:
 
 @contextmanager
 def lateness_beside() -> Iterator[HdrHistogram]:
-    """The same of a process on each core while the block runs, before everything else there; given at its end. Empty
-    where nobody may have real-time priority (on Linux that takes CAP_SYS_NICE)."""
+    """Measure the lateness of a process with real-time priority on each core while the block runs.
+
+    The yielded histogram is filled when the block ends. It stays empty where real-time priority is not allowed; on
+    Linux it takes CAP_SYS_NICE.
+    """
     histogram = new_histogram()
     with ExitStack() as stack:
         timers = []
@@ -64,10 +67,10 @@ def _record(histogram: HdrHistogram, ticks: Iterable[int]) -> None:
 
 
 def _record_on(core: int) -> None:
-    """Until told to end; then its histogram goes to standard output."""
+    """Record on one core until SIGTERM or the end of the parent, then write the histogram to standard output."""
     ended = False
 
-    def end(number: int, frame: object) -> None:
+    def end(_number: int, _frame: object) -> None:
         nonlocal ended
         ended = True
 

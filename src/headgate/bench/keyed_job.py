@@ -1,6 +1,6 @@
 """The job of `keyed-sum` and `latency`: one-second sums and counts of 1,000 keys, over two processes.
 
-Both cases run it with the same configuration, so that neither figure is bought with the other.
+Both cases run it with the same configuration, so that neither figure is at the expense of the other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from headgate.bench.keyed_rows import keyed_rows
 from headgate.errors import HeadgateError
 
 PARALLELISM = 2
-#: Flush each batch: a batch is nearly a message at full rate, and when paced there is nothing worth waiting for.
+#: Flush each batch. At full rate a batch nearly fills a message; in a paced job waiting for more gains nothing.
 BUFFER_TIMEOUT = "0 ms"
-#: Of a paced source: each batch costs about the same, however small it is, so fewer leave more time.
+#: The time that a batch of a paced source spans. Small batches cost as much as large ones, so few of them are better.
 BATCH_TIME = "1.5 ms"
-#: A row on the wire: key, value and time.
+#: Bytes of a row on the wire: key, value and time.
 ROW_BYTES = 24
 
 SETTINGS = {"parallelism": PARALLELISM, "processes": PARALLELISM, "buffer_timeout": BUFFER_TIMEOUT,
@@ -28,8 +28,11 @@ SETTINGS = {"parallelism": PARALLELISM, "processes": PARALLELISM, "buffer_timeou
 
 
 def keyed_sum_seconds(rows: int, **options: Any) -> float:
-    """How long the job takes for so many rows at full speed, start-up included, with `options` of `hg.Config`. Raises
-    the job's error."""
+    """Return the seconds that the job takes for `rows` rows at full speed, start-up included.
+
+    `options` are those of `hg.Config`. Raises the job's error, and HeadgateError unless half of the rows crossed a
+    socket.
+    """
     environment = keyed_environment(**options)
     _sums(environment, rows, None)
     began = time.perf_counter()
@@ -42,7 +45,7 @@ def keyed_sum_seconds(rows: int, **options: Any) -> float:
 
 
 def source_seconds(rows: int) -> float:
-    """The same for the source alone, into the null sink."""
+    """Return the seconds that the source alone takes for `rows` rows, into the null sink."""
     environment = keyed_environment()
     _rows(environment, rows, None).sink_to(hg.sinks.null())
     began = time.perf_counter()
@@ -51,7 +54,7 @@ def source_seconds(rows: int) -> float:
 
 
 def run_paced(rows: int, rate: float, folder: Path, buffer_timeout: str = BUFFER_TIMEOUT) -> None:
-    """Run the job at `rate` rows/s; how late rows reach the keyed operator is written to `folder`."""
+    """Run the job at `rate` rows/s, and write to `folder` how late rows reach the keyed operator; see `DueTimes`."""
     environment = keyed_environment(buffer_timeout)
     window = _sums(environment, rows, rate)
     graph = environment._jobs.graph
@@ -62,7 +65,7 @@ def run_paced(rows: int, rate: float, folder: Path, buffer_timeout: str = BUFFER
 
 
 def keyed_environment(buffer_timeout: str = BUFFER_TIMEOUT, **options: Any) -> hg.StreamEnvironment:
-    """Two processes of one TaskManager each, with the configuration of these cases and `options` beside it."""
+    """Return an environment of two TaskManager processes with the configuration of these cases and `options`."""
     return hg.StreamEnvironment(
         parallelism=PARALLELISM,
         config=hg.Config(buffer_timeout=buffer_timeout, **options),
@@ -76,7 +79,7 @@ def _rows(environment: hg.StreamEnvironment, rows: int, rate: float | None) -> h
 
 
 def _sums(environment: hg.StreamEnvironment, rows: int, rate: float | None) -> int:
-    """Add the whole job; returns the window operator's node."""
+    """Add the whole job to the environment, and return the id of the window operator's node."""
     keyed = _rows(environment, rows, rate).key_by("key")
     sums = keyed.window(hg.tumble("1 s")).aggregate(total=hg.sum("value"), rows=hg.count())
     sums.sink_to(hg.sinks.null())

@@ -1,4 +1,4 @@
-"""The rows of the keyed cases: row i depends on i alone, so they can be made anywhere and in any cut."""
+"""The rows of the keyed cases: row i depends on i alone, so any process can make any range of them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LAST_SHIFT = np.uint64(31)
 _HALF = np.uint64(32)
 _LOW_HALF = np.uint64((1 << 32) - 1)
 
-#: A key as a string: this, and its number in hexadecimal.
+#: A string key is this prefix and the key's number in hexadecimal.
 _PREFIX = b"key-"
 _STRING = np.dtype([("prefix", f"S{len(_PREFIX)}"), ("digits", ">u8")])
-#: Of a key of two columns the first has so many values.
+#: The number of values of the first column of a key of two columns.
 _AREAS = 32
 
-#: Moves the eight half bytes of a 32-bit number into eight bytes: how far, and what is kept then.
+#: The steps that spread the eight half bytes of a 32-bit number over eight bytes: the shift, and the mask after it.
 _SPREAD = (
     (np.uint64(16), np.uint64(0x0000FFFF0000FFFF)),
     (np.uint64(8), np.uint64(0x00FF00FF00FF00FF)),
@@ -40,19 +40,19 @@ _ZERO, _TO_LETTER = np.uint64(ord("0")), np.uint64(ord("a") - ord("9") - 1)
 
 
 def keyed_rows(start: int, n: int, keys: int = KEYS) -> pa.RecordBatch:
-    """Rows `start` to `start + n`: `key` is uniform on 0 to `keys - 1`, `value` uniform on [0, 1)."""
+    """Return rows `start` to `start + n`: `key` is uniform on 0 to `keys - 1`, `value` uniform on [0, 1)."""
     key, value = _keys_and_values(start, n, keys)
     return pa.RecordBatch.from_arrays([pa.array(key.view(np.int64)), value], schema=SCHEMA)
 
 
 def string_keyed_rows(start: int, n: int, keys: int = KEYS) -> pa.RecordBatch:
-    """The same, with the keys as strings of 12 characters; making them costs the same however many there are."""
+    """Return the rows of `keyed_rows` with keys as strings of 12 characters. Their cost does not depend on `keys`."""
     key, value = _keys_and_values(start, n, keys)
     return pa.RecordBatch.from_arrays([_strings(key), value], schema=STRING_SCHEMA)
 
 
 def pair_keyed_rows(start: int, n: int, keys: int = KEYS) -> pa.RecordBatch:
-    """The same, with keys of two columns, an integer of 32 values and a string."""
+    """Return the rows of `keyed_rows` with keys of two columns, an integer of 32 values and a string."""
     key, value = _keys_and_values(start, n, keys)
     area, rest = key % _AREAS, key // _AREAS
     return pa.RecordBatch.from_arrays([pa.array(area.view(np.int64)), _strings(rest), value], schema=PAIR_SCHEMA)
@@ -77,16 +77,16 @@ def _strings(numbers: UInt64s) -> pa.Array:
 
 
 def _hexadecimal(numbers: UInt64s) -> UInt64s:
-    """Eight ASCII digits of each number below 2^32, the first in the highest byte."""
+    """Return the eight hexadecimal digits of each number below 2^32 as ASCII, the first in the highest byte."""
     digits = numbers
-    for shift, kept in _SPREAD:
-        digits = (digits | digits << shift) & kept
+    for shift, mask in _SPREAD:
+        digits = (digits | digits << shift) & mask
     letters = (digits + _EVERY_BYTE * _TO_CARRY) >> _NIBBLE & _EVERY_BYTE
     return digits + _EVERY_BYTE * _ZERO + letters * _TO_LETTER
 
 
 def _random_words(start: int, n: int) -> UInt64s:
-    """SplitMix64's numbers `start` to `start + n`, in place as far as possible: this is on the measured path."""
+    """Return SplitMix64's numbers `start` to `start + n`. Works in place: the measured job runs it for each batch."""
     word = np.arange(start, start + n, dtype=np.uint64)
     word *= _GAMMA
     scratch = np.empty_like(word)

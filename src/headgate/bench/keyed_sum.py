@@ -1,7 +1,7 @@
-"""`keyed-sum`: rows/s of a keyed window aggregation in which every row is exchanged, beside Flink SQL and Spark.
+"""`keyed-sum`: rows/s of a keyed window aggregation that exchanges every row, compared with Flink SQL and Spark.
 
-Every rate is the difference of two sizes over the difference of their times, which takes start-up out; ours and
-Flink's are measured in turn, round by round, so that both see the same noise of the machine.
+A rate is the difference of two sizes over the difference of their times, which excludes start-up. Headgate and Flink
+run in turn, round by round, so that both see the same noise of the machine.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ TARGET = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Rows of the small and the large run."""
+    """The rows of the small and of the large run."""
 
     small: int
     large: int
 
     def rate(self, seconds: Callable[[int], float]) -> float:
-        """Rows/s between the two sizes."""
+        """Return the rows/s between the two sizes; `seconds` returns the time of a run by its rows."""
         return (self.large - self.small) / (seconds(self.large) - seconds(self.small))
 
 
@@ -38,8 +38,10 @@ ROUNDS = 5
 SPARK_ROWS, SPARK_BATCHES = 10_000_000, 10
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rates:
+    """Rows/s by job, round by round."""
+
     ours: list[float] = field(default_factory=list)
     our_source: list[float] = field(default_factory=list)
     flink: list[float] = field(default_factory=list)
@@ -49,7 +51,7 @@ class _Rates:
 
 
 def run(options: Options) -> CaseResult:
-    """Interleaved rounds of ours and Flink's, then Spark's; without Flink only ours."""
+    """Measure Headgate and Flink in turn, then Spark. Without Flink one round of Headgate alone."""
     rates, skipped = _Rates(), []
     try:
         with Flink(PARALLELISM, options.say) as flink:
@@ -70,7 +72,9 @@ def run(options: Options) -> CaseResult:
     figures = _figures(rates)
     met = any(figure.name == "ratio to Flink" and figure.median >= TARGET for figure in figures)
     target = f"at least {TARGET:g} times Flink SQL, one-phase"
-    return CaseResult("keyed-sum", target, met, tuple(figures), SETTINGS, tuple(skipped))
+    return CaseResult(
+        case="keyed-sum", target=target, met=met, figures=tuple(figures), settings=SETTINGS, skipped=tuple(skipped)
+    )
 
 
 def _our_round(rates: _Rates, options: Options) -> None:
@@ -104,5 +108,5 @@ def _figures(rates: _Rates) -> list[Figure]:
 
 
 def _net(whole: list[float], source: list[float]) -> float:
-    """The rate of what follows the source, had the source cost nothing; of medians, since it is a small difference."""
+    """Return the rate of the job without its source. It uses medians, since it is a small difference of noisy times."""
     return 1 / (1 / median(whole) - 1 / median(source))

@@ -1,4 +1,4 @@
-"""The job of `keys`: that of `keyed-sum`, with keys of several kinds, and as many of them as are asked for."""
+"""The job of `keys`: that of `keyed-sum`, with keys of several kinds and any number of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headgate.bench.keyed_job import keyed_environment
 from headgate.bench.keyed_rows import keyed_rows, pair_keyed_rows, string_keyed_rows
 from headgate.errors import HeadgateError
 
-#: How often the running job is asked for its state, seconds: as often as its TaskManagers report.
-_LOOK = 0.25
+#: Seconds between two looks at the job's state: TaskManagers report as often.
+_POLL_INTERVAL = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class KeyKind:
-    """What keys are made of: `rows(start, n, keys)` makes rows with so many different ones in `columns`."""
+    """A kind of key. `rows(start, n, keys)` makes n rows with `keys` different values in `columns`."""
 
     name: str
     rows: Callable[..., pa.RecordBatch]
@@ -37,7 +37,7 @@ KINDS = (
 
 @dataclass(slots=True)
 class KeyedRun:
-    """A run: how long it took, start-up included, and the state it held when that was largest."""
+    """A run: its seconds, start-up included, and its state at its largest."""
 
     seconds: float = 0.0
     state_bytes: int = 0
@@ -49,7 +49,7 @@ class KeyedRun:
 
 
 def run_keyed(kind: KeyKind, keys: int, rows: int) -> KeyedRun:
-    """One-second sums and counts of so many keys over so many rows at full speed. Raises the job's error."""
+    """Run one-second sums and counts of `keys` keys over `rows` rows at full speed. Raises the job's error."""
     environment = keyed_environment()
     source = hg.sources.generate(partial(kind.rows, keys=keys), rows=rows, time="ts")
     stream = environment.from_source(source, watermark=hg.Watermark("ts")).key_by(*kind.columns)
@@ -60,17 +60,17 @@ def run_keyed(kind: KeyKind, keys: int, rows: int) -> KeyedRun:
     result = None
     while result is None:
         try:
-            result = job.wait(_LOOK)
+            result = job.wait(_POLL_INTERVAL)
         except TimeoutError:
-            _look(job.metrics(), run)
+            _note_largest_state(job.metrics(), run)
     run.seconds = time.perf_counter() - began
-    _look(result.metrics, run)
+    _note_largest_state(result.metrics, run)
     if result.rows_in != rows or not result.metrics["remote_bytes"]:
         raise HeadgateError(f"keys read {result.rows_in:,} rows of {rows:,}, or none of them crossed a socket")
     return run
 
 
-def _look(metrics: dict[str, Any], run: KeyedRun) -> None:
+def _note_largest_state(metrics: dict[str, Any], run: KeyedRun) -> None:
     for operator in metrics["operators"].values():
         if operator["state_bytes"] > run.state_bytes:
             run.state_bytes, run.state_keys = operator["state_bytes"], operator["state_keys"]

@@ -1,8 +1,8 @@
-"""`latency`: of `keyed-sum`, from each row's due time to the keyed operator, at fractions of the rate found.
+"""`latency`: the time in `keyed-sum` from each row's due time to the keyed operator, at shares of the full rate.
 
-Open loop: a row's due time is fixed by its number, so a stall counts against every row that was due in it. The cores
-are kept awake, see `host`; what the highest load gives without that stands beside. What of a latency is the machine's
-own doing is told by a timer beside the load, see `idle_timer`.
+The load is open loop: a row's number fixes its due time, so a stall counts against every row that was due in it. The
+cores are kept awake, see `host`; the highest load also runs without that. A timer beside the load shows the machine's
+own part of a latency, see `idle_timer`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from headgate.bench.keyed_job import BUFFER_TIMEOUT, SETTINGS, keyed_sum_seconds
 from headgate.bench.keyed_sum import OURS, QUICK_OURS
 from headgate.bench.report import CaseResult, Figure
 
-#: The 99th percentile must be below so many times that of a timer, where that is more than the target.
+#: The 99th percentile may be this many times that of the timer, if that is more than the target.
 NOISE_FACTOR = 3.0
 ROUNDS = 3
 
 
-@dataclass(slots=True)
-class _Rounds:
-    """What was seen at one load, round by round."""
+@dataclass(slots=True, kw_only=True)
+class _LoadRounds:
+    """The measurements at one load, round by round."""
 
     name: str
     load: float
@@ -59,27 +59,29 @@ class _Rounds:
         return _figure(f"p{percentile:g} {self.name}", self.seen, percentile)
 
     def timer(self) -> Figure:
-        """The 99th percentile of the timer that ran beside it."""
+        """Return the 99th percentile of the timer that ran beside the load."""
         return _figure(f"timer p99 beside, {self.name}", self.noise, 99.0)
 
     def is_below(self, milliseconds: float) -> bool:
-        """The 99th percentile, or what the machine's own noise makes of so many milliseconds."""
+        """Return whether the 99th percentile is below `milliseconds`, or below the timer's limit if that is more."""
         return self.percentile(99.0).median < max(milliseconds, NOISE_FACTOR * self.timer().median)
 
 
 def run(options: Options) -> CaseResult:
-    """At 10 % and 50 % of the rate with the buffer timeout of `keyed-sum`."""
+    """Measure at 10 % and 50 % of the rate with the buffer timeout of `keyed-sum`."""
     return measured("latency", options, BUFFER_TIMEOUT, (0.1, 0.5), 10.0)
 
 
 def measured(case: str, options: Options, buffer_timeout: str, loads: Sequence[float], target_ms: float) -> CaseResult:
-    """Find the rate; then rounds of idle timer and all these parts of that rate; at the last part also with cores that
-    sleep."""
+    """Find the full rate, then measure rounds of the idle timer and of each load.
+
+    `loads` are shares of the full rate. The last one is also measured with cores that may sleep.
+    """
     seconds, rounds = (3.0, 1) if options.quick else (20.0, ROUNDS)
     sizes = QUICK_OURS if options.quick else OURS
     rate = Figure("rate found", "rows/s", tuple(sizes.rate(keyed_sum_seconds) for _ in range(rounds)))
-    judged = [_Rounds(f"at {load:.0%}", load, awake=True) for load in loads]
-    beside = _Rounds(f"at {loads[-1]:.0%}, cores asleep when idle", loads[-1], awake=False)
+    judged = [_LoadRounds(name=f"at {load:.0%}", load=load, awake=True) for load in loads]
+    beside = _LoadRounds(name=f"at {loads[-1]:.0%}, cores asleep when idle", load=loads[-1], awake=False)
     noise: list[float] = []
     for number in range(rounds):
         options.say(f"{case}: round {number + 1}")
@@ -92,7 +94,7 @@ def measured(case: str, options: Options, buffer_timeout: str, loads: Sequence[f
     target = f"p99 below {target_ms:g} ms, or below {NOISE_FACTOR:g} x the timer's where that is more"
     settings = {**SETTINGS, "buffer_timeout": buffer_timeout, "seconds": seconds}
     figures = (rate, idle, *(figure for load in (*judged, beside) for figure in load.figures()))
-    return CaseResult(case, target, met, figures, settings)
+    return CaseResult(case=case, target=target, met=met, figures=figures, settings=settings)
 
 
 def _figure(name: str, histograms: Sequence[HdrHistogram], percentile: float) -> Figure:

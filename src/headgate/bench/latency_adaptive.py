@@ -1,4 +1,4 @@
-"""`latency-adaptive`: as `latency`, at half of the rate, messages leaving when their reader has nothing left."""
+"""`latency-adaptive`: `latency` at half of the rate, with messages that leave as soon as their reader is idle."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from headgate.bench.report import CaseResult
 
 
 def run(options: Options) -> CaseResult:
-    """At 50 % of the rate with `buffer_timeout="adaptive"`."""
+    """Measure at 50 % of the rate with `buffer_timeout="adaptive"`."""
     return measured("latency-adaptive", options, "adaptive", (0.5,), 3.0)

@@ -1,7 +1,7 @@
-"""`keys`: what a thousand times more keys cost, in rate and in memory, for keys of an integer, a string, and both.
+"""`keys`: the cost of a thousand times more keys in rate and memory, for keys of an integer, a string, and both.
 
-Every rate is the difference of two sizes over the difference of their times, which takes start-up out and, since the
-smaller size meets nearly all keys, learning them. Few and many keys are measured in turn, round by round.
+A rate is the difference of two sizes over the difference of their times. This excludes start-up, and also the first
+contact with each key, since the smaller size meets nearly all keys. Few and many keys run in turn, round by round.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROUNDS = 3
 
 
 @dataclass(slots=True)
-class _Measured:
-    """Of one kind of key and one number of keys: a rate per round, and all its runs."""
+class _KeyMeasurement:
+    """The measurements of one kind and number of keys: a rate per round, and all runs."""
 
     rates: list[float] = field(default_factory=list)
     runs: list[KeyedRun] = field(default_factory=list)
@@ -42,9 +42,9 @@ class _Measured:
 
 
 def run(options: Options) -> CaseResult:
-    """Rounds of every kind of key, with few and with many of them."""
+    """Measure each kind of key in rounds, with few and with many keys."""
     sizes = QUICK_SIZES if options.quick else SIZES
-    measured = {(kind.name, keys): _Measured() for kind in KINDS for keys in sizes}
+    measured = {(kind.name, keys): _KeyMeasurement() for kind in KINDS for keys in sizes}
     for number in range(1 if options.quick else ROUNDS):
         for kind in KINDS:
             options.say(f"keys: round {number + 1}, {kind.name}")
@@ -57,10 +57,12 @@ def run(options: Options) -> CaseResult:
         figures += _figures(kind.name, few, many, ratio)
         met = met and median(ratio) >= TARGET
     target = f"with {MANY:,} keys at least {TARGET:g} of the rate with {FEW:,}, for every kind of key"
-    return CaseResult("keys", target, met, tuple(figures), {**SETTINGS, "keys": [FEW, MANY]})
+    return CaseResult(
+        case="keys", target=target, met=met, figures=tuple(figures), settings={**SETTINGS, "keys": [FEW, MANY]}
+    )
 
 
-def _figures(kind: str, few: _Measured, many: _Measured, ratio: tuple[float, ...]) -> list[Figure]:
+def _figures(kind: str, few: _KeyMeasurement, many: _KeyMeasurement, ratio: tuple[float, ...]) -> list[Figure]:
     state = many.largest_state
     return [
         Figure(f"{kind}: {FEW:,} keys", "rows/s", tuple(few.rates)),

@@ -1,7 +1,7 @@
-"""What loopback TCP gives a bare sender and receiver on this machine: the measuring stick of `exchange`.
+"""The rate of loopback TCP between a bare sender and receiver on this machine: the baseline of `exchange`.
 
-Two processes, one connection, preallocated buffers; `sendmsg` of a frame's header and 32 KiB, `recv_into` of the same;
-blocking sockets, no Nagle delay, explicit socket buffers. Nothing is copied, decoded or looked at.
+Two processes use one connection and preallocated buffers: `sendmsg` of a frame's header and 32 KiB, `recv_into` of the
+same. The sockets are blocking, without Nagle delay, with explicit socket buffers. No data is copied or decoded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from headgate.runtime.launch.cores import own_cores
 
 SEGMENT = 32 << 10
-#: As many buffers as `exchange` may use for one channel; both ends go round them.
+#: As many buffers as `exchange` may use for one channel; both ends use them in turn.
 BUFFERS = 64
 SOCKET_BUFFER = 1 << 20
 HEADER = struct.Struct(">IIBxxxI")
@@ -23,7 +23,7 @@ CONNECT_TIMEOUT = 30.0
 
 
 def payload_rate(volume: int) -> float:
-    """Payload bytes/s from the first byte to the last of about `volume` bytes."""
+    """Return payload bytes/s from the first to the last of about `volume` bytes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(CONNECT_TIMEOUT)
         command = [sys.executable, "-P", "-m", __name__, str(listener.getsockname()[1]), str(volume)]
@@ -38,7 +38,7 @@ def payload_rate(volume: int) -> float:
 
 
 def _receive(connection: socket.socket) -> tuple[int, float]:
-    """Payload bytes that came after the first frame, and the seconds they took."""
+    """Receive to the end; return the payload bytes after the first frame, and the seconds that they took."""
     _tune(connection)
     frame = HEADER.size + SEGMENT
     buffers = [memoryview(bytearray(frame)) for _ in range(BUFFERS)]

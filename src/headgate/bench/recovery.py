@@ -1,7 +1,8 @@
-"""From a kill to the first new row at the sink: a TaskManager's process, a Python worker of Spark's, an executor.
+"""The time from a kill to the first new row at the sink, for a TaskManager process, a Spark worker and an executor.
 
-A paced source, a keyed exchange and running maxima of 1,000 keys, a checkpoint each second. New is a row that no sink
-had before the kill; what the job replays from its checkpoint is not. Spark is `local-cluster` of two executors.
+The job has a paced source, a keyed exchange, running maxima of 1,000 keys, and a checkpoint each second. A row is new
+if no sink had it before the kill; rows that the job replays from its checkpoint are not. Spark runs as `local-cluster`
+with two executors.
 """
 
 from __future__ import annotations
@@ -32,23 +33,26 @@ RATE = 50_000.0
 KEYS = 1_000
 CHECKPOINT_INTERVAL = "1 s"
 ROUNDS = 5
-#: How long a round may take, seconds.
-_PATIENCE = 180.0
-_LOOK = 0.005
+#: Seconds that a step of a round may take.
+_TIMEOUT = 180.0
+_POLL_INTERVAL = 0.005
 
 
-def itself(worker: int) -> int:
-    """The process of a TaskManager, as that to kill."""
+def taskmanager_of(worker: int) -> int:
+    """Return the TaskManager's own process as the one to kill."""
     return worker
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Whom to kill, by a TaskManager's process, and the seconds it may take until the first new row."""
+    """A kind of kill: its victim, and the seconds until the first new row that it may cost.
+
+    `process_of` returns the process to kill by that of a TaskManager.
+    """
 
     victim: str
     target: float
-    process_of: Callable[[int], int] = itself
+    process_of: Callable[[int], int] = taskmanager_of
 
 
 ON_PROCESSES = (Kill("TaskManager, local processes", 2.0),)
@@ -56,25 +60,30 @@ ON_SPARK = (Kill("Python worker, Spark", 4.0), Kill("executor, Spark", 12.0, exe
 
 
 def figures(options: Options) -> dict[Kill, Figure]:
-    """Seconds of each kill, several rounds in one job."""
+    """Measure each kind of kill, in several rounds of one job; return its seconds."""
     rounds = 1 if options.quick else ROUNDS
-    found: dict[Kill, Figure] = {}
+    measured: dict[Kill, Figure] = {}
     for place, kills in ((_on_processes, ON_PROCESSES), (_on_spark, ON_SPARK)):
         with place() as environment:
             for kill in kills:
                 options.say(f"checkpoint: {rounds} times {kill.victim}")
-                found[kill] = Figure(f"recovery, {kill.victim}", "s", recoveries(environment, kill.process_of, rounds))
-    return found
+                measured[kill] = Figure(
+                    f"recovery, {kill.victim}", "s", recoveries(environment, kill.process_of, rounds)
+                )
+    return measured
 
 
 def recoveries(environment: Callable[..., hg.StreamEnvironment], process_of: Callable[[int], int],
                rounds: int) -> tuple[float, ...]:  # fmt: skip
-    """Run the job and kill so often; seconds from each kill to the first new row. Raises HeadgateError."""
+    """Run the job, kill `rounds` times, and return the seconds from each kill to the first new row.
+
+    Raises HeadgateError if a step takes too long, or the job's error.
+    """
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
-        folder, kept = Path(name, "arrivals"), Path(name, "checkpoints")
+        folder, checkpoint_dir = Path(name, "arrivals"), Path(name, "checkpoints")
         folder.mkdir()
         restart = hg.restart.fixed(rounds, delay=0)
-        env = environment(checkpoint_dir=kept, checkpoint_interval=CHECKPOINT_INTERVAL, restart=restart)
+        env = environment(checkpoint_dir=checkpoint_dir, checkpoint_interval=CHECKPOINT_INTERVAL, restart=restart)
         rows = env.from_source(hg.sources.generate(_rows, rate=RATE))
         rows.key_by("key").aggregate(number=hg.max("number")).sink_to(Arrivals(folder, "number"))
         job = env.execute_async("recovery")
@@ -85,15 +94,17 @@ def recoveries(environment: Callable[..., hg.StreamEnvironment], process_of: Cal
 
 
 def _recovery(job: hg.JobHandle, folder: Path, attempt: int, process_of: Callable[[int], int]) -> float:
-    _await(job, lambda: any(arrivals(folder, attempt)))
+    _wait_for(job, lambda: any(arrivals(folder, attempt)), f"a row of attempt {attempt}")
     completed = _completed(job)
-    _await(job, lambda: _completed(job) > completed)
+    _wait_for(job, lambda: _completed(job) > completed, f"a checkpoint after {completed}")
     worker = job._master._attempt.members[attempt % PARALLELISM].pid
-    assert worker is not None  # it has registered
+    assert worker is not None  # it has registered, since rows have arrived
     victim = process_of(worker)
     killed_at = time.monotonic()
     os.kill(victim, signal.SIGKILL)
-    _await(job, lambda: _first_new(folder, attempt + 1, killed_at) is not None)
+    _wait_for(
+        job, lambda: _first_new(folder, attempt + 1, killed_at) is not None, f"a new row of attempt {attempt + 1}"
+    )
     first = _first_new(folder, attempt + 1, killed_at)
     assert first is not None
     return first - killed_at
@@ -104,20 +115,20 @@ def _completed(job: hg.JobHandle) -> int:
 
 
 def _first_new(folder: Path, attempt: int, killed_at: float) -> float | None:
-    """When the attempt's sinks got the first row that none had before the kill."""
+    """Return when the attempt's sinks got the first row that no sink had before the kill; None before that."""
     before = max(number for came in arrivals(folder) for at, number in came if at <= killed_at)
     new = (at for came in arrivals(folder, attempt) for at, number in came if number > before)
     return min(new, default=None)
 
 
-def _await(job: hg.JobHandle, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE
+def _wait_for(job: hg.JobHandle, condition: Callable[[], bool], event: str) -> None:
+    deadline = time.monotonic() + _TIMEOUT
     while not condition():
         if job.status() not in ("CREATED", "RUNNING", "RESTARTING"):
             job.wait()
         if time.monotonic() > deadline:
-            raise HeadgateError(f"recovery: what was waited for did not come within {_PATIENCE:g} s")
-        time.sleep(_LOOK)
+            raise HeadgateError(f"recovery: there was not {event} within {_TIMEOUT:g} s; the job is {job.status()}")
+        time.sleep(_POLL_INTERVAL)
 
 
 def _rows(start: int, n: int) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""What a case reports: figures with their spread, whether its target is met, and on which machine."""
+"""The report of a case: figures with their spread, whether its target is met, and the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.runtime.compiled import IS_COMPILED
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One quantity measured several times in one run; its median stands for it, lowest and highest are its spread."""
+    """A quantity that one run measured several times: its median, and as its spread the lowest and highest value."""
 
     name: str
     unit: str
@@ -33,15 +33,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What could not be measured, and the reason; a case with one of these has not met its target."""
+    """A part of a case that could not be measured, and the reason. A case with a skipped part has not passed."""
 
     what: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """One case's outcome; `target` says in words what `met` means."""
+    """The outcome of a case; `target` says in words what `met` means."""
 
     case: str
     target: str
@@ -66,12 +66,12 @@ class CaseResult:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, ...]:
-    """The quotients of figures measured side by side; the noise that both rounds shared cancels out."""
+    """Return the quotients of values measured side by side: noise that both shared cancels out."""
     return tuple(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def run_description(command: str) -> dict[str, Any]:
-    """The machine, the versions, the command and the date of a run."""
+    """Return the machine, the versions, the command and the date of a run, as its JSON report has them."""
     return {
         "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,4 +1,4 @@
-"""`slow-sink`: a source at full speed above a sink of 1 MB/s; no process holds more than its pools and its budget."""
+"""`slow-sink`: a source at full speed and a sink of 1 MB/s; no process holds more than its pools and its budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headgate.runtime.launch.forks import PROCESS_NAME
 
 PARALLELISM = 2
 SINK_BYTES_PER_S = 1_000_000
-#: What a process may use beyond its start-up value, its pools and its pending budget.
+#: Bytes that a process may use beyond its start-up value, its pools and its pending budget.
 ALLOWANCE = 50_000_000
 BIG_ROW = 1_000_000
 SAMPLE_EVERY = 0.25
@@ -34,7 +34,7 @@ BIG_SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.binary())])
 
 
 def big_rows(start: int, n: int) -> pa.RecordBatch:
-    """Rows of 1 MB each."""
+    """Return rows `start` to `start + n`, of 1 MB each."""
     bodies = np.repeat(np.arange(start, start + n).astype(np.uint8), BIG_ROW)
     offsets = pa.array(np.arange(n + 1, dtype=np.int32) * BIG_ROW).buffers()[1]
     values = pa.Array.from_buffers(pa.binary(), n, [None, offsets, pa.py_buffer(bodies)])
@@ -43,7 +43,7 @@ def big_rows(start: int, n: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One phase: which rows, and which subtasks of the sink are slow."""
+    """A phase of the case: its rows, and the slow subtasks of the sink."""
 
     name: str
     slow: tuple[int, ...]
@@ -59,7 +59,7 @@ LOADS = (
 
 
 def run(options: Options) -> CaseResult:
-    """Each load for its part of five minutes, memory sampled all the time."""
+    """Run each load for its part of five minutes, and sample the memory all the time."""
     seconds = 6.0 if options.quick else 100.0
     figures, met = [], True
     for load in LOADS:
@@ -67,7 +67,7 @@ def run(options: Options) -> CaseResult:
         start = _observe(load, START_UP_SECONDS, rate=1.0)
         grown = _observe(load, seconds, rate=None)
         if not grown.remote_bytes:
-            raise HeadgateError(f"slow-sink, {load.name}: nothing crossed a socket, so nothing was measured")
+            raise HeadgateError(f"slow-sink, {load.name}: no bytes crossed a socket, so the measurement does not count")
         bound = max(start.workers) + hg.Config().network_memory + PENDING_BUDGET + ALLOWANCE
         met = met and max(grown.workers) <= bound and max(grown.driver) <= start.driver[-1] + ALLOWANCE
         peaks = {
@@ -79,12 +79,14 @@ def run(options: Options) -> CaseResult:
         }
         figures += [Figure(f"{load.name}: {what}", "MB", (peak / MB,)) for what, peak in peaks.items()]
     target = "every process within start-up + pools + pending budget + 50 MB"
-    return CaseResult("slow-sink", target, met, tuple(figures), {"seconds": seconds * len(LOADS)})
+    return CaseResult(
+        case="slow-sink", target=target, met=met, figures=tuple(figures), settings={"seconds": seconds * len(LOADS)}
+    )
 
 
 @dataclass(slots=True)
 class _Memory:
-    """Resident bytes over time: of the largest worker, and of this process, which is the driver."""
+    """Resident bytes over time: those of the largest worker, and those of this process, the driver."""
 
     workers: list[int] = field(default_factory=list)
     driver: list[int] = field(default_factory=list)
@@ -92,8 +94,10 @@ class _Memory:
 
 
 def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
-    """Run the job for a while from when it is running, then cancel it. `rate` 1 is the job as good as idle: its
-    start-up memory."""
+    """Run the job for `seconds` from its start, cancel it, and return its memory.
+
+    At a `rate` of 1 row/s the job is nearly idle, which shows its start-up memory.
+    """
     environment = hg.StreamEnvironment(
         parallelism=PARALLELISM, deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True)
     )
@@ -121,13 +125,13 @@ def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
 
 
 def taskmanagers(driver: psutil.Process) -> list[psutil.Process]:
-    """The processes of its TaskManagers, which the one that forks them gives a name."""
-    found = []
+    """Return the TaskManager processes of the driver; the process that forks them gives them their name."""
+    processes = []
     for process in driver.children(recursive=True):
         with suppress(psutil.Error):
             if process.name().startswith(PROCESS_NAME):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def _resident(process: psutil.Process) -> int:

@@ -1,1 +1,1 @@
-"""Sources and sinks: `sources` and `sinks` are the public faces, `base` is what each of them is."""
+"""Sources and sinks: `connector.py` says what each is, `built_in_sources.py` and `built_in_sinks.py` make them."""

@@ -1,4 +1,4 @@
-"""What sources and sinks are given, checked where it comes in."""
+"""Checks of the arguments that users give to sources and sinks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.errors import ConfigError
 
-#: Kinds of arguments, and what they are called.
+#: A kind of argument: the types it may have, and how an error names it.
 WHOLE: Final = (Integral,), "a whole number"
 WHOLE_OR_NONE: Final = (Integral, type(None)), "a whole number, or None"
 NUMBER_OR_NONE: Final = (Real, type(None)), "a number, or None"
@@ -21,17 +21,20 @@ SCHEMA_OR_NONE: Final = (pa.Schema, type(None)), "a pyarrow.Schema, or None"
 
 
 def check(kind: tuple[tuple[type, ...], str], **arguments: object) -> None:
-    """Raises ConfigError that names the argument which is not of the kind. True and False are no numbers."""
-    types, called = kind
+    """Check that each argument is of the kind.
+
+    Raises ConfigError, which names the argument and its value. True and False do not count as numbers.
+    """
+    types, description = kind
     for name, value in arguments.items():
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise ConfigError(f"{name}={value!r} must be {called}")
+            raise ConfigError(f"{name}={value!r} must be {description}")
 
 
 def check_texts(**arguments: object) -> None:
-    """Raises ConfigError that names the argument which is no list of strings."""
+    """Check that each argument is a list of strings. Raises ConfigError, which names the argument and its value."""
     for name, value in arguments.items():
-        one = isinstance(value, str)
-        if one or not isinstance(value, Collection) or not all(isinstance(each, str) for each in value):
-            example = f", for example [{value!r}]" if one else ""
-            raise ConfigError(f"{name}={value!r} must be a list of texts{example}")
+        is_text = isinstance(value, str)
+        if is_text or not isinstance(value, Collection) or not all(isinstance(text, str) for text in value):
+            example = f", for example [{value!r}]" if is_text else ""
+            raise ConfigError(f"{name}={value!r} must be a list of strings{example}")

@@ -1,10 +1,11 @@
-"""The sinks: `hg.sinks.parquet("out/")` and so on.
+"""The functions of `hg.sinks`, except for `foreach_dataframe`.
 
-File sinks write into a folder; a relative path is the driver's, and all machines of the job must share it. Files are
-hidden, by a name that begins with `_`, until the job has finished; a job that fails or is cancelled leaves none. With
-checkpoints each shows the files of the rows before it, and these stay, whatever becomes of the job. `mode` acts when
-the job starts: "error" if the folder has files, "append" to add files, "overwrite" to empty it first. With
-`partition_by` the rows go to sub-folders `column=value`, as Hive and Spark have them, and the files lack those columns.
+File sinks write into a folder that all machines of the job must share. A relative path starts at the driver's working
+folder. Files have hidden names, which begin with `_`, until the job has finished. A job that fails or is cancelled
+removes them. With checkpoints, each checkpoint shows the files of the rows before it; they stay even if the job fails
+later. `mode` acts when the job starts: "error" fails if the folder has files, "append" adds files, "overwrite" empties
+the folder first. With `partition_by`, rows go to subfolders `column=value`, as Hive and Spark name them, and the files
+lack those columns.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import pyarrow as pa
 
 from headgate.connectors.collect_sink import CollectSink
 from headgate.connectors.connector import Sink
-from headgate.connectors.file_formats import CsvFormat, ParquetFormat
-from headgate.connectors.file_sink import FileSink, Mode
+from headgate.connectors.file_sinks.file_formats import CsvFormat, ParquetFormat
+from headgate.connectors.file_sinks.file_sink import FileSink, Mode
 from headgate.connectors.for_each_batch_sink import BatchInfo, ForEachBatchSink
 from headgate.connectors.null_sink import NullSink
 from headgate.connectors.printer_sink import PrinterSink
@@ -26,46 +27,102 @@ __all__ = ["collect", "csv", "for_each_batch", "null", "parquet", "printer"]
 
 
 def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
-    """Parquet files of about 128 MB; a job without rows leaves one file with the schema.
+    """Write Parquet files of about 128 MB into the folder `path`. A job without rows leaves one file with the schema.
+
+    Files have hidden names, which begin with `_`, until the job or a checkpoint shows them. `mode` is "error" (fail if
+    the folder has files), "append" or "overwrite" (empty the folder first). With `partition_by`, rows go to subfolders
+    `column=value`, and the files lack these columns.
 
     Raises SinkError for a path that cannot be written, ConfigError for an unknown mode.
+
+    ```python
+    import pyarrow.parquet as pq
+
+    env = hg.StreamEnvironment()
+    env.from_source(hg.sources.iterable([{"n": 1}, {"n": 2}])).sink_to(hg.sinks.parquet("out"))
+    env.execute()
+    print(pq.read_table("out").num_rows)  # 2
+    ```
     """
     return FileSink(path, ParquetFormat(), mode, partition_by)
 
 
 def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
-    """CSV files of about 128 MB with a header: texts are quoted, null is nothing at all.
+    """Write CSV files of about 128 MB with a header into the folder `path`. Texts are quoted, nulls are empty.
 
-    `hg.sources.csv` reads them back, unless a text has line breaks. Raises as `parquet` does.
+    `hg.sources.csv` reads the files back, unless a text has line breaks. `mode`, `partition_by` and errors are those
+    of `parquet`.
+
+    ```python
+    env = hg.StreamEnvironment()
+    rows = [{"day": 1, "n": 5}, {"day": 2, "n": 7}]
+    env.from_source(hg.sources.iterable(rows)).sink_to(hg.sinks.csv("days", partition_by="day"))
+    env.execute()
+    print(env.from_source(hg.sources.csv("days/day=1/")).collect().to_pylist())  # [{'n': 5}]
+    ```
     """
     return FileSink(path, CsvFormat(), mode, partition_by)
 
 
 def collect(limit: int | None = None) -> CollectSink:
-    """Rows kept on the driver, at most `limit`: `to_table()` gives them after the job, and those so far before. When a
-    job starts again from a checkpoint, those after it are forgotten, so that each is there once. A job that goes on
-    from a checkpoint of another has the rows behind it."""
+    """Keep rows in the driver's memory, at most `limit`. `to_table()` returns those that have come so far.
+
+    When a job restarts from a checkpoint, the sink discards the rows after it, so it has each row once. A job that
+    another program resumes gets only the rows after the checkpoint.
+
+    ```python
+    env = hg.StreamEnvironment()
+    rows = hg.sinks.collect()
+    env.from_source(hg.sources.iterable([{"n": 1}, {"n": 2}])).sink_to(rows)
+    env.execute()
+    print(rows.to_table().to_pylist())  # [{'n': 1}, {'n': 2}]
+    ```
+    """
     return CollectSink(limit)
 
 
 def printer(prefix: str = "", limit: int | None = None) -> Sink:
-    """A line per row, `a=1, b=x`, printed on the driver, at most `limit` lines per run; `prefix` begins each. When a
-    job starts again from a checkpoint, the rows after it are printed once more."""
+    """Print a line per row on the driver, `a=1, b=x`, at most `limit` lines per run. Each line begins with `prefix`.
+
+    When a job restarts from a checkpoint, the sink prints the rows after it again.
+
+    ```python
+    env = hg.StreamEnvironment()
+    env.from_source(hg.sources.iterable([{"n": 1, "s": "x"}])).sink_to(hg.sinks.printer("row: "))
+    env.execute()  # row: n=1, s=x
+    ```
+    """
     return PrinterSink(prefix, limit)
 
 
 def for_each_batch(fn: Callable[[pa.RecordBatch, BatchInfo], object]) -> Sink:
-    """`fn(batch, info)` is called in the task; `info`, an `hg.BatchInfo`, says in which: `info.subtask`.
+    """Call `fn(batch, info)` in the task for each batch. `info` is an `hg.BatchInfo`: subtask, checkpoint and run.
 
     `info.checkpoint_id` is the number of the checkpoint that the batch belongs to, 0 without checkpoints. A job that
-    starts again from checkpoint n gives the rows of later ones once more, in other batches, with numbers above n.
-    `info.run` is another text for each program that starts or resumes the job.
+    restarts from checkpoint n sends the rows of later checkpoints again, in other batches, with numbers above n.
+    `info.run` is a text that is different for each program that starts or resumes the job.
 
-    Raises UserFunctionError if `fn` does. In a thread deployment several subtasks may call it at once.
+    What `fn` raises fails the task as a UserFunctionError. Where tasks are threads, subtasks may call `fn` at once.
+
+    ```python
+    def show(batch, info):
+        print(batch.to_pylist(), info.subtask)
+
+    env = hg.StreamEnvironment()
+    env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(hg.sinks.for_each_batch(show))
+    env.execute()  # for_each_batch[0] | [{'n': 1}] 0
+    ```
     """
     return ForEachBatchSink(fn)
 
 
 def null() -> Sink:
-    """Drops every row."""
+    """Drop every row.
+
+    ```python
+    env = hg.StreamEnvironment()
+    env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(hg.sinks.null())
+    env.execute()
+    ```
+    """
     return NullSink()

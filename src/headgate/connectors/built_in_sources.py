@@ -1,13 +1,13 @@
-"""The sources: `hg.sources.csv("flights/*.csv")` and so on. Each call checks what can be checked without running.
+"""The functions of `hg.sources`, except for `dataframe`. Each call checks its arguments before a job runs.
 
-Every row is read once by the whole job. Files are given as a path, a glob (`* ? [..] **`), a folder or a list of
-these, or as URIs that `pyarrow.fs` knows; relative paths are the driver's. Files whose name begins with `_` or `.` are
-passed over unless named. Files are cut into splits of about `split_size`; split i, in the order of names and offsets,
-goes to subtask i mod parallelism, and a subtask reads its splits one after the other.
+The subtasks of a job together read every row once. Files are given as a path, a glob (`* ? [..] **`), a folder, a URI
+that `pyarrow.fs` knows, or a list of these. A relative path starts at the driver's working folder. Folders and globs
+skip files whose name begins with `_` or `.`. Files are cut into splits of about `split_size` bytes. Split i, in the
+order of names and offsets, goes to subtask i mod parallelism, and a subtask reads its splits one after the other.
 
-Sources are read on from where a checkpoint was, except `socket_lines` and what is given as not `replayable`, which are
-begun anew: what was on its way is lost, and what they give again counts twice. Files must not change until then; a
-folder's files that came since the job began are not read, unless it is watched.
+After a restart a source resumes at the position that the checkpoint holds. `socket_lines`, and an `iterable` that is
+not `replayable`, cannot: rows in flight are lost, and rows that they send again count twice. Files must not change
+while a job may still resume. Files that come into a folder after the job has started are read only if it is watched.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import pyarrow as pa
 
 from headgate.connectors.arguments import FLAG, SCHEMA_OR_NONE, TEXT, check, check_texts
 from headgate.connectors.connector import Source
-from headgate.connectors.csv_parser import CsvDialect
-from headgate.connectors.csv_source import CsvSource
-from headgate.connectors.files import Paths
+from headgate.connectors.file_sources.csv_parser import CsvDialect
+from headgate.connectors.file_sources.csv_source import CsvSource
+from headgate.connectors.file_sources.json_source import JsonLinesSource
+from headgate.connectors.file_sources.line_source import LineSource
+from headgate.connectors.file_sources.parquet_source import ParquetSource
+from headgate.connectors.file_sources.paths import Paths
+from headgate.connectors.file_sources.text_source import TextSource
+from headgate.connectors.file_sources.watched_files import WatchedFiles
 from headgate.connectors.frames import SPARK_REMEDY, batches, is_frame, is_of_spark
 from headgate.connectors.generate_source import GenerateSource, RowFunction
 from headgate.connectors.iterable_source import Factory, FactorySource, Item, ListSource, batch_of_dicts
-from headgate.connectors.json_source import JsonLinesSource
-from headgate.connectors.line_source import LineSource
-from headgate.connectors.parquet_source import ParquetSource
 from headgate.connectors.socket_source import SocketLinesSource
-from headgate.connectors.text_source import TextSource
-from headgate.connectors.watched_files import WatchedFiles
 from headgate.errors import ConfigError
 
 __all__ = ["csv", "files", "generate", "iterable", "json_lines", "parquet", "socket_lines", "text"]
@@ -40,19 +40,29 @@ __all__ = ["csv", "files", "generate", "iterable", "json_lines", "parquet", "soc
 
 def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", header: bool = True,
         null_values: Sequence[str] = ("",), split_size: int | str = "64 mb") -> Source:  # fmt: skip
-    """Rows of CSV files in UTF-8.
+    """Read the rows of CSV files in UTF-8.
 
-    With `schema` its columns are read, by name if there is a header, else by position; other columns of the file are
-    passed over. Without, the types are guessed from the first 1 MiB of the first file. Values in `null_values` are
-    null unless they are quoted. Timestamps are ISO 8601; one without a zone is UTC in a column that has one. Quoted
-    values may hold delimiters and doubled quotes, but no line breaks. Files ending in .gz .bz2 .zst .lz4 are
-    decompressed, each one split.
+    With `schema` the source reads its columns, by name if there is a header, else by position, and skips the file's
+    other columns. Without it, types are guessed from the first 1 MiB of the first file. Values in `null_values` are
+    null unless they are quoted. Timestamps are ISO 8601; one without a zone is UTC if its column has a zone. Quoted
+    values may hold delimiters and doubled quotes, but no line breaks. Files whose name ends in .gz, .bz2, .zst or .lz4
+    are decompressed, each as one split.
 
-    Raises SourceError for files that cannot be read, lack a column, or have a bad line: with file, byte offset (in
-    the decompressed text), the line's text and what is wrong. Raises ConfigError for impossible arguments. Bad lines
-    go aside instead, and the job goes on, where the stream's `side_output("bad")` is read: columns `file, offset,
-    line, text, error`, lines counted from 1. A line of more than 64 MiB is a bad line of which the first 1,000 bytes
-    are kept. Files of more than 16,384 columns are refused.
+    Raises SourceError for files that cannot be read, lack a column, or have a bad line: with file, byte offset (in the
+    decompressed text), the line's text and what is wrong. Raises ConfigError for impossible arguments. Files of more
+    than 16,384 columns are refused.
+
+    If the job reads the stream's `side_output("bad")`, bad lines go there and do not fail the job. Its columns are
+    `file, offset, line, text, error`; lines are counted from 1. A line of more than 64 MiB is a bad line, of which the
+    first 1,000 bytes are kept.
+
+    ```python
+    with open("flights.csv", "w") as file:
+        file.write("carrier,delay\\nUA,5\\nAA,NA\\n")
+    source = hg.sources.csv("flights.csv", null_values=["", "NA"])
+    print(hg.StreamEnvironment().from_source(source).filter("delay > 0").collect().to_pylist())
+    # [{'carrier': 'UA', 'delay': 5}]
+    ```
     """
     check(TEXT, delimiter=delimiter)
     check(FLAG, header=header)
@@ -61,32 +71,59 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
 
 
 def json_lines(path: Paths, *, schema: pa.Schema | None = None, split_size: int | str = "64 mb") -> Source:
-    """Rows of files with a JSON object on each line, in UTF-8; blank lines are none.
+    """Read the rows of files in UTF-8 that have a JSON object on each line. Blank lines are skipped.
 
-    With `schema` its members are read: others are passed over, missing ones are null. Without, the types are guessed
-    from the first 1 MiB of the first file, where a string with a date and time is a timestamp. Times are ISO 8601; a
-    timestamp without a zone is UTC in a column that has one. Compressed files and bad lines are treated as by `csv`.
+    With `schema` the source reads its members: it skips others, and missing ones are null. Without it, types are
+    guessed from the first 1 MiB of the first file, where a string with a date and time is a timestamp. Times are ISO
+    8601; a timestamp without a zone is UTC if its column has a zone. Compressed files and bad lines are treated as by
+    `csv`.
 
     Raises SourceError for files that cannot be read or have a bad line, ConfigError for impossible arguments.
+
+    ```python
+    with open("gauges.jsonl", "w") as file:
+        file.write('{"gauge": "weir", "level": 1.5}\\n{"gauge": "lock"}\\n')
+    print(hg.StreamEnvironment().from_source(hg.sources.json_lines("gauges.jsonl")).collect().to_pylist())
+    # [{'gauge': 'weir', 'level': 1.5}, {'gauge': 'lock', 'level': None}]
+    ```
     """
     return JsonLinesSource(path, schema, split_size=split_size)
 
 
 def text(path: Paths, *, split_size: int | str = "64 mb") -> Source:
-    """Lines of files in UTF-8, blank ones too, in a column `value`, without line ends. Compressed files and bad lines
-    (what is not UTF-8, or is too long) are treated as by `csv`."""
+    """Read the lines of files in UTF-8, also blank ones, as a column `value`, without line ends.
+
+    Compressed files and bad lines (those that are not UTF-8 or too long) are treated as by `csv`.
+
+    ```python
+    with open("notes.txt", "w") as file:
+        file.write("one\\ntwo\\n")
+    print(hg.StreamEnvironment().from_source(hg.sources.text("notes.txt")).collect().to_pylist())
+    # [{'value': 'one'}, {'value': 'two'}]
+    ```
+    """
     return TextSource(path, split_size=split_size)
 
 
 def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", "parquet", "text"] = "text",
           watch: bool = False, interval: float | str = "1 s", **options: Any) -> Source:  # fmt: skip
-    """Rows of the files in a folder (or of a glob), in a format with its options: `files("in/", format="csv",
-    schema=S)` is `csv("in/", schema=S)`.
+    """Read the files in a folder, or of a glob, in a format with its options; `watch` waits for more files.
 
-    With `watch` the source has no end: it looks every `interval` for files that are new, and each is read once, in the
-    order of names among those found together, whole by the subtask that its name falls to. Put files there whole, by
-    renaming them: a file is read as it is when it is first seen, unless it is empty. Give a `schema` where the folder
-    may be empty at first. A subtask for which there is no file holds back no watermark; see docs/event-time.md.
+    `files("in/", format="csv", schema=S)` is the same as `csv("in/", schema=S)`.
+
+    With `watch` the source has no end: every `interval` it looks for new files and reads each once, as a whole, in one
+    subtask. The name of the file decides which subtask that is. A subtask reads the files that it finds at the same
+    time in the order of their names. Rename finished files into the folder: the source reads a file as it is when first
+    seen, unless it is empty. Give a `schema` if the folder may be empty at first. A subtask without a file holds back
+    no watermark; see docs/concepts/time.md.
+
+    Raises SourceError as the format's own function does, ConfigError for an unknown format or option.
+
+    ```python
+    schema = pa.schema({"carrier": pa.string(), "delay": pa.int64()})
+    source = hg.sources.files("*.csv", format="csv", schema=schema, watch=True, interval="500 ms")
+    print(source.schema.names)  # ['carrier', 'delay']
+    ```
     """
     check(FLAG, watch=watch)
     if format not in tuple(_FORMATS):
@@ -100,40 +137,79 @@ def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", 
 
 
 def socket_lines(host: str, port: int) -> Source:
-    """Lines of text that a server at `host:port` sends, in a column `value`; one subtask dials and reads, and the
-    stream ends when the server closes. Lines of a job that fails are lost: the server does not send them again.
+    """Read lines of text in UTF-8 from a TCP server at `host:port`, as a column `value`.
 
-    Raises SourceError when there is no connection, or it sends what is not UTF-8; ConfigError for an impossible port.
+    One subtask connects and reads. The stream ends when the server closes the connection. When the job restarts, the
+    lines read since the checkpoint are lost: the server does not send them again.
+
+    Raises SourceError if the connection fails or a line is not UTF-8, ConfigError for an impossible host or port.
+
+    ```python
+    import socket
+    import threading
+
+    def serve():
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"one\\ntwo\\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve).start()
+        source = hg.sources.socket_lines("127.0.0.1", server.getsockname()[1])
+        print(hg.StreamEnvironment().from_source(source).collect(limit=2).to_pylist())
+    # [{'value': 'one'}, {'value': 'two'}]
+    ```
     """
     return SocketLinesSource(host, port)
 
 
 def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: int = 16_384,
             split_size: int | str = "64 mb") -> Source:  # fmt: skip
-    """Rows of Parquet files; `columns` are read (None: all), in that order, at most `batch_rows` at a time.
+    """Read the rows of Parquet files: their `columns` in that order (None: all), at most `batch_rows` at a time.
 
-    Splits are whole row groups, packed up to `split_size` bytes (uncompressed). The schema is the first file's.
-    Raises SourceError for files that cannot be read, lack a column or differ in their columns.
+    Splits are whole row groups, packed up to `split_size` bytes (uncompressed). The schema is that of the first file.
+    Raises SourceError for files that cannot be read, lack a column or differ in their columns, ConfigError for
+    impossible arguments.
+
+    ```python
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"n": [1, 2], "s": ["x", "y"]}), "table.parquet")
+    source = hg.sources.parquet("table.parquet", columns=["n"])
+    print(hg.StreamEnvironment().from_source(source).collect().to_pylist())  # [{'n': 1}, {'n': 2}]
+    ```
     """
     return ParquetSource(path, columns, batch_rows=batch_rows, split_size=split_size)
 
 
 def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *, bounded: bool = True,
              replayable: bool = True) -> Source:  # fmt: skip
-    """Batches from a list, or from a function that is called in each subtask as `factory(subtask, subtasks)`.
+    """Read batches from a list, or from a function that each subtask calls as `factory(subtask, subtasks)`.
 
-    An item is a RecordBatch, a list of dicts, or a frame: a pandas or polars DataFrame, a pyarrow Table. A single frame
-    or RecordBatch, or rows as dicts (`[{"n": 1}, {"n": 2}]`), may stand for the list; they are cut into batches of 8192
-    rows. Give a `schema` for several frames of pandas whose integers may be missing: pandas makes floats of them.
+    An item is a RecordBatch, a list of dicts, or a frame: a pandas or polars DataFrame or a pyarrow Table. Instead of a
+    list of items you can give one frame, one RecordBatch or rows as dicts (`[{"n": 1}, {"n": 2}]`); the source cuts
+    these into batches of 8192 rows. Give a `schema` for several pandas frames with missing integers: pandas turns them
+    into floats.
 
-    The index of pandas becomes columns if it has a name, as by `reset_index()`. An index of integers without a name
-    numbers the rows and is left out; any other without a name is a SourceError, unless a `schema` names the columns.
+    A pandas index with a name becomes columns, as by `reset_index()`. An index of integers without a name numbers the
+    rows and is left out. Any other index without a name is a SourceError, unless a `schema` names the columns.
 
-    Item i of a list goes to subtask i mod parallelism. A factory returns an iterator, which may block, and must give
-    the same batches whenever it is called with the same arguments; say `replayable=False` if it cannot (a job that
-    starts again then takes what it gives from its beginning), and `bounded=False` if it has no end. Without `schema`
-    the first item's is taken: for that a factory is also called here, with (0, 1). Raises SourceError for an item of
-    another schema, ConfigError if the schema cannot be known.
+    Item i of a list goes to subtask i mod parallelism. A factory returns an iterator, which may block. It must return
+    the same batches whenever it is called with the same arguments. Say `replayable=False` if it cannot: after a restart
+    the source then reads from the iterator's beginning. Say `bounded=False` if the iterator has no end. Without
+    `schema` the source takes the schema of the first item; for that, this function also calls a factory with (0, 1).
+    Raises SourceError for an item of another schema, ConfigError if the schema cannot be known.
+
+    ```python
+    def numbers(subtask, subtasks):
+        for start in range(subtask, 4, subtasks):
+            yield [{"n": start}]
+
+    for items in ([{"n": 5}], numbers):
+        print(hg.StreamEnvironment().from_source(hg.sources.iterable(items)).collect().column("n").to_pylist())
+    # [5]
+    # [0, 1, 2, 3]
+    ```
     """
     check(SCHEMA_OR_NONE, schema=schema)
     check(FLAG, bounded=bounded, replayable=replayable)
@@ -146,29 +222,44 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
     if not isinstance(items, (list, tuple)):
         raise ConfigError(f"iterable: {_not_a_list(items)}")
     if not bounded or not replayable:
-        raise ConfigError("iterable: a list has an end and stays; bounded=False and replayable=False are for functions")
+        raise ConfigError(
+            "iterable: a list has an end and can be read again; bounded=False and replayable=False are for functions"
+        )
     return ListSource(items, schema)
 
 
 def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None, schema: pa.Schema | None = None,
-             time: str | None = None, batch_rows: int = 8192, batch_time: str | float = "1 ms") -> Source:  # fmt: skip
-    """Rows 0 to `rows` (None: without end), computed by `fn(start, n) -> RecordBatch`.
+             time: str | None = None, *, batch_rows: int = 8192,
+             batch_time: str | float = "1 ms") -> Source:  # fmt: skip
+    """Compute rows 0 to `rows` (None: without end) by `fn(start, n) -> RecordBatch`.
 
-    `fn` is pure, and row i depends on i alone, however the cuts fall; `fn(0, 0)` gives the schema unless `schema` does.
-    Rows are dealt in blocks, block b to subtask b mod parallelism; a block is `batch_rows`, or with `rate` the rows of
-    `batch_time` where that is fewer (at least 1): a longer one costs a row up to so much time, and saves work. With
-    `rate` (rows per second of the whole source) row i is due at t0 + i / rate, t0 being the job's start: a source that
-    is held up catches up and never slips. `time` names a timestamp[us, UTC] column to add: each row's due time, or,
-    without `rate`, when its batch was made.
+    `fn` must be pure, and row i must depend on i alone, however rows are cut into calls. Without `schema` the schema is
+    that of `fn(0, 0)`. Rows come in blocks, and block b goes to subtask b mod parallelism. A block has `batch_rows`
+    rows, or with `rate` the rows of `batch_time` if those are fewer (at least 1). A longer `batch_time` saves work, and
+    delays a row by up to that time.
+
+    With `rate` (rows per second of the whole source) row i is due at t0 + i / rate, where t0 is the start of the job. A
+    source that is held up catches up: due times do not move. `time` names a timestamp[us, UTC] column to add: each
+    row's due time, or without `rate` the time at which its batch was made.
 
     Raises UserFunctionError if `fn` raises or returns something else, ConfigError for impossible arguments.
+
+    ```python
+    import numpy as np
+
+    def squares(start, n):
+        return pa.record_batch({"square": np.arange(start, start + n, dtype="int64") ** 2})
+
+    rows = hg.StreamEnvironment().from_source(hg.sources.generate(squares, rows=4)).collect()
+    print(rows.column("square").to_pylist())  # [0, 1, 4, 9]
+    ```
     """
     return GenerateSource(fn, rows=rows, rate=rate, schema=schema, time=time, batch_rows=batch_rows,
                           batch_time=batch_time)  # fmt: skip
 
 
 def _not_a_list(given: object) -> str:
-    """Why something cannot be the items of `iterable`, and what to give instead."""
+    """Return why `iterable` cannot take `given` as its items, and what to give instead."""
     kind = type(given).__name__
     if is_of_spark(given):
         return SPARK_REMEDY

@@ -1,4 +1,4 @@
-"""Rows that come back to the program."""
+"""A sink that returns rows to the program."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from headgate.errors import ConfigError, PlanError
 
 
 def check_limit(limit: int | None) -> None:
-    """Raises ConfigError unless it is None or a number of rows."""
+    """Check that the limit is None or a number of rows. Raises ConfigError."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ConfigError(f"limit={limit!r} must be a number of rows, or None for all")
 
 
 class DeliveringWriter(SinkWriter):
-    """Sends its batches to the driver; with a limit no more rows than could be wanted of it."""
+    """A writer that sends its batches to the driver, and at most `limit` rows: the driver never needs more of them."""
 
     def __init__(self, context: WriterContext, limit: int | None) -> None:
         self._deliver = context.deliver
-        self._left = limit
+        self._remaining = limit
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Deliver, which waits for the driver when it is slower."""
-        if self._left is not None:
-            batch = batch.slice(0, self._left)
-            self._left -= batch.num_rows
+        """Send the batch. Waits while the driver is slower than the task."""
+        if self._remaining is not None:
+            batch = batch.slice(0, self._remaining)
+            self._remaining -= batch.num_rows
         if batch.num_rows:
             self._deliver(batch)
 
 
 class CollectSink(Sink):
-    """Keeps the rows of one run on the driver, at most `limit`; see `hg.sinks.collect`."""
+    """A sink that keeps the rows of one run on the driver, at most `limit`; see `hg.sinks.collect`."""
 
     exactly_once = True
 
@@ -43,19 +43,20 @@ class CollectSink(Sink):
         self.limit = limit
         self.batches: list[pa.RecordBatch] = []
         self.rows = 0
+        #: The checkpoint that each batch belongs to.
         self._checkpoints: list[int] = []
         self._schema: pa.Schema | None = None
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Forget the last run's rows."""
+        """Discard the rows of the last run."""
         self.batches, self.rows, self._checkpoints, self._schema = [], 0, [], schema
 
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Sends batches here."""
+        """Return a writer that sends batches to `deliver`."""
         return DeliveringWriter(context, self.limit)
 
     def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
-        """Keep what is still wanted."""
+        """Keep the rows that are within the limit."""
         if self.limit is not None:
             batch = batch.slice(0, self.limit - self.rows)
         if batch.num_rows:
@@ -64,18 +65,18 @@ class CollectSink(Sink):
             self._checkpoints.append(checkpoint)
 
     def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
-        """Forget the rows of later checkpoints."""
-        kept = [(batch, of) for batch, of in zip(self.batches, self._checkpoints, strict=True) if of <= checkpoint]
-        self.batches, self._checkpoints = [batch for batch, _ in kept], [of for _, of in kept]
+        """Discard the rows of later checkpoints."""
+        pairs = [pair for pair in zip(self.batches, self._checkpoints, strict=True) if pair[1] <= checkpoint]
+        self.batches, self._checkpoints = [batch for batch, _ in pairs], [number for _, number in pairs]
         self.rows = sum(batch.num_rows for batch in self.batches)
 
     @property
     def full(self) -> bool:
-        """There are `limit` rows: what else comes is not kept."""
+        """Whether the sink has `limit` rows and discards all others."""
         return self.limit is not None and self.rows >= self.limit
 
     def to_table(self) -> pa.Table:
-        """The rows so far, in no particular order. Raises PlanError before the first job."""
+        """Return the rows so far, in no particular order. Raises PlanError before the first job."""
         if self._schema is None:
             raise PlanError(
                 "collect: no job has run with this sink; add it with stream.sink_to(...), then env.execute()"

@@ -1,7 +1,7 @@
-"""What a source and a sink are.
+"""The interfaces of sources and sinks.
 
-A `Source` and a `Sink` are made on the driver, checked there, and travel in the task closure; a `SourceReader` and a
-`SinkWriter` are their instances in one subtask, driven by its task thread.
+The driver makes and checks a `Source` or `Sink` and pickles it into its tasks. There each subtask makes a
+`SourceReader` or `SinkWriter` from it, and calls that on its task thread.
 """
 
 from __future__ import annotations
@@ -14,238 +14,290 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.records.elements import MIN_TIME
 from headgate.state import shapes
 
 if TYPE_CHECKING:
     from headgate.config import Config
-    from headgate.connectors.files import DataFile
+    from headgate.connectors.data_file import DataFile
     from headgate.ownership import Program
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderContext:
-    """What a reader may know of where it runs."""
+    """Where a reader runs, and what it may call there."""
 
     job: str
     operator: str
     subtask: int
     parallelism: int
-    #: Makes the task thread call `read` again soon; may be called from any thread.
+    #: Makes the task thread call `read` again soon. Any thread may call it.
     wake: Callable[[], None]
-    #: `time.time()` at which the job as a whole started: t0 of paced sources that do not go on from a position.
+    #: When the whole job started, seconds since the epoch: t0 of paced sources that do not resume from a position.
     started_at: float
     #: The wall clock, seconds since the epoch.
     clock: Callable[[], float]
-    #: What `position` of every reader there was returned, by its subtask, also of those that had finished, when the job
-    #: goes on from a checkpoint.
+    #: When the job resumes from a checkpoint: what `position` of each reader returned, by subtask, also of readers that
+    #: had finished. Their number is the parallelism at that time.
     positions: Sequence[Any] | None = None
-    #: Takes rows for the source's side outputs, by tag: those that are read. To be called within `read`.
+    #: By tag, takes the rows of those side outputs that the job reads. A reader calls it only within `read`.
     sides: Mapping[str, Callable[[pa.RecordBatch], None]] = field(default_factory=dict)
 
 
 class Source(ABC):
-    """An input. `schema` is known on the driver, before anything runs."""
+    """An input of a job. The driver knows its `schema` before the job runs."""
 
     schema: pa.Schema
-    #: Functions of the user's that run in its tasks.
+    #: The user's functions that run in its tasks.
     task_functions: tuple[Callable[..., Any], ...] = ()
     #: Schemas of its side outputs, by tag.
     sides: Mapping[str, pa.Schema] = MappingProxyType({})
+    #: Whether the input has an end.
     bounded: bool = True
-    #: Its readers know where they stand, and can go on from there. Rows of one that is not replayable may be lost, or
-    #: come twice, when the job restarts.
+    #: Whether a reader can resume from a position when the job restarts. Rows of a source that is not replayable may be
+    #: lost, or come twice.
     replayable: bool = True
-    #: So can those of another job, which goes on from a checkpoint of this one (`restore`).
+    #: Whether another job can resume from a checkpoint of this one (`restore`).
     resumable: bool = True
 
     def prepare(self) -> None:
-        """On the driver, when a job starts: list the files, check them. Raises SourceError.
+        """On the driver, when a job starts: look for the input, for example list the files. Raises SourceError.
 
-        What it finds out is kept in the source, which then travels to the subtasks.
+        The source keeps what it finds, and is pickled into its tasks afterwards.
         """
 
     def prepared(self) -> Any:
-        """On the driver, after `prepare`: what `restore` needs to read the same in another program, as JSON has it;
-        None for nothing."""
+        """On the driver, after `prepare`: return what `restore` needs in another program, as JSON values.
+
+        None if `restore` needs nothing.
+        """
         return None
 
     def restore(self, prepared: Any) -> None:
-        """In place of `prepare`, when a job goes on from a checkpoint of another program. Raises SourceError if what
-        was to be read is gone or has changed."""
+        """On the driver, in place of `prepare`: look for the input that another program had found.
+
+        The job resumes from a checkpoint of that program. `prepared` is what `prepared` returned there. Raises
+        SourceError if the input is gone or has changed.
+        """
         self.prepare()
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError for what no reader of it returns from `position`: a checkpoint may hold anything."""
+        """Check a position from a checkpoint, which may hold anything.
+
+        Raises ValueError for a value that no reader of this source returns from `position`.
+        """
         shapes.plain(position, "the position")
 
     def configure(self, config: Config) -> None:
-        """On the driver, when it joins an environment: take note of the options that matter to it."""
+        """On the driver, when an environment takes the source: keep the options that the source needs."""
 
     def release(self) -> None:
-        """On the driver, when a job it was prepared for has ended, however: remove what `prepare` made."""
+        """On the driver, when a job for which `prepare` was called has ended in any way: remove what `prepare` made."""
 
     def files(self) -> Sequence[DataFile]:
-        """On the driver: the files that are there to be read now, if it reads files. Raises SourceError."""
+        """On the driver: return the files that a job started now would read. Raises SourceError."""
         return ()
 
     @abstractmethod
     def reader(self, context: ReaderContext) -> SourceReader:
-        """One subtask's reader; called on its task thread. A reader deals splits to itself: i mod parallelism."""
+        """Return the reader of one subtask; called on its task thread.
+
+        The reader itself takes its share of the splits: those whose number is its subtask, modulo the parallelism.
+        """
 
 
 class SourceReader(ABC):
-    """One subtask's part of a source, read one split after the other."""
+    """One subtask's part of a source. It reads its splits one after the other."""
 
-    #: All splits are read; no `read` will return rows any more.
+    #: Whether all splits are read. `read` then returns no more rows.
     finished: bool = False
-    #: Number of the split the last batch came from; watermarks are kept per split. A split that is no longer current
-    #: has ended.
+    #: The number of the split that the last batch came from; watermarks are kept per split. When it changes, the split
+    #: before has ended.
     split: int = 0
-    #: A split is open, or waits to be read. While there is none, the subtask's watermark holds back nobody. A reader
-    #: that has an end is `finished` in place of it.
+    #: Whether a split is open or waits to be read. While there is none, the subtask's watermark does not hold back
+    #: others. A reader that has an end is `finished` instead.
     has_split: bool = True
+    #: The event time that it knows to have been reached, in microseconds; it never goes back. A stream with event time
+    #: takes it for what has been read so far, where `hg.Watermark` makes less of the rows.
+    reached: int = MIN_TIME
 
     @abstractmethod
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, or None when nothing is there now; returns within a bounded wait. An empty batch says that
-        there was nothing to give so far and more is to come. Raises SourceError."""
+        """Return the next batch, or None if there is none now. Waits for a bounded time only.
+
+        An empty batch means that the reader found no rows yet, and is to be called again. Raises SourceError.
+        """
 
     @abstractmethod
     def position(self) -> Any:
-        """Where it stands between two reads, as JSON has it, also once it has finished: with the positions of all
-        readers, those of another parallelism go on from here. None if the source is not replayable."""
+        """Return where the reader stands between two reads, as JSON values, also once it has finished.
+
+        Another job, with any parallelism, can resume from the positions of all readers together. None if the source is
+        not replayable.
+        """
 
     def next_read(self) -> float | None:
-        """After `read` returned None: when (context clock) to call it again; None = when `wake` is called."""
+        """After `read` returned None: return the time of its next call, by the context's clock.
+
+        None if the reader calls `wake` instead.
+        """
         return None
 
     def split_name(self) -> str:
-        """What it reads now, for messages. Any thread may call it."""
+        """Return what the reader reads now, for messages. Any thread may call it."""
         return f"split {self.split}"
 
     def close(self) -> None:
-        """Free files and threads; called once, also after a failure."""
+        """Free files and threads. The task calls it once, also after a failure."""
 
     def is_stuck(self) -> bool:
-        """After `close`: a function of the user's, on a thread of the reader's, has not returned."""
+        """After `close`: return whether a function of the user still runs on one of the reader's threads."""
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """With what a program takes over a job's results."""
+    """What a program presents when it claims the results of a job."""
 
     program: Program
-    #: The program's epoch, for all that it owns.
+    #: The program's epoch: a newer program of the job has a higher one.
     epoch: int
     #: Raises Superseded if another program has taken over the job.
     check: Callable[[], None]
-    #: The folder of the job's checkpoints, by path or URI; None without.
+    #: The path or URI of the folder with the job's checkpoints; None without checkpoints.
     home: str | None = None
-    #: What `prepared` returned in the programs whose checkpoints the job can resume from, of all its sinks; None: that
-    #: cannot be told.
+    #: What `prepared` of all sinks returned, in all programs whose checkpoints the job can resume from. None if that is
+    #: not known.
     referenced: Sequence[Any] | None = None
-    #: The checkpoint that the job resumes from, 0 for none, and the run that took it, "" if it does not say.
+    #: The checkpoint that the job resumes from; 0 for none.
     resumed: int = 0
+    #: The run that took that checkpoint; "" if the checkpoint does not say.
     resumed_run: str = ""
 
 
 class Sink(ABC):
-    """Where results go. All but `writer` runs on the driver.
+    """An output of a job. The driver calls all methods except `writer`.
 
-    `prepare` (or `resume`), `claim` and `begin`, then `commit` for each checkpoint that is complete and for the job's
-    end, then `finish`; when the job starts again, `rollback`; when it has failed or was cancelled, `abort`. `commit`
-    and `finish` are called by a thread of their own; `deliver` may be called meanwhile.
+    First it calls `prepare` (or `resume`), `claim` and `begin`. Then it calls `commit` for each complete checkpoint and
+    at the job's end, and last `finish`. After a restart it calls `rollback`, and `abort` when the job has failed or was
+    cancelled. A thread of its own calls `commit` and `finish`; `deliver` may be called at the same time.
 
-    Several programs may resume one job, and an older one may have been paused in the midst of any of these methods. A
-    sink whose rows count once records each `claim`, and raises Superseded when a newer program has claimed its results;
-    see `headgate.ownership`.
+    Several programs may resume one job, one after the other, and an older program may have been paused inside any of
+    these methods. So a sink whose rows count once records each `claim`, and raises Superseded when a newer program has
+    claimed its results; see `headgate.ownership`.
     """
 
-    #: Functions of the user's that run in its tasks.
+    #: The user's functions that run in its tasks.
     task_functions: tuple[Callable[..., Any], ...] = ()
-    #: `begin` removes what is there.
+    #: Whether `begin` removes earlier results.
     replaces: bool = False
-    #: Its rows are seen when they are committed, and not before.
+    #: Whether readers see rows only once they are committed.
     shows_at_commit: bool = False
-    #: Through all restarts of a job with checkpoints each row is there once; others may be given rows once more.
+    #: Whether each row is there once after all restarts of a job with checkpoints. Other sinks may get rows again.
     exactly_once: bool = False
-    #: Task slots of Spark that it needs on the driver's behalf while the job runs, beside those of the job.
+    #: Spark task slots that the sink's own Spark jobs need while the job runs, in addition to the slots of its tasks.
     slots: int = 0
 
     def configure(self, config: Config, spark: Any) -> None:
-        """When it joins an environment: take note of the options that matter to it, and of the Spark session, None
-        where there is none. Raises PlanError if it needs one."""
+        """When an environment takes the sink: keep the options that it needs, and the Spark session, None if there is
+        none. Raises PlanError if the sink needs a session and there is none."""
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Before the job starts: check that results can be written, and remove nothing. `job` is unique per run. Raises
-        SinkError."""
+        """Before the job starts: check that results can be written. Removes nothing. Raises SinkError.
+
+        `job` is different for each run.
+        """
 
     def prepared(self) -> Any:
-        """After `prepare`: what `resume` needs to go on with the same results in another program, as JSON has it; None
-        for nothing."""
+        """After `prepare`: return what `resume` needs in another program to add to the same results, as JSON values.
+
+        None if `resume` needs nothing.
+        """
         return None
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """In place of `prepare`, when a job goes on from a checkpoint of another program. Raises SinkError."""
+        """In place of `prepare`: check that the results of another program can be continued. Raises SinkError.
+
+        The job resumes from a checkpoint of that program. `prepared` is what `prepared` returned there.
+        """
         self.prepare(job, schema)
 
     def newest_owner(self) -> int:
-        """After `prepare` or `resume`: the highest epoch with which a program has claimed the results; 0 if none has,
-        or that is not recorded. Raises SinkError."""
+        """After `prepare` or `resume`: return the highest epoch with which a program has claimed the results.
+
+        0 if none has, or if the sink records no claims. Raises SinkError.
+        """
         return 0
 
     def claim(self, claim: Claim) -> bool:
-        """The job is sure to start: record that the results are this program's; whether no other program has claimed
-        them with the same epoch. Repeated with another epoch then. Raises SinkError."""
+        """Record that the results belong to this program, now that the job is certain to start.
+
+        Returns False if another program has claimed them with the same epoch; the driver then calls it again with
+        another epoch. Raises SinkError.
+        """
         return True
 
     def begin(self, claim: Claim) -> None:
-        """The results are claimed: remove what is to be replaced, and what lost programs of this job left. If the job
-        is resumed, `rollback` comes next. Raises SinkError."""
+        """After the claim: remove results that are to be replaced, and files that lost programs of this job left.
+
+        If the job resumes, `rollback` comes next. Raises SinkError.
+        """
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """After `prepare` or `resume`: the last checkpoint whose rows are seen, whichever program showed them, and are
-        not among those up to this one, which `run` took ("" if it does not say); 0 if there is none, or that is not
-        recorded. Raises SinkError."""
+        """After `prepare` or `resume`: return the last checkpoint whose rows are visible and come after `checkpoint`.
+
+        `run` is the run that took `checkpoint`, "" if the checkpoint does not say. Any program may have made the rows
+        visible. 0 if there is no such checkpoint, or if the sink does not record it. Raises SinkError.
+        """
         return 0
 
     @abstractmethod
     def writer(self, context: WriterContext) -> SinkWriter:
-        """One subtask's writer; called on its task thread."""
+        """Return the writer of one subtask; called on its task thread."""
 
     def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
-        """A batch that a writer passed to `context.deliver`, and the checkpoint that it belongs to: one after the last
-        that its writer was asked to flush for; 0 without checkpoints. Called by one thread."""
+        """Take a batch that a writer passed to `context.deliver`. One thread makes all calls.
+
+        `checkpoint` is the checkpoint that the batch belongs to: the one after the writer's last `flush`; 0 without
+        checkpoints.
+        """
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
-        """Make all that the writers returned from `flush` or `finish` visible: the checkpoint is complete, or (0) the
-        job has finished without any. Repeating it, also in another process, changes nothing."""
+        """Make visible all that the writers returned from `flush` or `finish`, in `pending`.
+
+        The checkpoint is complete, or (0) the job has finished without checkpoints. Repeated calls, also in another
+        process, change nothing.
+        """
 
     def finish(self) -> None:
-        """The job has finished and all is committed: see to what is wanted once, in the end. May be repeated."""
+        """Do what is needed once at the end: the job has finished and all is committed. May be repeated."""
 
     def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
-        """Keep what belongs to the checkpoint (0: the job's start) and those before it, committing `pending`, and
-        remove all that was written since. May be repeated."""
+        """Commit `pending`, keep the rows up to the checkpoint (0: the job's start) and remove all rows after it.
+
+        May be repeated.
+        """
 
     def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
-        """The job has failed, or was cancelled or stopped: leave visible what belongs to its last checkpoint, as
-        `rollback` would (0: there is none, and nothing stays visible), and nothing behind."""
+        """Clean up after a job that has failed, or was cancelled or stopped.
+
+        The rows up to its last checkpoint stay visible, as by `rollback` (0: there is none, so no rows stay). Nothing
+        else is left behind.
+        """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:
-    """What a sink writer may know of where it runs."""
+    """Where a sink writer runs, and what it may call there."""
 
     job: str
     operator: str
     subtask: int
     parallelism: int
     schema: pa.Schema
-    #: Send a batch to `Sink.deliver` on the driver; flow-controlled, may wait for the driver.
+    #: Sends a batch to `Sink.deliver` on the driver. Flow-controlled: it may wait for the driver.
     deliver: Callable[[pa.RecordBatch], None]
-    #: How often the job has started again in this program. A writer of an earlier attempt may still run elsewhere.
+    #: How often the job has restarted in this program. A writer of an earlier attempt may still run elsewhere.
     attempt: int = 0
     #: The checkpoint that the first batches belong to; 0 without checkpoints.
     checkpoint: int = 0
@@ -259,14 +311,16 @@ class SinkWriter(ABC):
         """Take one batch. Raises SinkError."""
 
     def flush(self, checkpoint: int) -> Any:
-        """A checkpoint's barrier has come: what was written before it is to be kept. Returns what `Sink.commit` needs
-        for what came after the last `flush`, as plain JSON values, None for nothing. It may still be wanted if this
-        checkpoint fails: the next one holds it, too."""
+        """Make the rows before a checkpoint's barrier durable.
+
+        Returns, as plain JSON values, what `Sink.commit` needs for the rows since the last `flush`; None for nothing.
+        If this checkpoint fails, the next one commits them: so they must stay.
+        """
         return None
 
     def finish(self) -> Any:
-        """The input has ended: returns what `Sink.commit` needs for what came after the last `flush`."""
+        """At the input's end: return what `Sink.commit` needs for the rows since the last `flush`."""
         return None
 
     def close(self) -> None:
-        """Free everything; called once, also after a failure, and then without `finish`."""
+        """Free everything. The task calls it once, also after a failure, and then without `finish`."""

@@ -1,4 +1,4 @@
-"""A thread that takes batches from an iterator which may block, and hands them to a task thread that may not."""
+"""A thread that takes batches from an iterator. The iterator may block; the task that gets the batches does not."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError, SourceError
 
-#: Batches held ready; more would only hide how far the source runs ahead.
-_READY = 2
-#: How long (seconds) `close` waits for the thread; an iterator that is stuck is left behind, in a daemon thread.
+#: How many batches wait for the task at most. More would weaken the back-pressure on the iterator.
+_MOST_READY = 2
+#: How long `close` waits for the thread, seconds. The daemon thread of a stuck iterator stays behind.
 _CLOSE_WAIT = 1.0
 
 
 class Fetcher:
-    """Runs `batches()` on a thread of its own and calls `wake` when there is something new to take. Empty batches are
-    left out; of the others the first `skip` are, too."""
+    """A thread that runs `batches()` and calls `wake` when `take` has something new to return.
+
+    It drops empty batches, and the first `skip` of the others.
+
+    `_changed` protects the ready batches, the error and both flags. The thread holds it to add a batch, the task to
+    take one. The thread calls `wake` without it.
+    """
 
     def __init__(
         self, name: str, batches: Callable[[], Iterator[pa.RecordBatch]], wake: Callable[[], None], skip: int = 0
@@ -35,7 +40,10 @@ class Fetcher:
         self._thread.start()
 
     def take(self) -> pa.RecordBatch | None:
-        """The next batch, or None if none is ready. Raises what the iterator raised, after the batches before it."""
+        """Return the next batch, or None if none is ready.
+
+        Raises the iterator's error, once the batches before it are taken.
+        """
         with self._changed:
             if self._ready:
                 self._changed.notify()
@@ -46,12 +54,12 @@ class Fetcher:
 
     @property
     def finished(self) -> bool:
-        """The iterator has ended and all its batches are taken."""
+        """Whether the iterator has ended without an error and all its batches are taken."""
         with self._changed:
             return self._ended and not self._ready and self._error is None
 
     def close(self) -> None:
-        """Stop. Waits for the thread, but not for an iterator that does not return."""
+        """Stop the thread. Waits for it, but only a second: the iterator may not return."""
         with self._changed:
             self._closed = True
             self._ready.clear()
@@ -60,7 +68,7 @@ class Fetcher:
 
     @property
     def is_stuck(self) -> bool:
-        """After `close`: the iterator has not returned yet."""
+        """After `close`: whether the iterator has still not returned."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
@@ -72,23 +80,23 @@ class Fetcher:
         except Exception as raised:
             error = SourceError(f"the source's iterator failed: {type(raised).__name__}: {raised}")
         with self._changed:
-            self._error, self._ended, wanted = error, True, not self._closed
-        if wanted:
+            self._error, self._ended, is_closed = error, True, self._closed
+        if not is_closed:
             self._wake()
 
     def _fetch(self) -> None:
         batches = self._batches()
         try:
-            left_out = 0
+            skipped = 0
             for batch in batches:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._closed or len(self._ready) < _READY)
+                    self._changed.wait_for(lambda: self._closed or len(self._ready) < _MOST_READY)
                     if self._closed:
                         return
                     if not batch.num_rows:
                         continue
-                    if left_out < self._skip:
-                        left_out += 1
+                    if skipped < self._skip:
+                        skipped += 1
                         continue
                     self._ready.append(batch)
                 self._wake()

@@ -1,4 +1,4 @@
-"""Batches handed to a function of the user's."""
+"""A sink that calls the user's function with each batch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from headgate.operators.operator import call_user, check_function
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """Where a batch comes from: the sink's subtask, the checkpoint it belongs to (0 without checkpoints), and the run,
-    a text that is another one for each program that starts or resumes the job.
+    """Where a batch comes from: subtask, checkpoint and run.
 
-    After a restart from a checkpoint the rows of later ones come again, in other batches. Two programs may both give
-    batches of a checkpoint with one number, when one was paused and replaced: `run` tells them apart.
+    A restart from a checkpoint sends the rows of later checkpoints again, cut into other batches. A program that was
+    paused and then replaced may send batches with the same checkpoint number as its successor. Their `run` differs.
     """
 
+    #: The sink's subtask, from 0.
     subtask: int
+    #: The checkpoint that the batch belongs to; 0 without checkpoints.
     checkpoint_id: int
+    #: A text that is different for each program that starts or resumes the job.
     run: str = ""
 
 
@@ -30,7 +32,7 @@ BatchFunction = Callable[[pa.RecordBatch, BatchInfo], object]
 
 
 class ForEachBatchSink(Sink):
-    """Calls the function in the task; see `hg.sinks.for_each_batch`."""
+    """A sink that calls the user's function in its tasks; see `hg.sinks.for_each_batch`."""
 
     def __init__(self, fn: BatchFunction) -> None:
         check_function("for_each_batch", fn)
@@ -39,11 +41,11 @@ class ForEachBatchSink(Sink):
         self.task_functions = (fn,)
 
     def begin(self, claim: Claim) -> None:
-        """Its writers are told the run."""
+        """Take the run from the claim, for the writers to pass to the function."""
         self._run = claim.program.run
 
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Calls the function with its subtask's batches."""
+        """Return a writer that calls the function with each batch."""
         return _FunctionWriter(self._fn, BatchInfo(context.subtask, context.checkpoint, self._run))
 
 
@@ -56,5 +58,5 @@ class _FunctionWriter(SinkWriter):
         call_user(self._fn, batch, self._info)
 
     def flush(self, checkpoint: int) -> Any:
-        """What comes now belongs to the next one."""
+        """Count the batches from now on as those of the next checkpoint."""
         self._info = replace(self._info, checkpoint_id=checkpoint + 1)

@@ -1,4 +1,4 @@
-"""Rows computed from their numbers, at full speed or paced: the source of benchmarks and of most tests."""
+"""A source that computes rows from their numbers, at full speed or at a rate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headgate.quantities import microseconds
 from headgate.records.canonical import from_raw_values
 from headgate.state import shapes
 
-#: `fn(start, n)` makes rows `start` to `start + n`; pure, and row i depends on i alone.
+#: `fn(start, n)` makes rows `start` to `start + n`. It is pure, and row i depends on i alone.
 RowFunction = Callable[[int, int], pa.RecordBatch]
 
 _TIME_TYPE = pa.timestamp("us", tz="UTC")
 _US = 1_000_000
-#: Seconds since the epoch at which the year 9999 ends, about.
+#: Seconds from the epoch to about the end of the year 9999.
 _LATEST = 253_000_000_000.0
 _POSITION = shapes.fields(
     {**share_fields(shapes.nothing), "started_at": shapes.number(_LATEST), "block_rows": shapes.whole(1, 1 << 62)}
@@ -31,7 +31,7 @@ _POSITION = shapes.fields(
 
 
 class GenerateSource(Source):
-    """Rows 0, 1, 2 ... in blocks, block b for subtask b mod parallelism; see `hg.sources.generate`."""
+    """A source of rows 0, 1, 2 ... in blocks, block b for subtask b mod parallelism; see `hg.sources.generate`."""
 
     def __init__(self, fn: RowFunction, *, rows: int | None, rate: float | None, schema: pa.Schema | None,
                  time: str | None, batch_rows: int, batch_time: str | float) -> None:  # fmt: skip
@@ -54,7 +54,7 @@ class GenerateSource(Source):
             raise ConfigError(f"batch_time: {error.message}") from None
         if batch_us < 1:
             raise ConfigError(f"batch_time is {batch_us} us; it must be at least 1 us")
-        # Not of NumPy's kinds, which may be less exact and are no JSON.
+        # NumPy's number types may be less exact, and JSON does not have them.
         rows, batch_rows = None if rows is None else int(rows), int(batch_rows)
         rate = None if rate is None else float(rate)
         self.fn, self.rows, self.rate = fn, rows, rate
@@ -68,31 +68,31 @@ class GenerateSource(Source):
         self.schema = self.made if self.time_field is None else self.made.append(self.time_field)
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Reads this subtask's blocks."""
+        """Return a reader of this subtask's blocks."""
         return _GenerateReader(self, context)
 
     def prepared(self) -> Any:
-        """How it counts."""
+        """Return the rows of a block, since positions count blocks."""
         return {"block_rows": self.block_rows}
 
     def restore(self, prepared: Any) -> None:
-        """Raises CheckpointError for a job that counted otherwise."""
+        """Raise CheckpointError if the job of the checkpoint had blocks of another size."""
         if prepared["block_rows"] != self.block_rows:
             raise CheckpointError(
                 f"the checkpoint counts blocks of {prepared['block_rows']} rows, not {self.block_rows}; "
-                "go on with the batch_rows=, rate= and batch_time= of then"
+                "resume with the same batch_rows=, rate= and batch_time= as then"
             )
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError unless `position` is one in numbered blocks."""
         _POSITION(position, "the position")
 
     def make(self, start: int, n: int) -> pa.RecordBatch:
-        """Rows `start` to `start + n`, without the time column. Raises UserFunctionError."""
+        """Return rows `start` to `start + n`, without the time column. Raises UserFunctionError."""
         batch = _called(self.fn, start, n)
         if not batch.schema.equals(self.made):
-            is_of_no_rows = self._inferred and batch.schema.names == self.made.names
-            advice = ", the types that fn(0, 0) returned; give schema= if no rows cannot tell" if is_of_no_rows else ""
+            differs_in_types = self._inferred and batch.schema.names == self.made.names
+            advice = ", the types of fn(0, 0); give schema= if these are not right" if differs_in_types else ""
             raise UserFunctionError(
                 f"generate: fn({start}, {n}) returned columns ({shown(batch.schema)}), not ({shown(self.made)}){advice}"
             )
@@ -101,16 +101,17 @@ class GenerateSource(Source):
         return batch if batch.schema.metadata is None else batch.replace_schema_metadata()
 
     def rows_before(self, block: int) -> int:
-        """The number of a block's first row."""
+        """Return the number of a block's first row."""
         first = block * self.block_rows
         return first if self.rows is None else min(first, self.rows)
 
 
 class _GenerateReader(SourceReader):
-    """Gives out a block when its last row is due, so a row waits `batch_time` at most; a reader that is late finds
-    whole blocks due until it has caught up.
+    """The reader of one subtask's blocks.
 
-    Not what is due of a block already: a reader that is asked again at once would cut it into single rows.
+    It returns a block when the block's last row is due, so a row waits `batch_time` at most. A reader that is late
+    returns whole blocks at once until it has caught up. It never returns the part of a block that is already due: the
+    task reads again at once, and would so cut the block into single rows.
     """
 
     def __init__(self, source: GenerateSource, context: ReaderContext) -> None:
@@ -134,19 +135,20 @@ class _GenerateReader(SourceReader):
         batch = self._source.make(first, n)
         self._share.advance()
         self._enter()
-        field = self._source.time_field  # added to the batch, for to ask for its columns costs microseconds each
+        field = self._source.time_field  # appended to the batch: to take its columns apart costs microseconds each
         return batch if field is None else batch.append_column(field, self._times(first, n, now))
 
     def next_read(self) -> float | None:
-        """When the block's last row is due: a block spans `batch_time` at most, or is a single row."""
+        """Return when the last row of the current block is due."""
         return None if self.finished or self._source.rate is None else self._due_time(self._end - 1)
 
     def position(self) -> Any:
-        """The block at hand; paced rows stay due when they were, so the job's start is part of it."""
+        """Return the current block, and the job's start: so paced rows stay due at the same time."""
         position = self._share.position()
         return {**position, "started_at": self._started_at, "block_rows": self._source.block_rows}
 
     def _enter(self) -> None:
+        """Start the block that the share has come to."""
         block = self._share.number
         self._first = self._source.rows_before(block)
         self._end = self._source.rows_before(block + 1)
@@ -166,11 +168,11 @@ class _GenerateReader(SourceReader):
 
 
 def _schema_of(fn: RowFunction) -> pa.Schema:
-    """The columns that it makes. Raises UserFunctionError."""
+    """Return the columns that `fn` makes. Raises UserFunctionError."""
     try:
         return _called(fn, 0, 0).schema
     except UserFunctionError as error:
-        error.message += "\nfn(0, 0), which makes no rows, is called for their columns; give schema= if it cannot be"
+        error.message += "\ngenerate calls fn(0, 0), for no rows, to learn the columns; give schema= if fn fails there"
         raise
 
 

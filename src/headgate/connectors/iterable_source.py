@@ -1,4 +1,4 @@
-"""Batches that the user has or makes: a list, or a function that gives an iterator per subtask."""
+"""Sources for batches from a list, or from the user's function that returns an iterator per subtask."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from headgate.operators.conversion import CONVERSION_ERRORS, converted
 from headgate.operators.operator import call_user
 from headgate.state import shapes
 
-#: One item: a record batch, rows as dicts, or a frame (`frames.is_frame`).
+#: A record batch, rows as dicts, or a frame (`frames.is_frame`).
 Item: TypeAlias = Any
-#: Called with (subtask, subtasks); must give the same items each time.
+#: Called with (subtask, subtasks). It must return the same items each time.
 Factory: TypeAlias = Callable[[int, int], Iterable[Item]]
 
 _END = object()
@@ -30,7 +30,7 @@ _POSITION = shapes.fields({"of": shapes.whole(1, 1 << 31), "taken": _TAKEN})
 
 
 class ListSource(Source):
-    """A list of batches, batch i for subtask i mod parallelism; see `hg.sources.iterable`."""
+    """A source of a list of batches, batch i for subtask i mod parallelism; see `hg.sources.iterable`."""
 
     def __init__(self, items: Sequence[Item], schema: pa.Schema | None) -> None:
         if schema is None and not items:
@@ -40,11 +40,11 @@ class ListSource(Source):
         self._batches = [to_batch(item, self.schema, number) for number, item in enumerate(items)]
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Reads this subtask's batches."""
+        """Return a reader of this subtask's batches."""
         return _ListReader(self._batches, context)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError unless `position` is one in numbered batches."""
         share_shape(shapes.nothing)(position, "the position")
 
 
@@ -67,7 +67,7 @@ class _ListReader(SourceReader):
 
 
 class FactorySource(Source):
-    """An iterator per subtask, which may block; see `hg.sources.iterable`."""
+    """A source of one iterator per subtask, which may block; see `hg.sources.iterable`."""
 
     def __init__(self, factory: Factory, schema: pa.Schema | None, *, bounded: bool, replayable: bool) -> None:
         self._factory = factory
@@ -77,37 +77,40 @@ class FactorySource(Source):
         self.schema = (_first_schema(factory) if schema is None else schema).remove_metadata()
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Reads what the factory gives this subtask, on a thread."""
+        """Return a reader of this subtask's iterator, which runs on a thread of its own."""
         return _FactoryReader(self._factory, self, context)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError unless `position` counts the batches taken of each iterator."""
         (_POSITION if self.replayable else shapes.nothing)(position, "the position")
 
 
 class _FactoryReader(SourceReader):
-    """Reads the iterator of its subtask. When it goes on from the positions of another number of readers, their
-    iterators are dealt out: a reader has some, one after the other, or none."""
+    """The reader of one subtask's iterator.
+
+    If it resumes from the positions of another number of readers, it takes its share of their iterators: several, which
+    it reads one after the other, or none.
+    """
 
     def __init__(self, factory: Factory, source: FactorySource, context: ReaderContext) -> None:
         self._factory = factory
         self._source = source
         self._context = context
-        #: How many iterators there are in all.
-        self._of = context.parallelism
-        #: Batches taken of those that are this reader's, by number; None: all.
+        #: The number of iterators of all readers.
+        self._iterators = context.parallelism
+        #: How many batches are taken of each of this reader's iterators, by number; None: all.
         self._taken: dict[int, int | None] = {context.subtask: 0}
         if context.positions and source.replayable:
-            self._of = context.positions[0]["of"]
+            self._iterators = count = context.positions[0]["of"]
             taken = dict(pair for position in context.positions for pair in position["taken"])
-            if len(taken) != self._of or max(taken) >= self._of:
-                raise UnusableState(f"iterable: the checkpoint has {len(taken)} of {self._of} iterators")
-            self._taken = {number: taken[number] for number in range(context.subtask, self._of, context.parallelism)}
-        self._left = [number for number, taken in self._taken.items() if taken is not None]
-        if len(self._left) > 1 and not source.bounded:
+            if len(taken) != count or max(taken) >= count:
+                raise UnusableState(f"iterable: the checkpoint has positions for {len(taken)} of {count} iterators")
+            self._taken = {number: taken[number] for number in range(context.subtask, count, context.parallelism)}
+        self._unfinished = [number for number, taken in self._taken.items() if taken is not None]
+        if len(self._unfinished) > 1 and not source.bounded:
             raise SourceError(
-                f"iterable: the checkpoint has {self._of} iterators without end, and a reader takes one; "
-                f"go on with a parallelism of at least {self._of}"
+                f"iterable: the checkpoint has {self._iterators} iterators without end, and a subtask can read only "
+                f"one; resume with a parallelism of at least {self._iterators}"
             )
         self._fetcher = self._fetch_next()
 
@@ -126,8 +129,8 @@ class _FactoryReader(SourceReader):
         return None
 
     def position(self) -> Any:
-        """Batches taken of each iterator."""
-        return {"of": self._of, "taken": list(self._taken.items())} if self._source.replayable else None
+        """Return how many batches are taken of each iterator."""
+        return {"of": self._iterators, "taken": list(self._taken.items())} if self._source.replayable else None
 
     def close(self) -> None:
         if self._fetcher is not None:
@@ -137,21 +140,21 @@ class _FactoryReader(SourceReader):
         return self._fetcher is not None and self._fetcher.is_stuck
 
     def _fetch_next(self) -> Fetcher | None:
-        """On to the next iterator, from where it was."""
-        if not self._left:
+        """Start a thread for the next iterator, which skips the batches that were taken of it."""
+        if not self._unfinished:
             return None
-        self.split = number = self._left.pop(0)
+        self.split = number = self._unfinished.pop(0)
         context = self._context
         return Fetcher(
             f"headgate-fetcher-{context.operator}[{context.subtask}]",
-            lambda: _batches(self._factory, number, self._of, self._source.schema),
+            lambda: _batches(self._factory, number, self._iterators, self._source.schema),
             context.wake,
             skip=self._taken[number] or 0,
         )
 
 
 def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBatch:
-    """An item as a record batch of the schema (None: of its own). Raises SourceError that names the item."""
+    """Convert an item to a record batch of the schema (None: of its own). Raises SourceError, which names the item."""
     if isinstance(item, pa.RecordBatch):
         if schema is None:
             return item
@@ -173,7 +176,10 @@ def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBa
 
 
 def batch_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema | None, what: str) -> pa.RecordBatch:
-    """Rows as a record batch of the schema (None: of the first row's columns). Raises SourceError."""
+    """Convert rows to a record batch of the schema (None: of the first row's columns).
+
+    `what` names the rows in errors. Raises SourceError.
+    """
     known = set(schema.names if schema is not None else rows[0] if rows else ())
     unknown = sorted({str(name) for row in rows for name in row if name not in known})
     if unknown:
@@ -185,11 +191,11 @@ def batch_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema | None, wha
     try:
         return pa.RecordBatch.from_pylist(list(rows))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SourceError(f"iterable: {what}: cannot be of one schema: {error}") from error
+        raise SourceError(f"iterable: {what}: the values of a column have no common type: {error}") from error
 
 
 def _column(field: pa.Field, values: list[object], what: str) -> pa.Array:
-    """The values as they are: Arrow alone would cut off what the type cannot hold. Raises SourceError."""
+    """Convert values without loss: Arrow alone would cut off what the type cannot hold. Raises SourceError."""
     try:
         return converted(values, field.type)
     except CONVERSION_ERRORS as error:
@@ -204,18 +210,19 @@ def _first_schema(factory: Factory) -> pa.Schema:
     first = next(batches, None)
     batches.close()
     if first is None:
-        raise ConfigError("iterable: the factory gave no batch, so the schema is unknown; give schema=")
+        raise ConfigError("iterable: factory(0, 1) returned no batch, so the schema is unknown; give schema=")
     return first.schema
 
 
 def _batches(factory: Factory, subtask: int, subtasks: int,
              schema: pa.Schema | None) -> Generator[pa.RecordBatch, None, None]:  # fmt: skip
+    """Call the factory, and convert its items to batches of the schema. Closes its iterator at the end."""
     items = call_user(factory, subtask, subtasks)
     if not isinstance(items, Iterable):
         raise UserFunctionError(f"iterable: the factory returned a {type(items).__name__}, not an iterator of batches")
     iterator = iter(items)
     step = partial(next, iterator, _END)
-    update_wrapper(step, factory)  # so that errors have the factory's name
+    update_wrapper(step, factory)  # so that errors name the factory
     try:
         for number in count():
             item = call_user(step)

@@ -1,4 +1,4 @@
-"""Rows that nobody wants: for benchmarks, and to run a pipeline for its effects."""
+"""A sink that drops its rows: for benchmarks, and for pipelines that are run for their side effects."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 
 
 class NullSink(Sink):
-    """Drops every row."""
+    """A sink that drops every row; see `hg.sinks.null`."""
 
     exactly_once = True
 
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Drops its subtask's rows."""
+        """Return a writer that drops the rows."""
         return _NullWriter()
 
 
 class _NullWriter(SinkWriter):
     def write(self, batch: pa.RecordBatch) -> None:
-        """Nothing to do."""
+        """Drop the batch."""

@@ -1,4 +1,4 @@
-"""Rows printed where the program runs."""
+"""A sink that prints rows on the driver."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headgate.operators.conversion import python_rows
 
 
 class PrinterSink(Sink):
-    """Prints a line per row on the driver; see `hg.sinks.printer`.
+    """A sink that prints a line per row on the driver; see `hg.sinks.printer`.
 
-    What is printed stays: a row that comes again after a restart is printed again.
+    A restart cannot take back what was printed. So the sink prints rows after the checkpoint again.
     """
 
     def __init__(self, prefix: str = "", limit: int | None = None) -> None:
@@ -22,21 +22,21 @@ class PrinterSink(Sink):
         check_limit(limit)
         self._prefix = prefix
         self._limit = limit
-        self._left = limit
+        self._remaining = limit
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """The limit is per run."""
-        self._left = self._limit
+        """Start a new count: the limit is per run."""
+        self._remaining = self._limit
 
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Sends batches here."""
+        """Return a writer that sends batches to `deliver`."""
         return DeliveringWriter(context, self._limit)
 
     def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
-        """Print the rows that are still wanted."""
-        if self._left is not None:
-            batch = batch.slice(0, self._left)
-            self._left -= batch.num_rows
+        """Print the rows that are within the limit."""
+        if self._remaining is not None:
+            batch = batch.slice(0, self._remaining)
+            self._remaining -= batch.num_rows
         for row in python_rows(batch):
             values = ", ".join(f"{name}={value}" for name, value in row.items())
             print(f"{self._prefix}{printable(values)}")

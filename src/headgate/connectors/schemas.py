@@ -1,4 +1,4 @@
-"""Schemas in error messages."""
+"""How error messages show a schema."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pyarrow as pa
 
 
 def shown(schema: pa.Schema) -> str:
-    """On one line: `carrier string, delay double`."""
+    """Return the columns on one line: `carrier string, delay double`."""
     return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema)

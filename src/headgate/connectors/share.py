@@ -1,4 +1,4 @@
-"""Which of a source's numbered pieces (splits, blocks, batches) fall to a reader, and how far it has come with them."""
+"""Partitioning of a source's numbered pieces (splits, blocks or batches) among its readers, also after a restart."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from headgate.connectors.connector import ReaderContext
 from headgate.errors import UnusableState
 from headgate.state import shapes
 
-#: Pieces that a reader passes over to find its next one, at most; it looks for seconds then.
-_MOST_PASSED: Final = 1 << 22
+#: How many pieces a reader skips at most to find its next one. That takes it seconds.
+_MOST_SKIPPED: Final = 1 << 22
 
 
 def share_shape(place: shapes.Shape) -> shapes.Shape:
-    """What `Share.position` looks like where places have that shape."""
+    """Return the shape of `Share.position`, for places of the given shape."""
     return shapes.fields(share_fields(place))
 
 
 def share_fields(place: shapes.Shape) -> dict[str, shapes.Shape]:
-    """The same for a position that has others, too."""
+    """Return the shapes of its fields, for a position that has more fields."""
     piece = shapes.row(shapes.count, shapes.optional(place))
     return {"at": piece, "before": shapes.items(shapes.items(piece, least=1))}
 
 
-#: For each reader there was, the piece it had come to, and how far it had read that.
+#: For each earlier reader, by subtask: the piece that it had come to, and its place in that piece.
 _Reached = list[tuple[int, Any]]
 
 
 class Share:
-    """Every `parallelism`-th piece from the subtask's own number on, in order.
+    """The pieces of one reader, in order: every `parallelism`-th, beginning with the subtask's own number.
 
-    A reader goes on from its own position, or, when the parallelism is another, from those of all: it passes over the
-    pieces of its share that somebody has read. What was reached before is part of its positions until it has come past
-    all that.
+    With an unchanged parallelism a reader resumes from its own position. With another one it resumes from the positions
+    of all earlier readers: it skips the pieces of its share that one of them has read. The share keeps what earlier
+    readers had reached in its own position, until it is past all of that.
     """
 
-    #: The piece at hand; there may be none of that number any more.
+    #: The current piece. The source may have no piece of that number any more.
     number: int
-    #: How far it is read, in the source's own terms, as JSON has it; None: not yet begun.
+    #: How far that piece is read: the source's own JSON values, None if reading has not started.
     place: Any
 
     def __init__(self, context: ReaderContext) -> None:
         self._step = context.parallelism
-        #: With each parallelism there was, the latest last.
+        #: What was reached at each earlier change of the parallelism, the latest last.
         self._before: list[_Reached] = []
         self.number, self.place = context.subtask, None
         positions = context.positions
@@ -56,22 +56,23 @@ class Share:
         if self.number % context.parallelism != context.subtask:
             raise UnusableState(f"piece {self.number} is not of subtask {context.subtask} of {context.parallelism}")
         if positions is not None and len(positions) != context.parallelism:
-            least = min(number for number, _ in self._before[-1])  # nobody has anything to read before that
+            least = min(number for number, _ in self._before[-1])  # all pieces before it are read
             self.number += max(0, -(-(least - self.number) // self._step)) * self._step
             self._skip_read()
 
     def advance(self) -> None:
-        """The piece at hand is read: on to the next one that nobody has read."""
+        """Move from the current piece, which is read, to the next one that is not."""
         self.number += self._step
         self.place = None
         self._skip_read()
 
     def position(self) -> dict[str, Any]:
-        """For `SourceReader.position`."""
+        """Return the value for `SourceReader.position`."""
         return {"at": [self.number, self.place], "before": self._before if self.number <= self._last else []}
 
     def _skip_read(self) -> None:
-        for _ in range(_MOST_PASSED // max(1, len(self._before))):
+        """Skip the pieces that earlier readers have read."""
+        for _ in range(_MOST_SKIPPED // max(1, len(self._before))):
             if self.number > self._last:
                 return
             reached, place = self._latest()
@@ -79,13 +80,14 @@ class Share:
                 self.place = place
                 return
             self.number += self._step
-        were = len(self._before[-1])
+        parallelism = len(self._before[-1])
         raise UnusableState(
-            f"the readers were too far apart, one at piece {self._last}; go on with a parallelism of {were}"
+            f"piece {self.number} is too far behind piece {self._last}, which another reader had come to; "
+            f"resume with a parallelism of {parallelism}"
         )
 
     def _latest(self) -> tuple[int, Any]:
-        """What the last reader that came to the piece at hand had reached, and its place there."""
+        """Return the piece that the last reader of the current piece had come to, and its place in that piece."""
         for reached in reversed(self._before):
             number, place = reached[self.number % len(reached)]
             if self.number <= number:

@@ -1,4 +1,4 @@
-"""Lines of text from a TCP server."""
+"""A source of lines of text from a TCP server."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
-from headgate.connectors.line_parser import BadLine
-from headgate.connectors.text_source import TEXT, TextParser
+from headgate.connectors.file_sources.line_parser import BadLine
+from headgate.connectors.file_sources.text_source import TEXT, TextParser
 from headgate.errors import ConfigError, SourceError
 from headgate.state import shapes
 
-#: How long the server may take to accept, seconds.
+#: How long connecting to the server may take, seconds.
 _CONNECT_TIMEOUT = 10.0
+#: The most bytes of one read.
 _READ_BYTES = 1 << 18
-#: A longer line is an error: the server speaks something else, or memory would not be bounded.
+#: A line of more bytes is an error: the server does not send text, and memory must stay bounded.
 _LONGEST_LINE = 64 << 20
 
 
 class SocketLinesSource(Source):
-    """See `hg.sources.socket_lines`."""
+    """A source that one subtask reads from a socket; see `hg.sources.socket_lines`."""
 
     bounded = False
     replayable = False
@@ -38,15 +39,17 @@ class SocketLinesSource(Source):
         self._address = host, port
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError unless `position` is None: the source has no positions."""
         shapes.nothing(position, "the position")
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """The first subtask reads."""
+        """Return a reader of the socket for the first subtask, and readers without rows for the others."""
         return _SocketReader(self._address, context) if context.subtask == 0 else _NothingToRead()
 
 
 class _NothingToRead(SourceReader):
+    """The reader of all subtasks but the first."""
+
     finished = True
 
     def read(self) -> pa.RecordBatch | None:
@@ -57,7 +60,7 @@ class _NothingToRead(SourceReader):
 
 
 class _SocketReader(SourceReader):
-    """Reads on a thread of its own."""
+    """The reader of the first subtask. It connects and reads on a thread of its own."""
 
     def __init__(self, address: tuple[str, int], context: ReaderContext) -> None:
         self._server = f"{address[0]}:{address[1]}"
@@ -76,7 +79,7 @@ class _SocketReader(SourceReader):
         """It is not replayable."""
 
     def close(self) -> None:
-        """Have the thread's connect or read return."""
+        """Shut the socket down, so that the thread's connect or read returns, and end the thread."""
         self._closed = True
         if self._socket is not None:
             with suppress(OSError):
@@ -90,15 +93,17 @@ class _SocketReader(SourceReader):
                 yield from self._lines(connection)
         except OSError as error:
             if not self._closed:
-                raise SourceError(f"{self._server}: {error}; is the server there?") from None
+                raise SourceError(f"{self._server}: {error}; check that the server runs and is reachable") from None
 
     def _connect(self) -> socket.socket:
-        """As `socket.create_connection` does, but `close` ends it. Raises OSError."""
-        error = OSError("it has no address")
+        """Connect as `socket.create_connection` does, but so that `close` can end it. Raises OSError."""
+        error = OSError("the host has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM):
             connection = self._socket = socket.socket(family, kind, protocol)
             try:
-                if self._closed:  # looked at behind the line above: `close` now finds the socket, or has been seen
+                # This thread sets `_socket` before it reads `_closed`, and `close` does the opposite. So either this
+                # thread sees that it is closed, or `close` finds the socket.
+                if self._closed:
                     raise OSError("closed")
                 connection.settimeout(_CONNECT_TIMEOUT)
                 connection.connect(address)
@@ -109,7 +114,7 @@ class _SocketReader(SourceReader):
         raise error
 
     def _lines(self, connection: socket.socket) -> Iterator[pa.RecordBatch]:
-        """A batch of the whole lines of each read, or of what is left at the end."""
+        """Yield a batch of the whole lines of each read, and at the end of the rest."""
         parser, held, number = TextParser(), bytearray(), 0
         while not self._closed:
             data = connection.recv(_READ_BYTES)

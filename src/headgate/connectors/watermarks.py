@@ -1,4 +1,4 @@
-"""Watermarks of one source subtask, and whether it is idle. Time comes from the caller; nothing here waits."""
+"""Watermarks of one source subtask, and its idleness. The caller gives the time; nothing here waits."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from headgate.errors import DataError, PlanError
 from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.records.canonical import raw_values
 
-#: From a unit to microseconds: multiply by the first, divide by the second.
+#: By unit, a factor and a divisor that turn times into microseconds.
 _TO_US = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
-
-
-#: Out of order by any time: the only watermark is that of the end, and no row is late.
+#: An `out_of_orderness` without a bound: the only watermark is that of the end, and no row is late.
 UNBOUNDED = MAX_TIME - MIN_TIME
 
 
 class WatermarkGenerator:
-    """Per split the largest event time seen minus `out_of_orderness`; the watermark never goes back.
+    """The watermark of one source subtask: the largest event time of its split, minus `out_of_orderness`.
 
-    A subtask reads its splits one after the other, so only the current one is open, and only it counts. Times are
-    microseconds since the epoch; a column without a zone is UTC. Raises PlanError unless `column` is a timestamp.
-    `idle_timeout` (seconds of `clock`) is None for bounded sources, which are never idle.
+    The watermark never goes back. A subtask reads its splits one after the other, so only the current split counts.
+    Times are microseconds since the epoch; a column without a zone is UTC. `idle_timeout` (seconds of `clock`) is None
+    for bounded sources, which are never idle. Raises PlanError unless `column` is a timestamp.
     """
 
     def __init__(self, column: str, schema: pa.Schema, *, out_of_orderness: int = 0,
@@ -51,7 +49,10 @@ class WatermarkGenerator:
         self._clock = clock
 
     def observe(self, batch: pa.RecordBatch, split: int) -> int:
-        """The watermark after a batch of the split. Raises DataError for a null time, unless such rows are late."""
+        """Return the watermark after a batch of the split.
+
+        Raises DataError for a null time, unless `on_null_time` says that such rows are late.
+        """
         self._idle.restart(self._clock())
         times = batch.column(self._index)
         if times.null_count and not self._nulls_are_late:
@@ -62,36 +63,44 @@ class WatermarkGenerator:
         if split != self._split:
             self._split, self._largest = split, MIN_TIME
         if len(times) > times.null_count:
-            # NumPy's maximum takes a tenth of the time that Arrow takes to be called.
+            # A call of NumPy's maximum takes a tenth of the time of a call of Arrow's.
             largest = pc.max(times).value if times.null_count else int(raw_values(times).max())
             self._largest = max(self._largest, largest * self._times // self._by)
             self.watermark = max(self.watermark, min(self._largest - self._out_of_orderness, MAX_TIME - 1))
         return self.watermark
 
+    def reach(self, time: int) -> int:
+        """The watermark, once the reader says that event time has come to `time`."""
+        self.watermark = max(self.watermark, min(time, MAX_TIME - 1))
+        return self.watermark
+
     def position(self) -> int:
-        """What must survive a restart, as JSON has it: the watermark. The idle clock starts anew."""
+        """Return what must survive a restart, as a JSON value: the watermark. The idle clock starts again."""
         return self.watermark
 
     def restore(self, positions: Sequence[int], subtask: int, parallelism: int) -> None:
-        """Go on from the positions of all the subtasks there were, by number. With as many as there are now that is its
-        own; with others the least, for it may have to go on with a split of any of them."""
+        """Resume from the positions of all earlier subtasks, by number.
+
+        With an unchanged parallelism this is the subtask's own position. With another one it is the least of all, since
+        the subtask may continue a split of any earlier one.
+        """
         self.watermark = positions[subtask] if len(positions) == parallelism else min(positions)
 
     def is_idle(self, now: float) -> bool:
-        """Nothing has been read for `idle_timeout`, though it could have been."""
+        """Return whether the reader has had no rows for `idle_timeout`, although it was not paused."""
         return self._idle.is_over(now)
 
     def pause(self, now: float) -> None:
-        """The reader is held back by back-pressure: the idle clock stands. Repeating it changes nothing."""
+        """Stop the idle clock: back-pressure holds the reader back. Repeated calls change nothing."""
         self._idle.pause(now)
 
     def resume(self, now: float) -> None:
-        """The reader may read again: the idle clock goes on."""
+        """Let the idle clock run again: the reader may read."""
         self._idle.resume(now)
 
 
 class IdleTimer:
-    """Whether `timeout` seconds have passed since the last `restart`, not counting pauses; None = never."""
+    """A timer that is over `timeout` seconds after the last `restart`, not counting pauses; None = never."""
 
     def __init__(self, timeout: float | None, now: float) -> None:
         self._timeout = timeout

@@ -52,13 +52,13 @@ def run(user_copy: Path | None, speedup: float | None, kill: bool, console: Cons
     spark = build_session(MASTER, "headgate demo", **{"spark.sql.shuffle.partitions": "4"})
     try:
         with tempfile.TemporaryDirectory(prefix="headgate-demo-") as folder:
-            return _run_on(spark, flights, speedup, kill, Path(folder), console)
+            return _run_on(spark, flights, speedup=speedup, kill=kill, output=Path(folder), console=console)
     finally:
         spark.stop()
 
 
 def _run_on(
-    spark: SparkSession, flights: data.FlightData, speedup: float | None, kill: bool, output: Path, console: Console
+    spark: SparkSession, flights: data.FlightData, *, speedup: float | None, kill: bool, output: Path, console: Console
 ) -> dict[str, Any]:
     config = hg.Config(**PATIENT, checkpoint_dir=output / "checkpoints", checkpoint_interval="1 s") if kill else None
     env = hg.StreamEnvironment(spark, parallelism=PARALLELISM, config=config or hg.Config(**PATIENT))

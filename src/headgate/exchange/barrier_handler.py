@@ -3,8 +3,9 @@
 *Aligned*: a barrier blocks its channel (the producer sends nothing behind it) until all open channels have delivered
 theirs; then the checkpoint is triggered and all go on. *Overtaking*: a priority barrier, or a timeout, triggers it at
 once; what the channels deliver before their own barriers belongs to it, and blocked ones go on when the last barrier is
-in. *Counted*: nobody is blocked, and it is triggered by the last barrier; what came behind the others is in it, too. A
-newer checkpoint, or a cancel marker, ends the one under way. Flink's is SingleCheckpointBarrierHandler (FLIP-76).
+in. *Counted*: no channel is blocked, and it is triggered by the last barrier; what came behind the others is in it,
+too. A newer checkpoint, or a cancel marker, ends the one under way. Flink's is SingleCheckpointBarrierHandler
+(FLIP-76).
 
 `_RULES` says what is done with each input in each state, by whether its checkpoint is older than, the same as or newer
 than the one under way.
@@ -83,7 +84,7 @@ class Input(enum.Enum):
     ANNOUNCED = "a barrier stands in a channel's queue"
     BLOCKING = "a barrier came in order, and blocks its channel"
     PRIORITY = "a barrier overtook its channel's queue"
-    COUNTED = "a barrier came in order, and blocks nobody"
+    COUNTED = "a barrier came in order, and blocks no channel"
     TIMEOUT = "the barriers' timeout has passed"
     CANCELLED = "a cancel marker came in a barrier's place"
     ENDED = "a channel has ended"

@@ -60,7 +60,7 @@ class BlockingSubpartition:
         self._released = False
         self.finished = False
         self.queued_bytes = 0
-        self.buffer_size: int | None = None  # of no use here: what waits on disk is in nobody's way
+        self.buffer_size: int | None = None  # of no use here: what waits on disk holds no buffer
         self.on_starved: Callable[[], None] = _ignore
 
     # --- the writer's side
@@ -128,7 +128,7 @@ class BlockingSubpartition:
     def flush(self) -> None:
         """Nobody could see it."""
 
-    def is_starved(self, *, tell: bool) -> bool:
+    def ask_whether_starved(self, *, tell: bool) -> bool:
         """The reader comes later."""
         return False
 

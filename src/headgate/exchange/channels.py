@@ -56,7 +56,7 @@ class InputChannel:
     bytes_polled = 0
 
     def start(self) -> None:
-        """Begin to read, now that somebody listens."""
+        """Start to read, now that a listener is there."""
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         """The next buffers, of about `limit` segments, or the next event, or None; and whether there is more. Raises
@@ -230,6 +230,7 @@ class RemoteInputChannel(InputChannel):
         self,
         index: int,
         address: tuple[int, int, int],
+        *,
         buffers_of: BuffersOf,
         notify: NotifyGate,
         notify_priority: NotifyGate,
@@ -322,7 +323,7 @@ class RemoteInputChannel(InputChannel):
 
     def _push(self, sequence: int, item: Buffer | Event, count: int = 1) -> None:
         self._received.append(item)
-        if self._released:  # perhaps since a moment ago: whoever sees it last gives the buffer back
+        if self._released:  # perhaps since a moment ago: the thread that sees it last gives the buffer back
             self._drop_received()
         self._check_sequence(sequence, count)
 

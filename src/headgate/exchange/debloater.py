@@ -26,7 +26,7 @@ class BufferDebloater:
 
     def recalculate(self, throughput: float, buffers: int) -> int | None:
         """The gate consumed `throughput` bytes/s while it had data, and `buffers` are in use. Returns a new size when
-        producers should be told, else None."""
+        producers should get, else None."""
         buffers = max(1, buffers)
         self.size = self._average(throughput * self._target / buffers)
         self.time_to_consume = self.size * buffers / throughput if throughput else 0.0

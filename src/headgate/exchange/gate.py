@@ -87,7 +87,7 @@ class InputGate:
         return None
 
     def validate(self) -> None:
-        """Raises AssertionError unless each channel with data stands in the queue once; while nobody notifies."""
+        """Raises AssertionError unless each channel with data stands in the queue once; while no thread notifies."""
         assert sorted(self._ready) == sorted(self._queued), f"queue {list(self._ready)}, but noted {self._queued}"
 
     def release(self) -> None:

@@ -22,7 +22,7 @@ class Gathering:
 
     def __init__(self, budget: PendingBudget, spill_dir: str | None) -> None:
         self._budget = budget
-        self._count = budget.count()
+        self._count = budget.add_count()
         self._folder = local_folder(spill_dir)
         self._mapped: set[int] = set()
         self.file_bytes = 0

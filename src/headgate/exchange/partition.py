@@ -29,12 +29,12 @@ class ResultPartition:
         self,
         name: str,
         subpartitions: int,
+        *,
         pool: LocalBufferPool,
         max_buffers_per_subpartition: int,
         lock_factory: LockFactory,
         wake: Callable[[], None],
         on_settled: Callable[[], None],
-        *,
         file: PartitionFile | None = None,
         compress: bool = False,
     ) -> None:
@@ -57,7 +57,6 @@ class ResultPartition:
             subpartition.on_starved = wake
         pool.on_available = pool.on_refill = self._segment_freed
         self.bytes_out = 0
-        self.buffers_out = 0
 
     def _recycler(self, index: int) -> Recycler:
         def recycle(*segments: MemorySegment) -> None:
@@ -125,15 +124,15 @@ class ResultPartition:
         if segments:
             size = record.fill([segment.view for segment in segments])
             self.subpartitions[index].add_filled(Buffer(segments, 0, size, self._recyclers[index]))
-            self.buffers_out += len(segments)
         return len(segments)
 
     def _request(self, index: int, count: int, overdraft: bool) -> list[MemorySegment]:
-        """Up to `count` segments within the subpartition's cap; none only when one that comes free will be told of."""
+        """Up to `count` segments within the subpartition's cap; none only when a later free segment will be
+        announced."""
         pool = self._pool
         segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
         if not segments:
-            # Say that a segment is wanted before the last look, or one that comes back in between would wake nobody.
+            # Say that a segment is wanted before the last look, or one that comes back in between would wake no task.
             self._wanting = True
             segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
             # Still wanting, if they are enough, perhaps for another subpartition; a word too many does no harm.
@@ -145,7 +144,6 @@ class ResultPartition:
             return None
         builder = BufferBuilder(segments[0], self._recyclers[index], self.subpartitions[index].buffer_size)
         self._builders[index] = builder
-        self.buffers_out += 1
         return builder
 
     def write_event(self, index: int, event: Event) -> None:
@@ -186,11 +184,13 @@ class ResultPartition:
 
     @property
     def is_overdrawn(self) -> bool:
-        """The pool owns more than its share; while it does, each segment that comes back is told of."""
-        if not self._pool.is_overdrawn:
-            return False
-        self._wanting = True  # before the last look, as in `_request`
+        """The pool owns more than its share."""
         return self._pool.is_overdrawn
+
+    def want_segments(self) -> None:
+        """Have `wake` called for the next segment that comes back. The caller looks once more after this, and only then
+        waits: what came back before wakes no task."""
+        self._wanting = True
 
     @property
     def is_settled(self) -> bool:
@@ -204,7 +204,7 @@ class ResultPartition:
 
     def validate(self) -> None:
         """Raises AssertionError unless each queue is in order and each of its data buffers is a segment of the pool's
-        that is charged to it; while nobody writes or reads."""
+        that is charged to it; while no thread writes or reads."""
         for index, subpartition in enumerate(self.subpartitions):
             subpartition.validate()
             charged = self._pool.outstanding(index)

@@ -39,7 +39,7 @@ class PartitionFile:
         self._lock = lock_factory()
         self._references = 1
         self.size = 0
-        #: All of the file, once somebody reads it.
+        #: All of the file, once a consumer reads it.
         self.segment = MemorySegment(-1, memoryview(b""))
 
     @property

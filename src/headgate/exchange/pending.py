@@ -29,14 +29,14 @@ class PendingBudget:
     """Bytes outside segments that all tasks of a TaskManager may hold together: in writers what is pending or due, in
     readers messages that are being gathered.
 
-    Each keeps its own count, which it alone changes; whoever asks adds them up. So there is no lock.
+    Each writer keeps its own count, which it alone changes; a reader adds them up. So there is no lock.
     """
 
     def __init__(self, limit: int = PENDING_BUDGET) -> None:
         self.limit = limit
         self._counts: list[PendingCount] = []
 
-    def count(self) -> PendingCount:
+    def add_count(self) -> PendingCount:
         """A new writer's or reader's count."""
         self._counts = [*self._counts, count := PendingCount()]
         return count

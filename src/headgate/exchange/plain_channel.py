@@ -30,13 +30,16 @@ class PlainInputChannel(RemoteInputChannel):
         self,
         index: int,
         address: tuple[int, int, int],
+        *,
         buffers_of: BuffersOf,
         notify: NotifyGate,
         notify_priority: NotifyGate,
         connection: Connection,
         spill_folder: str | None,
     ) -> None:
-        super().__init__(index, address, buffers_of, notify, notify_priority, connection)
+        super().__init__(
+            index, address, buffers_of=buffers_of, notify=notify, notify_priority=notify_priority, connection=connection
+        )
         self._alignment = AlignmentSpill(spill_folder)
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:

@@ -44,7 +44,8 @@ class Forward:
 
 
 class Rebalance:
-    """Whole batches, dealt to the channels in turn; each writer starts at another one, so small jobs use them all."""
+    """Whole batches, distributed to the channels in turn; each writer starts at another one, so small jobs use them
+    all."""
 
     splits = False
 

@@ -2,10 +2,10 @@
 
 The task adds buffers while they are still empty and fills them in place; the reader takes slices of what has been
 written so far, once a buffer is finished or a flush was asked for. Rules and names are Flink's. The reader
-is told only when it would otherwise not look: when it has seen the end of what there was, and there is more.
+is notified only when it would otherwise not look: when it has seen the end of what there was, and there is more.
 
 Barriers: behind an aligned one nothing can be polled until the reader asks for it; a priority one goes
-before all that is queued, and what it overtakes is handed to whoever keeps it.
+before all that is queued, and what it overtakes is handed to the task, which keeps it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PipelinedSubpartition:
         self._flush_requested = False
         self._sequence = 0
         self._listener: Callable[[], None] | None = None
-        self._reader_waits = True  # it found nothing more at its last look, and was told nothing since
+        self._reader_waits = True  # it found nothing more at its last look, and was not notified since
         self._released = False
         self._is_whole = True
         self._writer_waits = False  # for the reader to be starved
@@ -126,7 +126,7 @@ class PipelinedSubpartition:
                 return
             self._queue.append(EventConsumer(EndOfPartition()))
             self.finished = True
-            notify = self._news()
+            notify = self._take_listener()
         if notify is not None:
             notify()
 
@@ -156,7 +156,7 @@ class PipelinedSubpartition:
         return overtaken
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """The barrier of a checkpoint waits in order, and may be told to overtake."""
+        """The barrier of a checkpoint waits in order, and may be asked to overtake."""
         with self._lock:
             return any(_timed_barrier(queued, checkpoint) is not None for queued in self._queue)
 
@@ -185,20 +185,21 @@ class PipelinedSubpartition:
                 return
             head = self._queue[0]
             self._flush_requested = len(self._queue) > 1 or isinstance(head, Buffer) or head.has_unread
-            notify = self._news()
+            notify = self._take_listener()
         if notify is not None:
             notify()
 
     def announce(self) -> None:
         """Tell the reader of what was added or has been filled up, if there is need to."""
         with self._lock:
-            notify = self._news()
+            notify = self._take_listener()
         if notify is not None:
             notify()
 
-    def is_starved(self, *, tell: bool) -> bool:
-        """Whether the consumer has nothing of this channel left: there are no data for the reader to look at, and what
-        it has sent was consumed. With `tell`, `on_starved` is called when it comes to that."""
+    def ask_whether_starved(self, *, tell: bool) -> bool:
+        """Returns whether the consumer has nothing of this channel left: there are no data for the reader to look at,
+        and what it has sent was consumed. With `tell`, `on_starved` is called once when it comes to that; without, the
+        writer waits for it no more."""
         with self._lock:
             starved = self._is_starved()
             self._writer_waits = tell and not starved
@@ -208,15 +209,17 @@ class PipelinedSubpartition:
         reads = self._listener is not None and self._is_whole and not self._blocked and not self._released
         return reads and not self._is_available()
 
-    def _hunger(self) -> bool:
-        """Whether the writer waits for what has just come true; `on_starved` must then be called outside the lock."""
+    def _end_wait(self) -> bool:
+        """End the writer's wait if the reader is starved. Returns whether it did: `on_starved` must then be called
+        outside the lock."""
         if not self._writer_waits or not self._is_starved():
             return False
         self._writer_waits = False
         return True
 
-    def _news(self) -> Callable[[], None] | None:
-        """Whom to tell, outside the lock, that something can be polled; nobody while the reader is still looking."""
+    def _take_listener(self) -> Callable[[], None] | None:
+        """Whom to tell, outside the lock, that something can be polled, and who then counts as notified; none while the
+        reader is still looking."""
         if self._listener is None or not self._reader_waits or not self._is_available():
             return None
         self._reader_waits = False
@@ -249,7 +252,7 @@ class PipelinedSubpartition:
             self._listener = listener
             self._on_priority = on_priority or listener
             self._sends_empty = sends_empty
-            notify, starved = self._news(), self._hunger()
+            notify, starved = self._take_listener(), self._end_wait()
         if notify is not None:
             notify()
         if starved:
@@ -259,7 +262,7 @@ class PipelinedSubpartition:
         """The consumer has consumed all that it was sent, or has not; a reader without credit never says so."""
         with self._lock:
             self._is_whole = is_whole
-            starved = self._hunger()
+            starved = self._end_wait()
         if starved:
             self.on_starved()
 
@@ -279,7 +282,7 @@ class PipelinedSubpartition:
             if not self._blocked and not self._released:
                 raise ExchangeError("a channel was asked to go on that no barrier blocks")
             self._blocked = False
-            notify, starved = self._news(), self._hunger()
+            notify, starved = self._take_listener(), self._end_wait()
         if notify is not None:
             notify()
         if starved:
@@ -300,7 +303,7 @@ class PipelinedSubpartition:
             if not self._queue:
                 self._flush_requested = False
             self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-            starved = self._hunger()
+            starved = self._end_wait()
         if starved:
             self.on_starved()
         assert isinstance(head.event, CheckpointBarrier)
@@ -324,7 +327,7 @@ class PipelinedSubpartition:
                 if is_event or next_is_event is not False:
                     break
             self._reader_waits = not polled or polled[-1].next_is_event is None
-            starved = self._hunger()
+            starved = self._end_wait()
         if starved:
             self.on_starved()
         if polled and self._blocked:
@@ -428,7 +431,7 @@ class PipelinedSubpartition:
 
 
 def _timed_barrier(queued: BufferConsumer | EventConsumer | Buffer, checkpoint: int) -> CheckpointBarrier | None:
-    """The barrier of a checkpoint, if this is it and it may be told to overtake."""
+    """The barrier of a checkpoint, if this is it and it may be asked to overtake."""
     event = queued.event if isinstance(queued, EventConsumer) else None
     if isinstance(event, CheckpointBarrier) and event.id == checkpoint and event.is_announced:
         return event

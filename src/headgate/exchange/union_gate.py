@@ -14,7 +14,7 @@ from headgate.records.events import Event
 
 class UnionGate:
     """Gates with data stand in one queue, once each, by the rules of a gate for its channels: with a thousand gates of
-    one channel nobody asks those that have nothing. Channels are numbered through, gate after gate."""
+    one channel, those that have nothing are not asked. Channels are numbered through, gate after gate."""
 
     def __init__(self, gates: Sequence[InputGate]) -> None:
         self._gates = tuple(gates)

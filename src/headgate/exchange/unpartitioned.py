@@ -1,4 +1,4 @@
-"""Batches that wait to be dealt to many channels, until each channel's slice is worth what it costs."""
+"""Batches that wait to be distributed to many channels, until each channel's slice is worth what it costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_UNDEALT: Final = 8 << 20
 
 
 class UnpartitionedBatches:
-    """What a writer has taken and not yet dealt. With a `limit` of 0 bytes every batch is enough."""
+    """What a writer has taken and not yet distributed. With a `limit` of 0 bytes every batch is enough."""
 
     __slots__ = ("_batches", "_limit", "bytes")
 

@@ -22,7 +22,7 @@ class WatermarkValve:
         self._holding = channels  # how many channels that count are at `output`, and so hold it back
         self._output_active = True
 
-    def watermark(self, channel: int, time: int) -> int | None:
+    def on_watermark(self, channel: int, time: int) -> int | None:
         """A channel's watermark has come; returns the task's new one if it has moved."""
         before = self._times[channel]
         if time <= before:
@@ -30,23 +30,23 @@ class WatermarkValve:
         self._times[channel] = time
         if self._aligned[channel] and before < MAX_TIME:
             self._holding -= before == self.output
-            if self._holding > 0:  # with a thousand channels the usual case, and then nobody needs to look at them all
+            if self._holding > 0:  # with a thousand channels the usual case, and then not all need a look
                 return None
         if self._active[channel] and time >= self.output:
             self._aligned[channel] = True
         return self._advance()
 
-    def status(self, channel: int, active: bool) -> tuple[int | None, bool | None]:
+    def on_status(self, channel: int, active: bool) -> tuple[int | None, bool | None]:
         """A channel turned idle or active: the task's new watermark and new status, each None if unchanged."""
         self._active[channel] = active
         self._aligned[channel] = active and self._times[channel] >= self.output
-        return self._advance(), self._new_status()
+        return self._advance(), self._update_status()
 
     def end(self, channel: int) -> tuple[int | None, bool | None]:
-        """A channel has ended and holds back nobody, even if it was idle; returns what `status` does."""
-        return self.watermark(channel, MAX_TIME), self._new_status()
+        """A channel has ended and holds back no watermark, even if it was idle; returns what `on_status` does."""
+        return self.on_watermark(channel, MAX_TIME), self._update_status()
 
-    def _new_status(self) -> bool | None:
+    def _update_status(self) -> bool | None:
         left = [active for active, time in zip(self._active, self._times, strict=True) if time < MAX_TIME]
         if not left or any(left) == self._output_active:
             return None

@@ -1,22 +1,21 @@
 """RecordWriter: from batches to bytes in subpartitions, without ever waiting for a buffer.
 
 Columnar rule: the slices of a batch wait per channel until they make one Arrow message of `message_size`; otherwise
-dealing a batch to many channels would leave scraps. A message leaves earlier when the buffer timeout or an event asks
-for it. What is cut but does not fit into free segments is *due*; while anything is due the writer is not available, and
-its task takes no new batch. That is back-pressure.
+distributing a batch to many channels would leave scraps. A message leaves earlier when the buffer timeout or an event
+asks for it. What is cut but does not fit into free segments is *due*; while anything is due the writer is not
+available, and its task takes no new batch. That is back-pressure.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable
 from typing import Literal
 
 import pyarrow as pa
 
 from headgate.exchange.debloater import debloated_message_size
+from headgate.exchange.due import DueOutput
 from headgate.exchange.flush import AdaptiveFlush
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
@@ -52,7 +51,7 @@ class RecordWriter:
         self._selector = selector
         self._codec = codec
         self._budget = budget
-        self._count = budget.count()
+        self._count = budget.add_count()
         self._message_size = message_size
         self._segment_size = partition.pool.segment_size
         self._buffer_timeout = -1.0 if buffer_timeout == "adaptive" else buffer_timeout
@@ -66,10 +65,9 @@ class RecordWriter:
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
         self._unpartitioned = UnpartitionedBatches(partition_threshold(channels) if selector.splits else 0)
-        self._watermark_behind: int | None = None  # what is undealt
-        self._due: list[deque[SpanningSerializer | Event]] = [deque() for _ in range(channels)]
-        self._due_channels: set[int] = set()
-        self._flush_when_drained: set[int] = set()
+        self._watermark_behind: int | None = None  # what is not yet distributed
+        self._channels = range(channels)
+        self._due = DueOutput(partition, self._count)
         self._flush_at: float | None = None
         self._watermark_at: float | None = None
         self.rows_out = 0
@@ -81,9 +79,9 @@ class RecordWriter:
         """Take a batch; it leaves as soon as a message is full, `buffer_timeout` at the latest."""
         if not batch.num_rows:
             return
-        if self._due_channels:  # a second batch out of one input
+        if self._due.channels:  # a second batch out of one input
             self.drain(overdraft=True)
-            if self._due_channels and self._budget.is_exceeded:
+            if self._due.channels and self._budget.is_exceeded:
                 self._wait_hard(self)
         size = self._codec.batch_bytes(batch)
         self._count.bytes += size
@@ -115,7 +113,7 @@ class RecordWriter:
     def emit_marker(self, marker: LatencyMarker) -> None:
         """To one channel at random, behind what is pending there; it leaves by the same rules as rows."""
         self._partition_pending()
-        channel = random.randrange(len(self._due))
+        channel = random.randrange(len(self._channels))
         pending = self._pending[0 if self._is_broadcast else channel]
         pending.markers.append((channel, marker))
         if not pending.rows:
@@ -135,8 +133,8 @@ class RecordWriter:
 
     def write_event(self, event: Event) -> None:
         """To every channel, behind all that is due there."""
-        for channel in range(len(self._due)):
-            self._enqueue(channel, event)
+        for channel in self._channels:
+            self._due.put(channel, event)
 
     def write_barrier(self, barrier: CheckpointBarrier) -> None:
         """In order: behind everything pending, which leaves with it."""
@@ -150,42 +148,32 @@ class RecordWriter:
         """Send a barrier before everything that is here. Returns, by channel, the bytes that it overtakes: in segments,
         due and pending. They stay as they are."""
         self.flush()
-        return [[*self.partition.overtake(channel, barrier), *_bytes_of(due)] for channel, due in enumerate(self._due)]
+        return self._due.overtake(barrier)
 
     def holds_barrier(self, checkpoint: int) -> bool:
         """A checkpoint's barrier with a timeout is still here, in one channel at least."""
-        waiting = any(_is_timed(item, checkpoint) for due in self._due for item in due)
-        return waiting or any(each.holds_barrier(checkpoint) for each in self.partition.subpartitions)
+        if self._due.holds_barrier(checkpoint):
+            return True
+        return any(each.holds_barrier(checkpoint) for each in self.partition.subpartitions)
 
     def prioritise(self, checkpoint: int) -> list[list[memoryview] | None]:
         """Have a checkpoint's barrier overtake what is before it where it is still here. Returns, by channel, the bytes
         that it overtakes as `overtake` does; None for a channel that it has left."""
-        return [self._prioritise(channel, checkpoint) for channel in range(len(self._due))]
-
-    def _prioritise(self, channel: int, checkpoint: int) -> list[memoryview] | None:
-        due = self._due[channel]
-        for position, item in enumerate(due):
-            if isinstance(item, CheckpointBarrier) and _is_timed(item, checkpoint):
-                before = _bytes_of(islice(due, position))
-                del due[position]
-                self._flush_when_drained.add(channel)  # what is before it would have left with it
-                overtaken = [*self.partition.overtake(channel, item.as_priority()), *before]
-                self._write_due(channel)
-                return overtaken
-        return self.partition.prioritise(channel, checkpoint)
+        return [self._due.prioritise(channel, checkpoint) for channel in self._channels]
 
     # --- what the task calls
 
     @property
     def is_available(self) -> bool:
         """All that is due is in segments, and none of them is overdraft: the task may take its next batch."""
-        return not self._due_channels and not self.partition.is_overdrawn
+        return not self._due.channels and not self.partition.is_overdrawn
 
     def drain(self, *, overdraft: bool = False) -> bool:
-        """Move what is due into segments that have come free, or into overdraft; returns whether all of it fitted."""
-        for channel in list(self._due_channels):
-            self._write_due(channel, overdraft)
-        return not self._due_channels
+        """Move what is due into segments that have come free, or into overdraft; returns whether all of it fitted. If
+        the writer is not available after that, its task is woken when that may have changed."""
+        is_drained = self._due.drain(overdraft)
+        self.partition.want_segments()
+        return is_drained
 
     @property
     def deadline(self) -> float | None:
@@ -219,7 +207,7 @@ class RecordWriter:
         for pending in self._pending:
             if pending.rows:
                 self._cut(pending)
-        for channel in range(len(self._due)):
+        for channel in self._channels:
             self._flush_channel(channel)
 
     @property
@@ -230,22 +218,17 @@ class RecordWriter:
     def validate(self) -> None:
         """Raises AssertionError unless every byte outside segments is counted once; on the task thread."""
         held = {id(batch): batch.bytes for pending in self._pending for batch in pending.held()}
-        due = sum(item.remaining for due in self._due for item in due if not isinstance(item, Event))
-        counted = self._unpartitioned.bytes + sum(held.values()) + due
+        counted = self._unpartitioned.bytes + sum(held.values()) + self._due.validate()
         assert counted == self._count.bytes, (
             f"{self._count.bytes} bytes counted outside segments, but there are {counted}"
         )
-        waiting = {channel for channel, items in enumerate(self._due) if items}
-        assert waiting == self._due_channels, f"something is due for {waiting}, but noted for {self._due_channels}"
         self.partition.validate()
 
     def close(self) -> None:
         """Drop what is pending and due; the partition is released by its owner."""
         self._unpartitioned.clear()
         self._pending = [PendingSlices(pending.channels) for pending in self._pending]
-        self._due_channels.clear()
-        for due in self._due:
-            due.clear()
+        self._due.clear()
         self._count.bytes = 0
 
     # --- inside
@@ -270,7 +253,7 @@ class RecordWriter:
             self.emit_watermark(time)
 
     def _flush_in_time(self) -> None:
-        """There is something new: see to it that it leaves as the buffer timeout asks."""
+        """Have new rows leave as the buffer timeout asks."""
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=False)
         elif self._buffer_timeout == 0:
@@ -290,7 +273,7 @@ class RecordWriter:
             return
         self._partition_pending()
         for channel in tuple(self._unflushed):
-            if self.partition.subpartitions[channel].is_starved(tell=waiting):
+            if self.partition.subpartitions[channel].ask_whether_starved(tell=waiting):
                 self._cut(self._pending[0 if self._is_broadcast else channel])
                 self._flush_channel(channel)
         adaptive.flushed(began, self._clock())
@@ -299,10 +282,7 @@ class RecordWriter:
 
     def _flush_channel(self, channel: int) -> None:
         self._unflushed.discard(channel)
-        if self._due[channel]:
-            self._flush_when_drained.add(channel)
-        else:
-            self.partition.flush(channel)
+        self._due.flush(channel)
 
     def _watermark_alone(self, pending: PendingSlices, now: float) -> None:
         at = pending.watermark_sent_at + self._watermark_interval
@@ -351,45 +331,9 @@ class RecordWriter:
             return
         markers, pending.markers = pending.markers, []
         for channel, marker in markers:
-            self._enqueue(channel, SpanningSerializer(serialize(marker, self._codec)))
+            self._due.put(channel, SpanningSerializer(serialize(marker, self._codec)))
 
     def _write(self, pending: PendingSlices, element: Element) -> None:
         pieces = serialize(element, self._codec)
         for channel in pending.channels:
-            self._enqueue(channel, SpanningSerializer(pieces))
-
-    def _enqueue(self, channel: int, item: SpanningSerializer | Event) -> None:
-        self._due[channel].append(item)
-        if not isinstance(item, Event):
-            self._count.bytes += item.remaining
-        self._due_channels.add(channel)
-        self._write_due(channel)
-
-    def _write_due(self, channel: int, overdraft: bool = False) -> None:
-        due = self._due[channel]
-        partition = self.partition
-        while due:
-            item = due[0]
-            if isinstance(item, Event):
-                partition.write_event(channel, item)
-            else:
-                before = item.remaining
-                is_written = partition.write(channel, item, overdraft=overdraft)
-                self._count.bytes -= before - item.remaining
-                if not is_written:
-                    return
-            due.popleft()
-        self._due_channels.discard(channel)
-        if channel in self._flush_when_drained:
-            self._flush_when_drained.discard(channel)
-            partition.flush(channel)
-
-
-def _is_timed(item: SpanningSerializer | Event, checkpoint: int) -> bool:
-    """It is a checkpoint's barrier with a timeout, which may be told to overtake."""
-    return isinstance(item, CheckpointBarrier) and item.id == checkpoint and item.is_announced
-
-
-def _bytes_of(due: Iterable[SpanningSerializer | Event]) -> list[memoryview]:
-    """Of what is due, the bytes that are in no segment yet."""
-    return [piece for item in due if not isinstance(item, Event) for piece in item.rest]
+            self._due.put(channel, SpanningSerializer(pieces))

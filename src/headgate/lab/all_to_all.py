@@ -1,7 +1,7 @@
-"""All to all: both A deal their rows to both B. B.4 takes nothing; in the end every writer stands, and B.3 gets none.
+"""All to all: both A partition their rows over both B. B.4 reads nothing; in the end every writer stands still.
 
-No flow control can help here: a writer deals in turn, and what it has for B.4 has found no room. Only when it stands is
-a matter of buffers. Its stop is seen in the rows themselves, which say when they were made.
+B.3 then gets no rows either. No flow control can help here: a writer serves both in turn and has no room for its rows
+for B.4. The buffers only decide when a writer stops. The rows show this, since they carry the time they were made.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place
 from headgate.lab.probe import Probe, Seen, Stall
 
-#: Sources go on so long after the stall, seconds, or their stop could not be seen.
+#: Seconds that sources run on after the stall: a stop shows only when rows follow it.
 _AFTER = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """One round."""
+    """The outcome of one round."""
 
-    #: From the beginning of B.4's stall until the last writer stood, seconds; None if one did not.
+    #: Seconds from the start of B.4's stall until the last writer stopped; None if a writer did not stop.
     seconds: float | None
-    #: Bytes that were made for B.4 before that and that it had not taken.
+    #: Bytes that were made for B.4 before that and that it had not read.
     bytes_made: int
-    #: Rows that came to B.3, over time.
-    came: Series
+    #: Rows that arrived at B.3, over time.
+    arrived: Series
 
 
 def one_round(place: Place, mode: str, flow: float, stall: float) -> Standstill:
@@ -43,9 +43,9 @@ def one_round(place: Place, mode: str, flow: float, stall: float) -> Standstill:
 
 
 def standing(mode: str, b3: Seen, b4: Seen, end: float) -> Standstill:
-    """What two readers saw of all writers; curves go on until `end`."""
+    """Return the outcome that the records of both readers show. Curves end at `end` seconds."""
     if b4.stalled is None:
-        raise HeadgateError("isolation: B.4 did not stall, so nothing was shown")
+        raise HeadgateError("isolation, all to all: B.4 did not stall, so the round does not count; run it again")
     begin, over = (b4.start - b3.start + moment for moment in b4.stalled)  # on B.3's clock
     gaps = [b3.gaps[writer] for writer in (A1, A2)]
     seconds = max(0.0, *(gap.begin - begin for gap in gaps)) if all(gap.end >= over for gap in gaps) else None
@@ -54,25 +54,29 @@ def standing(mode: str, b3: Seen, b4: Seen, end: float) -> Standstill:
 
 
 def is_met(outcomes: Mapping[str, Sequence[Standstill]]) -> bool:
-    """Whether every writer stood in every round."""
-    return all(each.seconds is not None for rounds in outcomes.values() for each in rounds)
+    """Return whether every writer stopped in every round."""
+    return all(standstill.seconds is not None for rounds in outcomes.values() for standstill in rounds)
 
 
 def figures(outcomes: Mapping[str, Sequence[Standstill]]) -> list[Figure]:
-    """Rounds by mode; a writer that did not stand has no time."""
-    found: list[Figure] = []
+    """Return the figures of all rounds by mode; a round in which a writer did not stop has no time."""
+    result: list[Figure] = []
     for mode, rounds in outcomes.items():
         name, stood = f"{mode}, all to all", tuple(1000 * each.seconds for each in rounds if each.seconds is not None)
         if stood:
-            found.append(Figure(f"{name}: every writer stands after", "ms", stood))
-        found.append(Figure(f"{name}: rounds in which one did not stand", "", (float(len(rounds) - len(stood)),)))
-        found.append(Figure(f"{name}: made for B.4, not taken", "B", tuple(float(each.bytes_made) for each in rounds)))
-    return found
+            result.append(Figure(f"{name}: every writer stands after", "ms", stood))
+        result.append(Figure(f"{name}: rounds in which one did not stand", "", (float(len(rounds) - len(stood)),)))
+        result.append(Figure(f"{name}: made for B.4, not taken", "B", tuple(float(each.bytes_made) for each in rounds)))
+    return result
 
 
 def plot(outcomes: Mapping[str, Sequence[Standstill]], stall_at: float) -> Plot:
-    """B.3's rows over time, of each mode's last round."""
-    curves = tuple(rounds[-1].came for rounds in outcomes.values())
+    """Return the plot of B.3's rows over time in each mode's last round."""
+    curves = tuple(rounds[-1].arrived for rounds in outcomes.values())
     return Plot(
-        "B.3 in an all-to-all exchange, last round", "time, s", "rows/s", curves, marks=((stall_at, "B.4 stalls"),)
+        title="B.3 in an all-to-all exchange, last round",
+        x="time, s",
+        y="rows/s",
+        series=curves,
+        marks=((stall_at, "B.4 stalls"),),
     )

@@ -1,7 +1,7 @@
 """`barrier`: how long a checkpoint's barrier takes while one of two streams of a connection is held back.
 
-A.1 -> B.3 and A.2 -> B.4 as in `isolation`. (a) B.4 takes nothing: when has B.3 its barriers? (b) B.4 is slow: when has
-it its own, behind all that is queued before them? (c) The same with a barrier that overtakes.
+The streams are A.1 -> B.3 and A.2 -> B.4, as in `isolation`. (a) B.4 reads nothing: when does B.3 have its barriers?
+(b) B.4 is slow: when does it have its own, which wait behind all queued rows? (c) The same with barriers that overtake.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from headgate.runtime.control_messages import Part
 PROMPT = 0.1
 #: Rows/s of A.1 and, in (a), of A.2: far below what they could send.
 RATE = 100_000.0
-#: What B.4 takes in (b) and (c), bytes/s, in batches so small that it is never long within one.
+#: Bytes/s that B.4 reads in (b) and (c), in small batches, so that it is never busy with one for long.
 DRAIN = 2e6
 _SMALL = {"message_size": 16 << 10}
-#: A.2 has waited for its output so long when a barrier is sent, seconds.
+#: Seconds that A.2 has waited for its output before a barrier is sent.
 _HELD_BACK = 0.5
 ROUNDS = 3
 
 
 @dataclass(slots=True)
 class BarrierRounds:
-    """Of one mode, round by round: seconds from the barrier's injection until a task has all of its barriers."""
+    """The seconds in one mode, round by round, from a barrier's injection until a task has all of its barriers."""
 
     sibling: list[float] = field(default_factory=list)
-    #: What was left of B.4's stall when the barrier was sent.
+    #: The rest of B.4's stall when the barrier was sent, seconds.
     rest_of_stall: list[float] = field(default_factory=list)
     slow: list[float] = field(default_factory=list)
-    #: What was in flight then over the rate at which B.4 takes it.
+    #: The bytes in flight then, divided by the rate at which B.4 reads them.
     queued: list[float] = field(default_factory=list)
-    #: Under credit alone.
+    #: Only measured with credit.
     overtaking: list[float] = field(default_factory=list)
 
 
 def run(options: Options) -> Experiment:
-    """All three in both modes, in turn, round by round."""
+    """Measure (a), (b) and (c) in both modes in turn, round by round."""
     rounds, stall = (1, 3.0) if options.quick else (ROUNDS, 4.0)
     outcomes = {mode: BarrierRounds() for mode in MODES}
     for number in range(rounds):
@@ -61,7 +61,7 @@ def run(options: Options) -> Experiment:
 
 
 def beside_a_stall(place: Place, mode: str, stall: float, outcome: BarrierRounds) -> None:
-    """(a): B.4 takes nothing for `stall` seconds; B.3's barriers."""
+    """Measure (a): the time of B.3's barriers while B.4 reads nothing for `stall` seconds."""
     probe = Probe({B4: Stall(after=0.5, seconds=stall)})
     flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,), RATE)}, 0.5 + stall)
     job = _start(place(MODES[mode]), flows, probe)
@@ -79,7 +79,7 @@ def beside_a_stall(place: Place, mode: str, stall: float, outcome: BarrierRounds
 
 
 def on_a_slow_channel(place: Place, mode: str, outcome: BarrierRounds) -> None:
-    """(b), and under credit (c): B.4 is slow; its own barriers."""
+    """Measure (b), and with credit also (c): the time of the barriers of B.4 itself, which is slow."""
     flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,))}, PATIENCE)
     job = _start(place({**MODES[mode], **_SMALL}), flows, Probe(drains={B4: DRAIN}))
     try:
@@ -105,13 +105,13 @@ def _is_held_back(job: hg.JobHandle) -> bool:
 
 
 def _part(job: hg.JobHandle, checkpoint: int, subtask: int) -> Part:
-    """What B's subtask tells of a checkpoint, as soon as it does."""
+    """Wait for the report of B's subtask on a checkpoint, and return it."""
     wait_for(job, lambda: f"B[{subtask}]" in job._master.checkpoint_parts(checkpoint), "barrier")
     return job._master.checkpoint_parts(checkpoint)[f"B[{subtask}]"]
 
 
 def report(outcomes: Mapping[str, BarrierRounds]) -> Experiment:
-    """Figures and verdict."""
+    """Return the figures and the verdict."""
     figures: list[Figure] = []
     for mode, rounds in outcomes.items():
         figures += [
@@ -126,13 +126,13 @@ def report(outcomes: Mapping[str, BarrierRounds]) -> Experiment:
     curves = [Series(f"{mode}, B.3 beside a stall", x, tuple(rounds.sibling)) for mode, rounds in outcomes.items()]
     curves += [Series(f"{mode}, slow B.4", x, tuple(rounds.slow)) for mode, rounds in outcomes.items()]
     return Experiment(
-        "barrier",
-        f"with credit B.3 has its barriers within {PROMPT * 1000:g} ms while B.4 stalls, and a slow B.4 one that "
-        "overtakes; over plain TCP B.3 waits for the rest of the stall",
-        _met(outcomes),
-        tuple(figures),
-        {"rows/s": RATE, "bytes per row": ROW_BYTES, "slow B.4 takes, bytes/s": DRAIN},
-        plots=(Plot("From injection to all barriers", "round", "s", tuple(curves), log_y=True),),
+        case="barrier",
+        target=f"with credit B.3 has its barriers within {PROMPT * 1000:g} ms while B.4 stalls, and a slow B.4 one "
+        "that overtakes; over plain TCP B.3 waits for the rest of the stall",
+        met=_met(outcomes),
+        figures=tuple(figures),
+        settings={"rows/s": RATE, "bytes per row": ROW_BYTES, "slow B.4 takes, bytes/s": DRAIN},
+        plots=(Plot(title="From injection to all barriers", x="round", y="s", series=tuple(curves), log_y=True),),
     )
 
 

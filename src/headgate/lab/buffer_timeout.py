@@ -1,7 +1,7 @@
-"""`buffer-timeout`: what waiting for fuller buffers costs in latency and gains in throughput, over channels.
+"""`buffer-timeout`: the cost in latency and the gain in throughput of waiting for fuller buffers, by channels.
 
-One exchange between two processes: up to four writers deal rows by chance to n gates, which one union reads. Each
-timeout runs at full speed, and then all of them at a tenth of the best fixed timeout's rate.
+The experiment is an exchange between two processes: up to four writers shuffle rows over n gates, which one union
+reads. Each timeout runs at full speed. Then all of them run at a tenth of the rate of the best fixed timeout.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from headgate.bench.report import Figure, ratios
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.latencies import BUCKETS, percentile
 
-#: By the name they are reported under.
+#: Timeouts by their names in the report.
 TIMEOUTS: dict[str, Any] = {"0": 0.0, "1 ms": 0.001, "10 ms": 0.01, "100 ms": 0.1, "adaptive": "adaptive"}
 ADAPTIVE = "adaptive"
 #: (writers, gates) by the number of channels.
 FANS = {1: (1, 1), 10: (2, 5), 100: (4, 25), 1000: (4, 250)}
 LOAD = 0.1
-#: A load of which less than this share arrives in time is not carried, and its latency does not count.
+#: A load counts as carried if this share of its rows arrives in time. Otherwise its latency does not count.
 CARRIED = 0.95
-#: Adaptive has at least this share of the best throughput, and at most so many times the best p50 and the best p99.
+#: Adaptive must have at least this share of the best throughput, and at most this multiple of the best p50 and p99.
 THROUGHPUT, LATENCY = 0.9, 2.0
 
 #: Enough for the exclusive buffers of 1,000 channels and all their gates' floating ones.
@@ -39,10 +39,10 @@ _TIMEOUT = 180.0
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one timeout on one number of channels, round by round."""
+    """The measurements of one timeout on one number of channels, round by round."""
 
     rows_per_s: list[float] = field(default_factory=list)
-    #: Share of the rows that were due at a tenth of the load which came.
+    #: The share of the rows due at a tenth of the rate that arrived.
     carried: list[float] = field(default_factory=list)
     p50: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Fan:
     def run(
         self, channels: int, timeout: float | str, rate: float | None, seconds: float, warm_up: float = _WARM_UP
     ) -> dict[str, Any]:
-        """What the union counted of `seconds` at `rate` rows/s, None = at full speed, after the warm-up."""
+        """Run for `seconds` after the warm-up at `rate` rows/s (None: at full speed); return what the union counted."""
         writers, gates = FANS[channels]
         same = {"config": {**_CONFIG, "buffer_timeout": timeout}, "writers": writers, "gates": gates}
         seconds += warm_up
@@ -88,7 +88,7 @@ def _end(name: str, rank: int) -> ChildProcess:
 
 
 def run(options: Options) -> Experiment:
-    """Every timeout on every number of channels, in turn, round by round."""
+    """Measure every timeout on every number of channels in turn, round by round."""
     channels, rounds, seconds = ((1, 100), 1, 0.4) if options.quick else (tuple(FANS), 5, 1.5)
     outcomes: Outcomes = {}
     with Fan() as fan:
@@ -100,27 +100,29 @@ def run(options: Options) -> Experiment:
 
 
 def one_round(fan: Fan, channels: int, seconds: float, outcomes: Outcomes, first: int = 0) -> None:
-    """All timeouts at full speed, then all at a tenth of what the best fixed one carried; both begin with the `first`,
-    another one each round, so that none is always the one that ran last."""
-    here = {name: outcomes.setdefault((channels, name), Outcome()) for name in TIMEOUTS}
+    """Measure all timeouts at full speed, then all at a tenth of the best fixed one's rate.
+
+    `first` is the number of the timeout that starts; it changes each round, so that no timeout always runs last.
+    """
+    by_name = {name: outcomes.setdefault((channels, name), Outcome()) for name in TIMEOUTS}
     order = deque(TIMEOUTS)
     order.rotate(-first)
     for name in order:
         took = fan.run(channels, TIMEOUTS[name], None, seconds)
-        here[name].rows_per_s.append(took["rows"] / took["seconds"])
-    rate = LOAD * max(outcome.rows_per_s[-1] for name, outcome in here.items() if name != ADAPTIVE)
+        by_name[name].rows_per_s.append(took["rows"] / took["seconds"])
+    rate = LOAD * max(outcome.rows_per_s[-1] for name, outcome in by_name.items() if name != ADAPTIVE)
     for name in order:
         took = fan.run(channels, TIMEOUTS[name], rate, seconds)
         counts = np.zeros(BUCKETS, dtype=np.int64)
         counts[took["cells"]] = took["late"]
-        here[name].carried.append(took["rows"] / (rate * seconds))
-        here[name].p50.append(percentile(counts, 50))
-        here[name].p99.append(percentile(counts, 99))
-        here[name].buffers_per_s.append(took["buffers"] / (seconds + _WARM_UP))
+        by_name[name].carried.append(took["rows"] / (rate * seconds))
+        by_name[name].p50.append(percentile(counts, 50))
+        by_name[name].p99.append(percentile(counts, 99))
+        by_name[name].buffers_per_s.append(took["buffers"] / (seconds + _WARM_UP))
 
 
 def report(outcomes: Outcomes, channels: Sequence[int]) -> Experiment:
-    """Figures and verdict: adaptive must hold for every number of channels."""
+    """Return the figures and the verdict: adaptive must meet its numbers with every number of channels."""
     figures: list[Figure] = []
     met = True
     for (count, name), outcome in outcomes.items():
@@ -138,18 +140,18 @@ def report(outcomes: Outcomes, channels: Sequence[int]) -> Experiment:
         met = met and outcomes[count, ADAPTIVE].is_carried
         met = met and throughput.median >= THROUGHPUT and p50.median <= LATENCY and p99.median <= LATENCY
     return Experiment(
-        "buffer-timeout",
-        f"adaptive keeps {THROUGHPUT:.0%} of the best fixed timeout's throughput, and its p50 and p99 at {LOAD:.0%} "
-        f"load stay within {LATENCY:g} x the best fixed one's",
-        met,
-        tuple(figures),
-        {"(writers, gates)": str({count: FANS[count] for count in channels}), "bytes per row": 24},
+        case="buffer-timeout",
+        target=f"adaptive keeps {THROUGHPUT:.0%} of the best fixed timeout's throughput, and its p50 and p99 at "
+        f"{LOAD:.0%} load stay within {LATENCY:g} x the best fixed one's",
+        met=met,
+        figures=tuple(figures),
+        settings={"(writers, gates)": str({count: FANS[count] for count in channels}), "bytes per row": 24},
         plots=_plots(outcomes, channels),
     )
 
 
 def _against_best(outcomes: Outcomes, channels: int) -> tuple[Figure, Figure, Figure]:
-    """Adaptive's throughput, p50 and p99 over those of the fixed timeout that is best at each, round by round."""
+    """Return the ratios of adaptive's throughput, p50 and p99 to the best fixed timeout at each, round by round."""
     ours = outcomes[channels, ADAPTIVE]
     fixed = [outcome for (count, name), outcome in outcomes.items() if count == channels and name != ADAPTIVE]
     carried = [outcome for outcome in fixed if outcome.is_carried] or fixed
@@ -174,6 +176,6 @@ def _plots(outcomes: Mapping[tuple[int, str], Outcome], channels: Sequence[int])
         )
 
     return (
-        Plot("Full speed", "channels", "rows/s", curves("rows_per_s"), log_x=True),
-        Plot(f"p99 at {LOAD:.0%} load", "channels", "ms", curves("p99"), log_x=True, log_y=True),
+        Plot(title="Full speed", x="channels", y="rows/s", series=curves("rows_per_s"), log_x=True),
+        Plot(title=f"p99 at {LOAD:.0%} load", x="channels", y="ms", series=curves("p99"), log_x=True, log_y=True),
     )

@@ -1,8 +1,8 @@
 """`checkpoint`: how long checkpoints take under back-pressure, with barriers of each kind.
 
-A.1 and A.2 at full speed deal rows to B.3 and B.4, which take a tenth of what they could. A checkpoint counts once both
-sources are held back, more than half of their time. An aligned barrier waits for what is queued before it; one that
-overtakes has that stored.
+A.1 and A.2 partition rows at full speed over B.3 and B.4, which read a tenth of what they could. Checkpoints count once
+both sources are held back for more than half of their time. An aligned barrier waits for the rows queued before it. A
+barrier that overtakes stores them in the checkpoint instead.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes
 from headgate.lab.probe import Probe
 from headgate.lab.waiting import PATIENCE, held_back_s, queued_bytes, wait_for
 
-#: Seconds that a checkpoint may take whose barriers overtake.
+#: Seconds that a checkpoint with overtaking barriers may take.
 PROMPT = 0.1
-#: Of the rate without limits, what B takes.
+#: The share of the unthrottled rate that B reads.
 SHARE = 0.1
-#: The share of its time that a task is held back from which on back-pressure is called high, as Flink does.
+#: Back-pressure is high if a task is held back for this share of its time, as in Flink's web UI.
 HIGH = 0.5
-#: How barriers go, by name: options.
+#: The options of each kind of barrier, by name.
 _DEBLOATING: dict[str, Any] = {"debloat": True, "debloat_target": "20 ms", "debloat_period": "100 ms"}
 CASES: dict[str, dict[str, Any]] = {
     "aligned": {},
@@ -42,16 +42,19 @@ CASES: dict[str, dict[str, Any]] = {
 }
 PROMPT_CASE = "unaligned"
 ROUNDS, CHECKPOINTS = 3, 5
-#: From one checkpoint to the next, so that what an aligned one has drained is there again.
+#: The pause between checkpoints: an aligned one drains the queues, and they need this time to fill again.
 _PAUSE = "300 ms"
-_UNTHROTTLED = 3.0
-_WATCHED = 1.0
+_UNTHROTTLED_SECONDS = 3.0
+_WATCH_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class Case:
-    """Of one kind of barrier, checkpoint by checkpoint: seconds, what was queued then over the rate at which B takes it
-    (s), bytes stored; and the share of its time that the source was held back which was so less, round by round."""
+    """The measurements of one kind of barrier.
+
+    By checkpoint: `durations` (s), `queued` (bytes queued at the trigger over B's rate, s), and `sizes` (bytes stored).
+    By round: `held_back`, the share of its time that the less held back source was held back.
+    """
 
     durations: list[float] = field(default_factory=list)
     queued: list[float] = field(default_factory=list)
@@ -60,9 +63,9 @@ class Case:
 
 
 def run(options: Options) -> Experiment:
-    """The rate without limits, then all cases in turn, round by round."""
+    """Measure the unthrottled rate, then all cases in turn, round by round."""
     options.say("checkpoint: without limits")
-    drain = SHARE * unthrottled(processes, 1.0 if options.quick else _UNTHROTTLED)
+    drain = SHARE * unthrottled(processes, 1.0 if options.quick else _UNTHROTTLED_SECONDS)
     cases = {name: Case() for name in CASES}
     for number in range(1 if options.quick else ROUNDS):
         for name, case in cases.items():
@@ -72,15 +75,17 @@ def run(options: Options) -> Experiment:
 
 
 def unthrottled(place: Place, seconds: float) -> float:
-    """Bytes/s that B.3 and B.4 take together when nothing holds them back."""
+    """Return the bytes/s that B.3 and B.4 read together without a limit."""
     env = place({})
     result = _stream(env, Flows(_FLOWS, seconds), Probe()).execute("checkpoint")
     return result.rows_in * ROW_BYTES / seconds
 
 
 def under_pressure(place: Place, options: Mapping[str, Any], drain: float, checkpoints: int, case: Case) -> None:
-    """Take so many checkpoints while B.3 and B.4 take `drain` bytes/s together. Raises HeadgateError when the sources
-    are not held back."""
+    """Take `checkpoints` checkpoints while B.3 and B.4 read `drain` bytes/s together, and add them to `case`.
+
+    Raises HeadgateError if a source is not held back for half of its time.
+    """
     probe = Probe(drains={B3: drain / 2, B4: drain / 2})
     with tempfile.TemporaryDirectory(prefix="headgate-lab-") as folder:
         taking = {"checkpoint_dir": folder, "checkpoint_interval": _PAUSE, "checkpoint_min_pause": _PAUSE}
@@ -101,7 +106,7 @@ def under_pressure(place: Place, options: Mapping[str, Any], drain: float, check
 
 
 _FLOWS = {A1: Flow((B3, B4)), A2: Flow((B3, B4))}
-#: Names of tasks.
+#: The names of the sources' tasks.
 _SOURCES = {"A.1": f"A[{A1}]", "A.2": f"A[{A2}]"}
 
 
@@ -111,14 +116,14 @@ def _stream(env: hg.StreamEnvironment, flows: Flows, probe: Probe) -> hg.StreamE
 
 
 def _held_back(job: hg.JobHandle) -> dict[str, float]:
-    """Of each source, seconds."""
+    """Return the seconds that each source has been held back."""
     return {source: held_back_s(job, task) for source, task in _SOURCES.items()}
 
 
 def _least_held_back(job: hg.JobHandle) -> tuple[str, float]:
-    """The source that is held back for the smaller share of its time, and that share."""
+    """Watch for a second; return the source that is held back for the smaller share of its time, and that share."""
     began, before = time.monotonic(), _held_back(job)
-    time.sleep(_WATCHED)
+    time.sleep(_WATCH_SECONDS)
     after, seconds = _held_back(job), time.monotonic() - began
     shares = {source: (after[source] - before[source]) / seconds for source in before}
     source = min(shares, key=lambda source: shares[source])
@@ -126,7 +131,7 @@ def _least_held_back(job: hg.JobHandle) -> tuple[str, float]:
 
 
 def _watch(job: hg.JobHandle, checkpoints: int) -> tuple[list[Any], list[int]]:
-    """The next checkpoints, and the bytes that were queued when each began."""
+    """Wait for the next checkpoints; return them, and the bytes that were queued when each began."""
     begin = time.time()
     samples = [(begin, queued_bytes(job))]
 
@@ -138,12 +143,12 @@ def _watch(job: hg.JobHandle, checkpoints: int) -> tuple[list[Any], list[int]]:
         return len(taken()) >= checkpoints
 
     wait_for(job, enough, "checkpoint")
-    found = taken()[:checkpoints]
-    return found, [max((at, amount) for at, amount in samples if at <= each.triggered_at)[1] for each in found]
+    watched = taken()[:checkpoints]
+    return watched, [max((at, amount) for at, amount in samples if at <= each.triggered_at)[1] for each in watched]
 
 
 def report(cases: Mapping[str, Case], drain: float) -> Experiment:
-    """Figures and verdict."""
+    """Return the figures and the verdict."""
     figures: list[Figure] = []
     for name, case in cases.items():
         figures += [
@@ -157,11 +162,11 @@ def report(cases: Mapping[str, Case], drain: float) -> Experiment:
         for name, case in cases.items()
     ]
     return Experiment(
-        "checkpoint",
-        f"with sinks that take a tenth of what they could, a checkpoint whose barriers overtake takes less than "
+        case="checkpoint",
+        target=f"with sinks that take a tenth of what they could, a checkpoint whose barriers overtake takes less than "
         f"{PROMPT * 1000:g} ms",
-        median(cases[PROMPT_CASE].durations) < PROMPT,
-        tuple(figures),
-        {"sinks take, MB/s": drain / 1e6, "bytes per row": ROW_BYTES},
-        plots=(Plot("From trigger to completion", "checkpoint", "s", tuple(curves), log_y=True),),
+        met=median(cases[PROMPT_CASE].durations) < PROMPT,
+        figures=tuple(figures),
+        settings={"sinks take, MB/s": drain / 1e6, "bytes per row": ROW_BYTES},
+        plots=(Plot(title="From trigger to completion", x="checkpoint", y="s", series=tuple(curves), log_y=True),),
     )

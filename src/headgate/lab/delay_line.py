@@ -1,4 +1,4 @@
-"""A line between two ends on loopback: so many bytes per second in one direction, and a delay in both."""
+"""A line between two ends on loopback with a limited rate in one direction and a delay in both."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 from types import TracebackType
 
 _TIMEOUT = 60.0
-#: Small against what is in flight, so that a chunk's own time on the line hardly delays it.
+#: Small compared with the bytes in flight, so that the time of a single chunk on the line hardly counts.
 _CHUNK = 8 << 10
 
 
 class DelayLine:
-    """Joins who connects to `port` with who listens at `target`. Use as a context manager; it carries one connection.
+    """A line from a client at `port` to a server at `target`. Use it as a context manager; it carries one connection.
 
-    What comes back from `target` takes `rate` bytes/s; either way takes half of `round_trip` seconds. Nothing bounds
-    what is on the line: that is what the ends have credit for.
+    Bytes from `target` pass at `rate` bytes/s. Each direction takes half of `round_trip` seconds. The line itself does
+    not bound the bytes in flight; the credit of the ends does.
     """
 
     def __init__(self, target: int, rate: float, round_trip: float) -> None:
@@ -51,7 +51,7 @@ class DelayLine:
     def _connect(self) -> None:
         try:
             near, _ = self._listener.accept()
-        except OSError:  # over before anyone came
+        except OSError:  # closed before a client connected
             return
         far = socket.create_connection(("127.0.0.1", self._target), _TIMEOUT)
         self._sockets += [near, far]
@@ -63,12 +63,12 @@ class DelayLine:
 
     def _carry(self, source: socket.socket, target: socket.socket, rate: float) -> None:
         line: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
-        for work in (lambda: self._enter(source, line, rate), lambda: _leave(line, target)):
+        for work in (lambda: self._receive(source, line, rate), lambda: _send_delayed(line, target)):
             thread = threading.Thread(target=work, name="headgate-delay-line")
             self._threads.append(thread)
             thread.start()
 
-    def _enter(self, source: socket.socket, line: queue.SimpleQueue[tuple[float, bytes]], rate: float) -> None:
+    def _receive(self, source: socket.socket, line: queue.SimpleQueue[tuple[float, bytes]], rate: float) -> None:
         free_at = 0.0
         chunk = b"."
         while chunk:
@@ -80,8 +80,8 @@ class DelayLine:
             line.put((free_at + self._delay, chunk))
 
 
-def _leave(line: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
-    """Empty bytes are the end."""
+def _send_delayed(line: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
+    """Send each chunk to `target` when it is due; an empty chunk ends the direction."""
     while True:
         at, chunk = line.get()
         time.sleep(max(0.0, at - time.monotonic()))

@@ -1,4 +1,4 @@
-"""What an experiment reports: a benchmark's figures, and the curves to plot."""
+"""The report of an experiment: figures as in a benchmark, and the curves to plot."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Series:
     y: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Curves over one pair of axes, whose labels carry the units. `marks` are moments or values worth a line across."""
+    """Curves over one pair of axes, whose labels have the units. `marks` are values of x with a labelled line."""
 
     title: str
     x: str
@@ -30,9 +30,9 @@ class Plot:
     marks: tuple[tuple[float, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment(CaseResult):
-    """One experiment's outcome; `met` says whether what it is to prove was seen."""
+    """The outcome of an experiment; `met` says whether it showed what it has to prove."""
 
     plots: tuple[Plot, ...] = ()
 

@@ -1,6 +1,6 @@
-"""The lab's source: each subtask that is named makes a flow of rows for one subtask below it, paced or at full speed.
+"""The lab's source: chosen subtasks make flows of rows for subtasks of the next operator, paced or at full speed.
 
-Open loop: with a rate, row i is due at t0 + i / rate, whatever has held its source back; so time lost counts.
+The load is open loop: with a rate, row i is due at t0 + i / rate even if its source was held back: lost time counts.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 
-#: `due` is when the row ought to leave, microseconds since the epoch (at full speed: when it was made); `source` is the
-#: subtask that made it, `to` the one it goes to; the payload makes a row as large as rows are.
+#: `due` is when the row should leave, microseconds since the epoch (at full speed: when it was made). `source` is the
+#: subtask that made it, `to` the one that gets it. The payload gives rows a typical size.
 PAYLOAD = 104
 SCHEMA = pa.schema([("due", pa.int64()), ("source", pa.int64()), ("to", pa.int64()), ("payload", pa.binary(PAYLOAD))])
 ROW_BYTES = 3 * 8 + PAYLOAD
@@ -27,14 +27,14 @@ _US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Rows for subtasks `to` of the next operator, dealt to them in turn; `rate` in rows/s, None = at full speed."""
+    """Rows for the subtasks `to` of the next operator, in turn, at `rate` rows/s. None: at full speed."""
 
     to: tuple[int, ...]
     rate: float | None = None
 
 
 class Flows(Source):
-    """Flows by source subtask, all for `seconds` from the job's start; subtasks without one make nothing."""
+    """A source of flows by subtask, for `seconds` from the job's start. Subtasks without a flow make no rows."""
 
     schema = SCHEMA
     replayable = False
@@ -44,29 +44,29 @@ class Flows(Source):
         self.seconds = seconds
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """This subtask's flow."""
+        """Return the reader of the subtask's flow."""
         flow = self.flows.get(context.subtask)
-        return _Nothing() if flow is None else _FlowReader(flow, self.seconds, context)
+        return _EmptyReader() if flow is None else _FlowReader(flow, self.seconds, context)
 
 
-def by_target(batch: pa.RecordBatch, subtasks: int) -> npt.NDArray[np.int64]:
-    """For `partition_by`: rows go where their flow says."""
+def by_target(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64]:
+    """Return the target subtask of each row, for `partition_by`."""
     targets: npt.NDArray[np.int64] = batch.column("to").to_numpy()
     return targets
 
 
-class _Nothing(SourceReader):
+class _EmptyReader(SourceReader):
     finished = True
 
     def read(self) -> pa.RecordBatch | None:
         return None
 
     def position(self) -> None:
-        """It is not replayable."""
+        """Return None: the source is not replayable."""
 
 
 class _FlowReader(SourceReader):
-    """Up to a batch of what is due; a reader that is late finds full batches until it has caught up."""
+    """Reads the rows that are due, up to a batch. A reader that is late reads full batches until it has caught up."""
 
     def __init__(self, flow: Flow, seconds: float, context: ReaderContext) -> None:
         self._rate = flow.rate
@@ -97,7 +97,7 @@ class _FlowReader(SourceReader):
         return self._batch(due)
 
     def position(self) -> None:
-        """It is not replayable."""
+        """Return None: the source is not replayable."""
 
     def next_read(self) -> float | None:
         assert self._rows is not None

@@ -1,12 +1,13 @@
-"""`isolation`: two independent streams share one connection; one stalls, the other must not notice.
+"""`isolation`: two independent streams share one connection; when one stalls, the other must not notice.
 
-A.1 -> B.3 and A.2 -> B.4, both A in one TaskManager and both B in the other. Both flows run at half of what they carry
-together at full speed; then B.4 takes nothing for some seconds. What counts begins a second after that. The cores are
-kept awake, see `bench/host.py`: with one flow alone they are idle more often, and what p99 would show is how long the
-host takes to give them back.
+The streams are A.1 -> B.3 and A.2 -> B.4, both A in one TaskManager and both B in the other. Both run at half of the
+rate that they reach together at full speed. Then B.4 reads nothing for some seconds; measuring starts a second later.
+The cores are kept awake, see `bench/host.py`: with a single flow they are idle more often, and p99 would show how long
+the host takes to give them back.
 
-Beside that, what no flow control can promise is measured: a stall of B.4 that burns Python takes from B.3 the
-interpreter which both share; and in an all-to-all exchange every writer must stand in the end (`all_to_all.py`).
+The experiment also measures two things that no flow control can promise. A stall of B.4 that burns Python takes the
+interpreter away from B.3, since both share it. In an all-to-all exchange every writer must stop in the end
+(`all_to_all.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes, spark
 from headgate.lab.probe import Probe, Seen, Stall
 
-#: With credit B.3 keeps this share of its rate, and its p99 grows by no more than this factor. Over plain TCP it falls
-#: under that share.
+#: With credit B.3 must keep this share of its rate, and its p99 may grow by this factor. Over plain TCP its rate must
+#: fall below the share `FALLS`.
 KEEPS, GROWS = 0.95, 2.0
 FALLS = 0.1
 SHARE = 0.5
@@ -37,7 +38,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds: to measure the capacity, to warm up, before the stall, until the stall counts, and of it that counts."""
+    """The phases of a round, seconds: the capacity run, warm-up, before the stall, its start, its part that counts."""
 
     capacity: float
     warm_up: float
@@ -64,14 +65,14 @@ QUICK = Times(capacity=1.5, warm_up=1.0, before=1.5, settling=1.0, stalled=1.5)
 
 @dataclass(slots=True)
 class Rounds:
-    """What B.3 did, round by round: rows/s and milliseconds."""
+    """The measurements of B.3, round by round: rates in rows/s and latencies in milliseconds."""
 
     before: list[float] = field(default_factory=list)
     during: list[float] = field(default_factory=list)
     p99_before: list[float] = field(default_factory=list)
     p99_during: list[float] = field(default_factory=list)
-    #: Rows by window of the last round.
-    came: Series | None = None
+    #: Rows by window in the last round.
+    arrived: Series | None = None
 
     def add(self, name: str, seen: Seen, times: Times) -> None:
         before, during = (times.warm_up, times.stall_at), (times.counts_from, times.end)
@@ -79,7 +80,7 @@ class Rounds:
         self.during.append(seen.rate(*during))
         self.p99_before.append(seen.latency(99, *before))
         self.p99_during.append(seen.latency(99, *during))
-        self.came = seen.curve(name, times.end)
+        self.arrived = seen.curve(name, times.end)
 
     @property
     def kept(self) -> tuple[float, ...]:
@@ -101,8 +102,10 @@ class Rounds:
 
 
 def run(options: Options) -> Experiment:
-    """Every mode in every place, in turn, round by round; the quick slice stays in processes, as do the stall that
-    burns Python and the all-to-all exchange."""
+    """Measure every mode in every place in turn, round by round.
+
+    A quick run, the stall that burns Python and the all-to-all exchange use local processes only.
+    """
     times, rounds = (QUICK, 1) if options.quick else (FULL, ROUNDS)
     outcomes: dict[tuple[str, str], Rounds] = {}
     burning = Rounds()
@@ -117,11 +120,11 @@ def run(options: Options) -> Experiment:
             except ConfigError as error:
                 skipped.append(Skipped("Spark", str(error)))
         for number in range(rounds):
-            for where, place in places.items():
+            for place_name, place in places.items():
                 for mode in MODES:
-                    options.say(f"isolation: round {number + 1}, {where}, {mode}")
-                    outcome = outcomes.setdefault((where, mode), Rounds())
-                    outcome.add(f"{mode}, {where}", one_round(place, mode, times), times)
+                    options.say(f"isolation: round {number + 1}, {place_name}, {mode}")
+                    outcome = outcomes.setdefault((place_name, mode), Rounds())
+                    outcome.add(f"{mode}, {place_name}", one_round(place, mode, times), times)
             options.say(f"isolation: round {number + 1}, {BURNING}")
             burning.add(BURNING, one_round(processes, "credit", times, burns=True), times)
             for mode, standings in shared.items():
@@ -131,27 +134,35 @@ def run(options: Options) -> Experiment:
 
 
 def one_round(place: Place, mode: str, times: Times, *, burns: bool = False) -> Seen:
-    """Find the capacity, then stall B.4 beside paced flows; what B.3 saw. Raises HeadgateError if nothing was shown."""
+    """Find the capacity, then stall B.4 beside paced flows, and return the record of B.3.
+
+    Raises HeadgateError if B.4 did not stall, or rows did not cross the connection.
+    """
     full = observe(place, mode, None, times.capacity, {})
     rate = SHARE * full[B3].rate(times.capacity / 3, times.capacity)
     stall = Stall(times.stall_at, times.settling + times.stalled, burns)
     seen = observe(place, mode, rate, times.end, {B4: stall})
     if seen[B4].stalled is None or seen[B4].rate(times.counts_from, times.end) > 0:
-        raise HeadgateError("isolation: B.4 did not stall, so nothing was shown")
+        raise HeadgateError(
+            f"isolation: B.4 did not stall {times.stall_at:g} s after the start, so the round does not count"
+        )
     return seen[B3]
 
 
 def observe(
     place: Place, mode: str, rate: float | None, seconds: float, stalls: Mapping[int, Stall]
 ) -> dict[int, Seen]:
-    """Run both flows for so many seconds at `rate` rows/s each, None = at full speed; what B.3 and B.4 saw."""
+    """Run both flows for `seconds` at `rate` rows/s each (None: at full speed); return the records of B.3 and B.4."""
     environment = place(MODES[mode])
     probe = Probe(stalls)
     flows = Flows({A1: Flow((B3,), rate), A2: Flow((B4,), rate)}, seconds)
     environment.from_source(flows).partition_by(by_target).sink_to(probe)
     result = environment.execute("isolation")
     if result.metrics["remote_bytes"] < ROW_BYTES * result.rows_in:
-        raise HeadgateError("isolation: not all rows crossed the connection, so nothing was shown")
+        raise HeadgateError(
+            f"isolation: {result.metrics['remote_bytes']:,} bytes crossed the connection, fewer than those of "
+            f"{result.rows_in:,} rows, so the round does not count"
+        )
     return probe.seen
 
 
@@ -162,21 +173,23 @@ def report(
     times: Times,
     skipped: tuple[Skipped, ...],
 ) -> Experiment:
-    """Figures and verdict of all places and modes. The stall that burns Python has none."""
-    figures = [figure for (where, mode), rounds in outcomes.items() for figure in rounds.figures(f"{mode}, {where}")]
+    """Return the figures and the verdict of all places and modes. The stall that burns Python has no verdict."""
+    figures = [
+        figure for (place_name, mode), rounds in outcomes.items() for figure in rounds.figures(f"{mode}, {place_name}")
+    ]
     figures += burning.figures(BURNING) + all_to_all.figures(shared)
-    curves = tuple(rounds.came for rounds in (*outcomes.values(), burning) if rounds.came is not None)
+    curves = tuple(rounds.arrived for rounds in (*outcomes.values(), burning) if rounds.arrived is not None)
     marks = ((times.stall_at, "B.4 stalls"), (times.counts_from, "counts"))
-    plot = Plot("B.3, last round", "time, s", "rows/s", curves, marks=marks)
+    plot = Plot(title="B.3, last round", x="time, s", y="rows/s", series=curves, marks=marks)
     return Experiment(
-        "isolation",
-        f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x; over plain TCP it "
-        f"falls under {FALLS:.0%}; in an all-to-all exchange every writer stands in the end",
-        all(_met(mode, rounds) for (_, mode), rounds in outcomes.items()) and all_to_all.is_met(shared),
-        tuple(figures),
-        {"paced at": SHARE, "bytes per row": ROW_BYTES, "seconds stalled": times.settling + times.stalled},
-        skipped,
-        (plot, all_to_all.plot(shared, times.before)),
+        case="isolation",
+        target=f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x; over plain "
+        f"TCP it falls under {FALLS:.0%}; in an all-to-all exchange every writer stands in the end",
+        met=all(_met(mode, rounds) for (_, mode), rounds in outcomes.items()) and all_to_all.is_met(shared),
+        figures=tuple(figures),
+        settings={"paced at": SHARE, "bytes per row": ROW_BYTES, "seconds stalled": times.settling + times.stalled},
+        skipped=skipped,
+        plots=(plot, all_to_all.plot(shared, times.before)),
     )
 
 

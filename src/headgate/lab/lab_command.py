@@ -37,41 +37,41 @@ ABOUT = {
     "sizing": "how many buffers fill a line of known rate and delay",
     "buffer-timeout": "latency and throughput of flush timeouts, on 1 to 1,000 channels",
 }
-_DESCRIPTION = "Show what the exchange claims to do. All of it takes 20 minutes; docs/lab.md says more."
+_DESCRIPTION = "Show what the exchange claims to do. All of it takes 20 minutes; docs/evidence/lab.md says more."
 
 _FOLDER = Path("headgate-lab")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code: 0 all proofs met, 1 not so, 2 wrong usage (argparse exits)."""
-    arguments_of = parser("headgate lab", _DESCRIPTION, "experiment", ABOUT)
+    """Run the command and return its exit code: 0 all proofs are met, 1 not; argparse exits with 2 on wrong usage."""
+    argument_parser = parser("headgate lab", _DESCRIPTION, "experiment", ABOUT)
     folder_help = f"folder for JSON, plots and the page of results, {_FOLDER} by default"
-    arguments_of.add_argument("--out", metavar="DIR", type=Path, default=_FOLDER, help=folder_help)
-    arguments = arguments_of.parse_args(argv)
-    names = chosen(arguments_of, "experiment", arguments.names, EXPERIMENTS)
+    argument_parser.add_argument("--out", metavar="DIR", type=Path, default=_FOLDER, help=folder_help)
+    arguments = argument_parser.parse_args(argv)
+    names = chosen(argument_parser, "experiment", arguments.names, EXPERIMENTS)
     console = PlainConsole(stderr=arguments.json == "-")
-    told = options(console, arguments.quick)
+    case_options = options(console, arguments.quick)
     run = run_description(shlex.join(["headgate", "lab", *argv]))
     folder: Path = arguments.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        arguments_of.error(f"argument --out: {error}")
+        argument_parser.error(f"argument --out: {error}")
     if not os.access(folder, os.W_OK):
-        arguments_of.error(f"argument --out: {str(folder)!r} cannot be written")
+        argument_parser.error(f"argument --out: {str(folder)!r} cannot be written")
     results: list[Experiment] = []
     plotted: dict[str, str] = {}
     for name in names:
-        told.say(f"{name} ...")
-        result = outcome(name, EXPERIMENTS[name], Experiment, told)
+        case_options.say(f"{name} ...")
+        result = outcome(name, EXPERIMENTS[name], Experiment, case_options)
         results.append(result)
         console.print(table(result))
         write_json(f"{folder}/{name}.json", {"run": run, **result.to_json()})
         if result.plots and draw(result.plots, folder / f"{name}.svg"):
             plotted[name] = f"{name}.svg"
         elif result.plots:
-            told.say(f"{name}: no plot, matplotlib is not installed; it comes with pip install 'headgate[lab]'")
+            case_options.say(f"{name}: no plot, matplotlib is not installed; it comes with pip install 'headgate[lab]'")
         (folder / "index.html").write_text(page(run, results, plotted))
-    told.say(f"results: {folder / 'index.html'}")
+    case_options.say(f"results: {folder / 'index.html'}")
     write_json(arguments.json, {"run": run, "experiments": [result.to_json() for result in results]})
     return 0 if all(result.passed for result in results) else 1

@@ -1,4 +1,4 @@
-"""Latencies counted by their size, in steps of 2 %: arrays of counts that add up."""
+"""Latencies counted in buckets of 2 %, as arrays of counts that can be added."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: A latency is counted by its log2 in microseconds times this, up to 2^27 us: two minutes.
+#: The bucket of a latency is log2 of its microseconds times this. The last one is at 2^27 us, two minutes.
 STEPS = 32
 BUCKETS = 27 * STEPS
 
@@ -15,13 +15,13 @@ Counts = npt.NDArray[np.int64]
 
 
 def buckets(late_us: npt.NDArray[Any]) -> Counts:
-    """The bucket of each latency; less than a microsecond counts as one."""
+    """Return the bucket of each latency in microseconds; less than one microsecond counts as one."""
     steps: Counts = (np.log2(np.maximum(late_us, 1)) * STEPS).astype(np.int64)
     return np.minimum(steps, BUCKETS - 1)
 
 
 def percentile(counts: Counts, percent: float) -> float:
-    """Milliseconds that so many percent of the latencies stay within; nan when none were counted."""
+    """Return the milliseconds within which `percent` % of the latencies stay; nan if there are none."""
     total = int(counts.sum())
     if not total:
         return float("nan")

@@ -1,4 +1,4 @@
-"""The result page: one static file of HTML beside the plots, for a person to read."""
+"""The page of results: a static HTML file beside the plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ img { max-width: 100%; background: white; margin-top: 1rem }
 
 
 def page(run: Mapping[str, Any], experiments: Sequence[Experiment], plotted: Mapping[str, str]) -> str:
-    """The whole page. `plotted` is the file of an experiment's plots by its name, where there is one."""
+    """Return the whole page. `plotted` has the file of each experiment's plots by its name, if it has one."""
     facts = ", ".join(f"{name} {value}" for name, value in run.items() if name != "command")
     sections = "\n".join(_section(result, plotted.get(result.case)) for result in experiments)
     return f"""<!doctype html>

@@ -1,4 +1,4 @@
-"""Where an experiment runs: two TaskManagers of two slots each, as processes of this machine or on Spark."""
+"""The places where an experiment runs: two TaskManagers of two slots each, as local processes or on Spark."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ A1, B3, A2, B4 = 0, 1, 2, 3
 #: Makes an environment with the given options of `hg.Config`.
 Place = Callable[[dict[str, Any]], hg.StreamEnvironment]
 
-#: The channel flow control to choose from, as options.
+#: The options of each mode of flow control.
 MODES: dict[str, dict[str, Any]] = {"credit": {}, "tcp": {"flow_control": "tcp"}}
 
 
 def processes(options: dict[str, Any]) -> hg.StreamEnvironment:
-    """TaskManagers are processes of this machine."""
+    """Return an environment whose TaskManagers are processes of this machine."""
     deployment = hg.LocalDeployment(taskmanagers=TASKMANAGERS, processes=True)
     return hg.StreamEnvironment(parallelism=PARALLELISM, config=hg.Config(**options), deployment=deployment)
 
 
 @contextmanager
 def spark() -> Iterator[Place]:
-    """TaskManagers are barrier tasks, one in each executor. Raises ConfigError where Spark does not start."""
+    """Yield a place whose TaskManagers are barrier tasks, one in each executor. Raises ConfigError without Spark."""
     session = build_session(MASTER, "headgate lab")
 
     def place(options: dict[str, Any]) -> hg.StreamEnvironment:

@@ -1,4 +1,4 @@
-"""Curves as a picture, where matplotlib is installed."""
+"""Pictures of curves, drawn with matplotlib if it is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH, _HEIGHT = 7.0, 3.6
 
 
 def draw(plots: Sequence[Plot], target: Path) -> bool:
-    """Write an SVG file with the plots under each other; False when matplotlib is not there to do it."""
+    """Write an SVG file with the plots one below the other; return False if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

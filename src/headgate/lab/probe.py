@@ -1,7 +1,7 @@
-"""The lab's sink: when rows came, how late each was, and what the sources did while a sink stood still.
+"""The lab's sink: records when rows arrive, how late each one is, and when the sources stop during a stall.
 
-Latencies of all rows are counted by the moment the row was due; what subtasks saw comes back to the
-driver when the job ends.
+It counts the latencies of all rows by the time at which they were due. The records of the subtasks reach the driver
+when the job ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from headgate.lab.experiment import Series
 from headgate.lab.latencies import BUCKETS, Counts, buckets, percentile
 
-#: Seconds that are counted together.
+#: Rows are counted by windows of so many seconds.
 WINDOW = 0.1
 
 _US = 1_000_000
@@ -27,7 +27,7 @@ _WINDOW_US = round(WINDOW * _US)
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A subtask takes nothing for `seconds`, from `after` seconds on; it sleeps, or it burns Python."""
+    """A stall of a subtask: from `after` seconds on it reads nothing for `seconds`. It sleeps, or it burns Python."""
 
     after: float
     seconds: float
@@ -36,11 +36,11 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The longest time in which a source made no row, if it made them at full speed: seconds since `Seen.start`."""
+    """The longest time in which a source at full speed made no row, in seconds since `Seen.start`."""
 
     begin: float
     end: float
-    #: Rows that were made before it and came after this subtask's stall had begun: in flight when the source stood.
+    #: Rows in flight when the source stopped: made before the gap, and read after the start of this subtask's stall.
     in_flight: int
 
     @property
@@ -50,37 +50,39 @@ class Gap:
 
 @dataclass(slots=True)
 class Seen:
-    """What one subtask of the sink saw. Times are seconds since `start`; windows are of 0.1 s."""
+    """The record of one subtask of the sink. Times are seconds since `start`; windows are of 0.1 s."""
 
     #: When the first row was due, seconds since the epoch.
     start: float
 
-    #: Rows that came, by window.
-    came: Counts
-    #: Rows by the window they were due in and by latency.
+    #: Rows that arrived, by window.
+    arrived: Counts
+    #: Rows by the window in which they were due and by the bucket of their latency.
     late: Counts
-    #: When its stall began and ended; None without.
+    #: The start and the end of its stall; None without a stall.
     stalled: tuple[float, float] | None
-    #: By the source's subtask.
+    #: The longest gap of each source, by its subtask.
     gaps: Mapping[int, Gap]
 
     def rate(self, begin: float, end: float) -> float:
-        """Rows/s that came between two times."""
-        return float(self.came[round(begin / WINDOW) : round(end / WINDOW)].sum() / (end - begin))
+        """Return the rows/s that arrived between two times."""
+        return float(self.arrived[round(begin / WINDOW) : round(end / WINDOW)].sum() / (end - begin))
 
     def latency(self, percent: float, begin: float, end: float) -> float:
-        """Milliseconds, of all rows that were due between two times; nan without any."""
+        """Return a percentile of the latency, in milliseconds, of the rows due between two times; nan without rows."""
         return percentile(self.late[round(begin / WINDOW) : round(end / WINDOW)].sum(axis=0), percent)
 
     def curve(self, name: str, end: float) -> Series:
-        """Rows/s over the time until `end`."""
-        shown = self.came[: round(end / WINDOW)]
+        """Return the curve of rows/s over time until `end`."""
+        shown = self.arrived[: round(end / WINDOW)]
         return Series(name, tuple(WINDOW * at for at in range(len(shown))), tuple((shown / WINDOW).tolist()))
 
 
 class Probe(Sink):
-    """Takes rows of `flows.SCHEMA`; after the job `seen` holds what each subtask saw that got any. By subtask some may
-    stall, or be slow: they take so many bytes/s."""
+    """A sink for rows of `flows.SCHEMA`; after the job `seen` holds the record of each subtask that got rows.
+
+    `stalls` and `drains` are by subtask: a stalled subtask stops once, a drained one reads so many bytes/s.
+    """
 
     def __init__(self, stalls: Mapping[int, Stall] | None = None, drains: Mapping[int, float] | None = None) -> None:
         self._stalls = dict(stalls or {})
@@ -88,17 +90,17 @@ class Probe(Sink):
         self.seen: dict[int, Seen] = {}
 
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Watches its subtask's rows, and stalls it."""
+        """Return the writer that records a subtask's rows and stalls or slows it."""
         subtask = context.subtask
-        return _Watcher(subtask, self._stalls.get(subtask), self._drains.get(subtask))
+        return _ProbeWriter(subtask, self._stalls.get(subtask), self._drains.get(subtask))
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
-        self.seen = {each["subtask"]: _seen(each) for each in pending if each is not None}
+        self.seen = {record["subtask"]: _seen(record) for record in pending if record is not None}
 
 
 @dataclass(slots=True)
-class _Table:
-    """Counts by window and bucket; grows."""
+class _CountTable:
+    """Counts by window and bucket, in an array that grows."""
 
     buckets: int
     counts: Counts = field(init=False)
@@ -107,15 +109,15 @@ class _Table:
         self.counts = np.zeros((64, self.buckets), dtype=np.int64)
 
     def add(self, window: int, rows: Counts) -> None:
-        """`rows` are counts of some windows in a row, the first of which is `window`."""
+        """Add the counts of successive windows, the first of which is `window`."""
         while window + len(rows) > len(self.counts):
             self.counts = np.concatenate([self.counts, np.zeros_like(self.counts)])
         self.counts[window : window + len(rows)] += rows
 
 
 @dataclass(slots=True)
-class _Producer:
-    """Rows of one are made in order, so the longest step between two batches' times is when it stood."""
+class _SourceGap:
+    """The search for the longest gap of one source: it makes rows in order, so a gap is a step between two batches."""
 
     last_due: int
     gap: tuple[int, int] = (0, 0)
@@ -132,23 +134,25 @@ class _Producer:
             self.since_stall += len(due)
 
 
-class _Watcher(SinkWriter):
+class _ProbeWriter(SinkWriter):
+    """Records the rows of one subtask, and stalls or slows it."""
+
     def __init__(self, subtask: int, stall: Stall | None, drain: float | None) -> None:
         self._subtask = subtask
         self._stall = stall
         self._drain = drain
         self._start: int | None = None
-        self._came = _Table(1)
-        self._late = _Table(BUCKETS)
+        self._arrived = _CountTable(1)
+        self._late = _CountTable(BUCKETS)
         self._stalled: tuple[float, float] | None = None
-        self._producers: dict[int, _Producer] = {}
+        self._gaps: dict[int, _SourceGap] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         due = batch.column("due").to_numpy()
         now = round(time.time() * _US)
         if self._start is None:
             self._start = int(due[0])
-        self._came.add((now - self._start) // _WINDOW_US, np.array([[len(due)]]))
+        self._arrived.add((now - self._start) // _WINDOW_US, np.array([[len(due)]]))
         self._count_latencies(now, due - self._start)
         self._follow_sources(batch.column("source").to_numpy(), due)
         if self._stall is not None and now >= self._start + self._stall.after * _US:
@@ -161,7 +165,7 @@ class _Watcher(SinkWriter):
     def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None
         bucket = buckets(now - self._start - due)
-        window = np.maximum(due, 0) // _WINDOW_US  # the first row seen may not be the first that was due
+        window = np.maximum(due, 0) // _WINDOW_US  # a row that was due earlier may arrive after the first one
         first, last = int(window.min()), int(window.max())
         counts = np.bincount((window - first) * BUCKETS + bucket, minlength=(last - first + 1) * BUCKETS)
         self._late.add(first, counts.reshape(-1, BUCKETS))
@@ -169,7 +173,7 @@ class _Watcher(SinkWriter):
     def _follow_sources(self, sources: Counts, due: Counts) -> None:
         for source in np.unique(sources).tolist():
             made = due[sources == source]
-            producer = self._producers.setdefault(source, _Producer(int(made[0])))
+            producer = self._gaps.setdefault(source, _SourceGap(int(made[0])))
             producer.follow(made, self._stalled is not None)
 
     def finish(self) -> Any:
@@ -180,13 +184,13 @@ class _Watcher(SinkWriter):
         return {
             "subtask": self._subtask,
             "start": self._start / _US,
-            "came": self._came.counts[:, 0].tolist(),
+            "came": self._arrived.counts[:, 0].tolist(),
             "cells": cells.tolist(),
             "late": late.ravel()[cells].tolist(),
             "stalled": self._stalled,
             "gaps": {
-                source: [(moment - self._start) / _US for moment in each.gap] + [each.in_flight]
-                for source, each in self._producers.items()
+                source: [(moment - self._start) / _US for moment in search.gap] + [search.in_flight]
+                for source, search in self._gaps.items()
             },
         }
 
@@ -206,6 +210,6 @@ def _seen(wire: Mapping[str, Any]) -> Seen:
     late = np.zeros(windows * BUCKETS, dtype=np.int64)
     late[cells] = wire["late"]
     stalled = None if wire["stalled"] is None else (wire["stalled"][0], wire["stalled"][1])
-    came = np.array(wire["came"], dtype=np.int64)
+    arrived = np.array(wire["came"], dtype=np.int64)
     gaps = {int(source): Gap(begin, end, rows) for source, (begin, end, rows) in wire["gaps"].items()}
-    return Seen(wire["start"], came, late.reshape(-1, BUCKETS), stalled, gaps)
+    return Seen(wire["start"], arrived, late.reshape(-1, BUCKETS), stalled, gaps)

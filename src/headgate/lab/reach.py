@@ -1,7 +1,7 @@
-"""`reach`: how soon a sink's stall stops its source, and how much is under way between them then, by place.
+"""`reach`: how soon a sink's stall stops its source, and how many bytes are then in flight between them, by place.
 
-A source at full speed, across one connection or two, to a sink that takes nothing for some seconds. The source's stop
-is seen in the rows themselves, which say when they were made.
+A source at full speed sends over one connection or two to a sink that reads nothing for some seconds. The rows show
+when the source stopped, since they carry the time they were made.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from headgate.lab.probe import Probe, Seen, Stall
 from headgate.plan.network_memory import shared_pool
 
 PLACES = ("segments", "pending", "gathering", "sockets")
-#: Seconds between looks at the job's counters, which are reported four times a second.
-_LOOK = 0.05
-#: A job whose counters have not moved for so many seconds stands.
+#: Seconds between two looks at the job's counters, which TaskManagers report four times a second.
+_POLL_INTERVAL = 0.05
+#: A job has stopped if its counters did not change for so many seconds.
 _STANDS = 0.6
 ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A source in one TaskManager and a sink `connections` away."""
+    """The path from a source in one TaskManager to a sink `connections` connections away."""
 
     name: str
     connections: int
@@ -46,8 +46,10 @@ class Path:
         return B3 if self.connections == 1 else A2
 
     def bound(self, config: Config) -> int:
-        """Bytes of segments that a channel may hold at its two ends, for all connections of the path. Without credit
-        the one that is busy may have all buffers of its input."""
+        """Return the bytes of segments that the path's channels may hold at both ends.
+
+        Without credit a busy channel may hold all buffers of its input.
+        """
         written = config.max_buffers_per_channel + config.max_overdraft_buffers_per_gate
         received = config.buffers_per_channel + config.floating_buffers_per_gate
         if config.flow_control is not FlowControl.CREDIT:
@@ -55,8 +57,10 @@ class Path:
         return self.connections * (written + received) * config.segment_size
 
     def build(self, stream: DataStream) -> DataStream:
-        dealt = stream.partition_by(by_target)
-        return dealt if self.connections == 1 else dealt.map_batches(_same, schema=SCHEMA).partition_by(_to_a2)
+        partitioned = stream.partition_by(by_target)
+        return (
+            partitioned if self.connections == 1 else partitioned.map_batches(_same, schema=SCHEMA).partition_by(_to_a2)
+        )
 
 
 ONE, TWO = Path("one connection", 1), Path("two connections", 2)
@@ -66,24 +70,24 @@ def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _to_a2(batch: pa.RecordBatch, subtasks: int) -> npt.NDArray[np.int64]:
+def _to_a2(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64]:
     return np.full(batch.num_rows, A2)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One round: seconds until the source stood, bytes made and not taken then, and where they were."""
+    """The outcome of one round: seconds until the source stopped, the bytes then in flight, and their places."""
 
     seconds: float
     bytes_made: int
     places: Mapping[str, int]
-    #: The most bytes of segments seen at any time.
+    #: The most bytes of segments at any time of the round.
     most_segments: int
 
 
 @dataclass(slots=True)
 class _Samples:
-    """The job's counters over time; `stood` are the fullest of those since which nothing had moved."""
+    """The job's counters over time. `stood` are the fullest ones at which nothing had moved for `_STANDS` seconds."""
 
     most_segments: int = 0
     stood: dict[str, int] | None = None
@@ -101,7 +105,7 @@ class _Samples:
 
 
 def run(options: Options) -> Experiment:
-    """Every mode on both paths, in turn, round by round."""
+    """Measure every mode on both paths in turn, round by round."""
     rounds, flow, stall = (1, 1.0, 2.0) if options.quick else (ROUNDS, 2.0, 3.0)
     outcomes: dict[tuple[str, Path], list[Standing]] = {}
     for number in range(rounds):
@@ -116,13 +120,15 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
     """Let rows flow for `flow` seconds, then stall the sink. Raises HeadgateError if the source did not stop."""
     environment = place(MODES[mode])
     probe = Probe({path.sink: Stall(after=flow, seconds=stall)})
-    source = Flows({A1: Flow((B3,))}, flow + stall + 1.5)  # goes on after the stall, or it could not be seen
+    source = Flows(
+        {A1: Flow((B3,))}, flow + stall + 1.5
+    )  # runs on after the stall: a stop shows only when rows follow it
     path.build(environment.from_source(source)).sink_to(probe)
     job, samples = environment.execute_async("reach"), _Samples()
     try:
         while job.status() in ("CREATED", "RUNNING"):
             samples.add(time.monotonic(), job.metrics())
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
         job.wait()
     finally:
         job.cancel()
@@ -132,13 +138,15 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
 def _standing(seen: Seen, samples: _Samples) -> Standing:
     gap = seen.gaps[A1]
     if seen.stalled is None or samples.stood is None or gap.seconds < _STANDS:
-        raise HeadgateError("reach: the source did not stop while its sink stalled, so nothing was shown")
+        raise HeadgateError(
+            f"reach: the source made no pause of {_STANDS:g} s while its sink stalled, so the round does not count"
+        )
     seconds = max(0.0, gap.begin - seen.stalled[0])
     return Standing(seconds, gap.in_flight * ROW_BYTES, samples.stood, samples.most_segments)
 
 
 def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
-    """Figures and verdict; segments must stay within what the channels on the path may hold."""
+    """Return the figures and the verdict: segments must stay within what the path's channels may hold."""
     figures: list[Figure] = []
     met = True
     for (mode, path), rounds in outcomes.items():
@@ -152,21 +160,21 @@ def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
         figures.append(Figure(f"{name}: most segments", "B", tuple(float(each.most_segments) for each in rounds)))
         figures.append(Figure(f"{name}: segments may be", "B", (float(bound),)))
     return Experiment(
-        "reach",
-        "a stalled sink stops its source, and segments never exceed what their channels' pools may hold",
-        met,
-        tuple(figures),
-        {"bytes per row": ROW_BYTES, "segment": Config().segment_size},
+        case="reach",
+        target="a stalled sink stops its source, and segments never exceed what their channels' pools may hold",
+        met=met,
+        figures=tuple(figures),
+        settings={"bytes per row": ROW_BYTES, "segment": Config().segment_size},
         plots=(_plot(outcomes),),
     )
 
 
 def _plot(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Plot:
-    """Bytes by place over the number of connections."""
+    """Return the plot of bytes in flight by place over the number of connections."""
     series = []
     for mode in dict.fromkeys(mode for mode, _ in outcomes):
         paths = [path for each, path in outcomes if each == mode]
         for place in PLACES:
             amounts = tuple(float(np.median([s.places[place] for s in outcomes[mode, path]])) for path in paths)
             series.append(Series(f"{mode}, {place}", tuple(float(path.connections) for path in paths), amounts))
-    return Plot("Under way when the source stands", "connections", "bytes", tuple(series))
+    return Plot(title="Under way when the source stands", x="connections", y="bytes", series=tuple(series))

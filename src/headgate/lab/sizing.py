@@ -1,6 +1,6 @@
-"""`sizing`: 2 + 8 buffers saturate a channel whose round trip x rate fits into them, and not one whose does not.
+"""`sizing`: 2 + 8 buffers saturate a channel if round trip x rate fits into them, and do not if it does not fit.
 
-One channel between two processes, the runtime's own parts at both ends, over a line of known rate and delay.
+The channel runs between two processes, with the runtime's own parts at both ends, over a line of known rate and delay.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SEGMENT = Config().segment_size
 DEFAULT = Config().buffers_per_channel + Config().floating_buffers_per_gate
 SIZES: dict[str, Mapping[str, int]] = {f"{DEFAULT} buffers": DEFAULT_BUFFERS, "64 buffers": MANY_BUFFERS}
 
-#: Buffers that fill the line for one round trip: what fits, with room for what the ends themselves take, and what not.
+#: Buffers that fill the line for one round trip: one number fits, with room for the ends' needs, one does not.
 FITS, EXCEEDS = 5.0, 20.0
 POINTS = (2.5, FITS, 10.0, EXCEEDS, 40.0)
-#: Shares of the line's rate that count as saturated, and as not.
+#: From this share of the line's rate a channel is saturated; up to the other one it is starved.
 SATURATED, STARVED = 0.9, 0.7
 
 _TIMEOUT = 120.0
@@ -35,7 +35,7 @@ Shares = dict[tuple[str, float], list[float]]
 
 
 def run(options: Options) -> Experiment:
-    """Both sizes at every point, in turn, round by round."""
+    """Measure both sizes at every point in turn, round by round."""
     points, rounds, seconds = ((FITS, EXCEEDS), 1, 0.4) if options.quick else (POINTS, 3, 2.0)
     shares: Shares = {}
     with end("producer", 0) as producer, end("consumer", 1) as consumer:
@@ -51,7 +51,7 @@ def run(options: Options) -> Experiment:
 def share_of_line(
     producer: ChildProcess, consumer: ChildProcess, size: Mapping[str, int], buffers: float, seconds: float
 ) -> float:
-    """What part of the line's rate the channel carries, when `buffers` fill the line for one round trip."""
+    """Return the share of the line's rate that the channel carries if `buffers` fill the line for one round trip."""
     batches = round(RATE * seconds / prebuilt_batch().nbytes)
     shared: dict[str, Any] = {"config": dict(size), "channels": 1}
     target = producer.ask({"do": "listen", "batches": batches, **shared}, _TIMEOUT)["port"]
@@ -62,7 +62,7 @@ def share_of_line(
 
 
 def report(shares: Shares) -> Experiment:
-    """Figures and verdict."""
+    """Return the figures and the verdict."""
     figures = tuple(
         Figure(f"{name}, round trip of {point:g}", "of the line's rate", tuple(values))
         for (name, point), values in shares.items()
@@ -73,14 +73,15 @@ def report(shares: Shares) -> Experiment:
     points = tuple(sorted({point for _, point in shares}))
     curves = [Series(name, points, tuple(median[name, point] for point in points)) for name in SIZES]
     ideal = Series(f"{DEFAULT} / round trip", points, tuple(min(1.0, DEFAULT / point) for point in points))
-    plot = Plot("What a channel carries", "buffers that fill the line for a round trip", "share of the line's rate",
-                (*curves, ideal), log_x=True, marks=((DEFAULT, f"{DEFAULT} buffers"),))  # fmt: skip
+    plot = Plot(title="What a channel carries", x="buffers that fill the line for a round trip",
+                y="share of the line's rate", series=(*curves, ideal), log_x=True,
+                marks=((DEFAULT, f"{DEFAULT} buffers"),))  # fmt: skip
     return Experiment(
-        "sizing",
-        f"{few} carry {SATURATED:.0%} of a line that {FITS:g} of them fill for a round trip, and at most "
+        case="sizing",
+        target=f"{few} carry {SATURATED:.0%} of a line that {FITS:g} of them fill for a round trip, and at most "
         f"{STARVED:.0%} of one that takes {EXCEEDS:g}, of which {many} carry {SATURATED:.0%}",
-        met,
-        figures,
-        {"line, bytes/s": RATE, "segment": SEGMENT},
+        met=met,
+        figures=figures,
+        settings={"line, bytes/s": RATE, "segment": SEGMENT},
         plots=(plot,),
     )

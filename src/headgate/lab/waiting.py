@@ -1,4 +1,4 @@
-"""Waiting for what a running job comes to."""
+"""Waiting for a condition on a running job."""
 
 from __future__ import annotations
 
@@ -9,29 +9,37 @@ import headgate as hg
 from headgate.errors import HeadgateError
 
 PATIENCE = 60.0
-_LOOK = 0.02
+_POLL_INTERVAL = 0.02
 
 
 def wait_for(job: hg.JobHandle, condition: Callable[[], bool], experiment: str) -> None:
-    """Raises the job's error, or HeadgateError when it ends or nothing comes of it."""
+    """Wait until the condition holds.
+
+    Raises the job's error, or HeadgateError if the job ends before or it takes more than `PATIENCE` seconds.
+    """
     deadline = time.monotonic() + PATIENCE
     while True:
-        is_over = job.status() not in ("CREATED", "RUNNING")  # looked at first, since all is told before the end
+        is_over = job.status() not in (
+            "CREATED",
+            "RUNNING",
+        )  # read before the condition: a job reports all of its results before it ends
         if condition():
             return
         if is_over:
             job.wait()
-            raise HeadgateError(f"{experiment}: the job ended before what was waited for")
+            raise HeadgateError(f"{experiment}: the job ended before the condition that the experiment waits for")
         if time.monotonic() > deadline:
-            raise HeadgateError(f"{experiment}: what was waited for did not come within {PATIENCE:g} s")
-        time.sleep(_LOOK)
+            raise HeadgateError(
+                f"{experiment}: the condition that the experiment waits for did not hold within {PATIENCE:g} s"
+            )
+        time.sleep(_POLL_INTERVAL)
 
 
 def held_back_s(job: hg.JobHandle, task: str) -> float:
-    """How long the task has waited for its output so far, seconds."""
+    """Return the seconds that the task has waited for its output so far."""
     return float(job.metrics()["tasks"].get(task, {}).get("soft_backpressured_s", 0.0))
 
 
 def queued_bytes(job: hg.JobHandle) -> int:
-    """Bytes on their way between tasks, wherever they are."""
+    """Return the bytes in flight between tasks, in all places."""
     return sum(sum(places.values()) for places in job.metrics()["in_flight"])

@@ -4,7 +4,7 @@ The writer publishes how far it has come in one attribute, the marker: the bytes
 complement once no more will follow. Storing and reading an attribute is atomic in CPython and the bytes are written
 before the marker, so no lock is needed: one thread appends and finishes, and each consumer belongs to one thread.
 
-The segment goes back when nobody can look at it any more: the builder is finished, every consumer closed and every
+The segment goes back when no one can read it any more: the builder is finished, every consumer closed and every
 slice recycled. References are counted as in `buffer`.
 """
 

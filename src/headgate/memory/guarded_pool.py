@@ -1,4 +1,4 @@
-"""The pool of an output whose queues have no limit: nobody waits for a segment of it, and when there is none, it is an
+"""The pool of an output whose queues have no limit: no task waits for a segment of it, and when there is none, it is an
 error."""
 
 from __future__ import annotations

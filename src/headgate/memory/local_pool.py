@@ -55,6 +55,7 @@ class LocalBufferPool:
         self,
         source: GlobalPool,
         lock: Lock,
+        *,
         owner: str,
         claim: PoolClaim,
         subpartitions: int,
@@ -91,7 +92,7 @@ class LocalBufferPool:
 
     @property
     def free(self) -> int:
-        """Segments here that nobody uses."""
+        """Segments here that are not in use."""
         return len(self._free)
 
     @property
@@ -160,7 +161,7 @@ class LocalBufferPool:
             self._place(segment)
 
     def add_listener(self, listener: Listener) -> bool:
-        """Wait for one segment, behind those that wait already; whoever needs more registers again.
+        """Wait for one segment, behind those that wait already; a listener that needs more registers again.
 
         False if there is no need to wait, because a segment is free, or no use in it, because the pool is destroyed.
         A segment that is accepted counts for subpartition 0.
@@ -195,7 +196,7 @@ class LocalBufferPool:
     def resize(self, size: int) -> list[MemorySegment]:
         """Set the share and return the free segments beyond it; those in use follow when they are recycled.
 
-        Calls nobody back, since the factory lock is held: `refill` does, afterwards.
+        Calls no listener, since the factory lock is held: `refill` does, afterwards.
         """
         surplus: list[MemorySegment] = []
         with self._lock:

@@ -22,8 +22,8 @@ from headgate.memory.segment import MemorySegment, SegmentArena
 class NetworkBufferPool:
     """`total_segments` segments of `segment_size` bytes, first returned first lent.
 
-    Rights are checked when they are given: whoever was given a pool or exclusive buffers can never find later that
-    there are too few. What nobody has a right to is lent to the local pools, and taken back as they recycle it.
+    Rights are checked when they are given: an owner of a pool or of exclusive buffers can never find later that
+    there are too few. What no pool has a right to is lent to the local pools, and taken back as they recycle it.
     """
 
     def __init__(self, total_segments: int, segment_size: int, lock_factory: LockFactory) -> None:
@@ -44,7 +44,7 @@ class NetworkBufferPool:
 
     @property
     def free_segments(self) -> int:
-        """Segments lent to nobody."""
+        """Segments that are not lent."""
         return len(self._free)
 
     @property
@@ -58,6 +58,7 @@ class NetworkBufferPool:
     def create_local_pool(
         self,
         owner: str,
+        *,
         required: int,
         maximum: int,
         expected: int | None = None,
@@ -77,7 +78,15 @@ class NetworkBufferPool:
         with self._factory_lock:
             self._reserve(required, owner)
             kind = GuardedPool if guarded else LocalBufferPool
-            pool = kind(self, self._lock_factory(), owner, claim, subpartitions, max_per_subpartition, max_overdraft)
+            pool = kind(
+                self,
+                self._lock_factory(),
+                owner=owner,
+                claim=claim,
+                subpartitions=subpartitions,
+                max_per_subpartition=max_per_subpartition,
+                max_overdraft=max_overdraft,
+            )
             self._pools.append(pool)
             self._redistribute()
         self._settle()
@@ -110,7 +119,7 @@ class NetworkBufferPool:
         return segments
 
     def recycle_exclusive(self, segments: Iterable[MemorySegment], owner: str) -> None:
-        """Take back exclusive segments, best all in one call: each call shares everything out anew."""
+        """Take back exclusive segments, best all in one call: each call shares everything out again."""
         returned = list(segments)
         with self._factory_lock:
             if len(returned) > self._exclusive[owner]:
@@ -190,7 +199,7 @@ class NetworkBufferPool:
             del self._exclusive[owner]
 
     def _redistribute(self) -> None:
-        """Share out what is not promised. Calls nobody back: `_settle` must follow without the lock."""
+        """Share out what is not promised. Calls no listener: `_settle` must follow without the lock."""
         self._leaving = [pool for pool in self._leaving if pool.requested]
         sizes = shares(self.total_segments - self._required, [pool.claim for pool in self._pools])
         surplus = [segment for pool, size in zip(self._pools, sizes, strict=True) for segment in pool.resize(size)]

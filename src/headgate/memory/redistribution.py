@@ -1,4 +1,5 @@
-"""How the segments nobody has a right to are shared out among local pools: Flink's weighted rule, as a pure function.
+"""How the segments that no pool has a right to are shared out among local pools: Flink's weighted rule, as a pure
+function.
 
 Every pool has a right to its `required` segments. What is left is lent in proportion to what each pool `expected`,
 never beyond its `maximum`; what one pool cannot take goes to the others.

@@ -48,5 +48,5 @@ class SegmentArena:
         except BufferError:
             raise ExchangeError(
                 "network memory cannot be unmapped: a view into a segment is still alive; "
-                "whoever made it must copy the bytes out before recycling the segment"
+                "its owner must copy the bytes out before recycling the segment"
             ) from None

@@ -33,6 +33,7 @@ class _Join:
 def lookup_schema(
     table: object,
     on: str | Sequence[str],
+    *,
     how: str,
     columns: Sequence[str] | None,
     suffix: str | None,
@@ -42,7 +43,7 @@ def lookup_schema(
 
     Raises PlanError for unknown, clashing or incomparable columns, SourceError for a file that cannot be read.
     """
-    return _checked(lookup_source(table), on, how, columns, suffix, input_schema).schema
+    return _checked(lookup_source(table), on, how=how, columns=columns, suffix=suffix, stream=input_schema).schema
 
 
 class Lookup(Operator):
@@ -56,6 +57,7 @@ class Lookup(Operator):
         self,
         table: object,
         on: str | Sequence[str],
+        *,
         how: str,
         columns: Sequence[str] | None,
         suffix: str | None,
@@ -63,7 +65,7 @@ class Lookup(Operator):
     ) -> None:
         super().__init__()
         self._source = lookup_source(table)
-        self._join = _checked(self._source, on, how, columns, suffix, input_schema)
+        self._join = _checked(self._source, on, how=how, columns=columns, suffix=suffix, stream=input_schema)
         self._inner = how == "inner"
         self._index: KeyTable | None = None
         self._columns: list[pa.Array] = []
@@ -78,7 +80,7 @@ class Lookup(Operator):
             keys = [key.filter(matchable) for key in keys]
         rows = len(keys[0])
         index = KeyTable([key.type for key in keys])
-        slots = index.slots(keys, rows)
+        slots = index.find_or_add(keys, rows)
         if len(index) < rows:
             raise DataError(_duplicate(str(self._source), self._join.on, keys, slots))
         order = np.empty(rows, np.int64)
@@ -116,6 +118,7 @@ class Lookup(Operator):
 def _checked(
     source: TableSource,
     on: str | Sequence[str],
+    *,
     how: str,
     columns: Sequence[str] | None,
     suffix: str | None,

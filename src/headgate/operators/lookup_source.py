@@ -53,7 +53,9 @@ class TableFile:
         """Raises SourceError when the file is gone, or no longer what the job was planned with."""
         table = _read(self.path)
         if not table.schema.equals(self.schema):
-            raise SourceError(f"lookup table {self.path}: its columns changed after the job was written; start it anew")
+            raise SourceError(
+                f"lookup table {self.path}: its columns changed after the job was written; start it again"
+            )
         return table
 
     def __str__(self) -> str:

@@ -65,7 +65,7 @@ class Operator:
     """
 
     output: Output
-    #: Side outputs by tag: those that somebody reads. What goes to others is nobody's.
+    #: Side outputs by tag: those that are read. Rows for others are dropped.
     sides: Mapping[str, Output] = MappingProxyType({})
     context: OperatorContext
 
@@ -108,7 +108,7 @@ class Operator:
         snapshot. Where all had, there is no call of `restore`."""
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        """After `open` and before the first batch: go on from what the subtasks there were held. Tables have the rows
+        """After `open` and before the first batch: resume from what the subtasks there were held. Tables have the rows
         of this subtask's key groups only. Raises CheckpointError for what is not of this operator."""
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The user's own way of dealing rows to channels: a function that sees whole batches, and is checked."""
+"""The user's own way of distributing rows to channels: a function that sees whole batches, and is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from headgate.operators.rows import visible
 
 class UserPartitioner:
     """`function(batch, channels)` returns for each row the number of its channel, 0 to `channels` - 1: a NumPy array of
-    integers or an Arrow one without nulls. Raises UserFunctionError placed at the operator whose rows are dealt."""
+    integers or an Arrow one without nulls. Raises UserFunctionError placed at the operator whose rows are
+    distributed."""
 
     splits = True
 

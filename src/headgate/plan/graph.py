@@ -77,7 +77,7 @@ class Side:
     event_time: EventTime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A source, an operator or a sink. Exactly one of `source`, `operator` and `sink` is set."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headgate.plan.graph import Edge, Node, Partitioning, StreamGraph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEdge:
     """An exchange: the rows of `source_node` in vertex `source` go to input `target_input` of vertex `target`."""
 
@@ -88,7 +88,17 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
         for number, edge in enumerate(head.inputs):
             source = vertex_of[head_of[edge.source]]
             target = vertex_of[head.id]
-            edges.append(JobEdge(len(edges), source, edge.source, target, number, edge.partitioning, edge.tag))
+            edges.append(
+                JobEdge(
+                    id=len(edges),
+                    source=source,
+                    source_node=edge.source,
+                    target=target,
+                    target_input=number,
+                    partitioning=edge.partitioning,
+                    tag=edge.tag,
+                )
+            )
     return JobGraph(vertices, tuple(edges))
 
 

@@ -79,11 +79,12 @@ class BufferManager:
 
     def __init__(
         self,
+        on_credit: Callable[[], None],
+        *,
         exclusive: ExclusiveBuffers,
         initial_credit: int,
         floating_pool: LocalBufferPool,
         channels: int,
-        on_credit: Callable[[], None],
         lock_factory: LockFactory,
     ) -> None:
         exclusive.reserve(initial_credit)
@@ -143,8 +144,8 @@ class BufferManager:
 
     def recycle(self, *segments: MemorySegment) -> None:
         """The task has consumed buffers of this channel. Each is new credit, unless the channel holds enough without
-        it: then a floating one goes back to the gate's pool, for whoever needs it most. One that the channel would ask
-        for again at once, while no other waits for it, stays here."""
+        it: then a floating one goes back to the gate's pool, for the channel that needs it most. One that the channel
+        would ask for again at once, while no other waits for it, stays here."""
         exclusive = self._exclusive
         own = [segment for segment in segments if exclusive.owns(segment)]
         others = [segment for segment in segments if not exclusive.owns(segment)]

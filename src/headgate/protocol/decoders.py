@@ -1,4 +1,4 @@
-"""Bytes to messages, for both ends of a data link. Neither reads a socket: they say where bytes go and are told how
+"""Bytes to messages, for both ends of a data link. Neither reads a socket: they say where bytes go and hear how
 many came."""
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class ResponseDecoder:
         if length != BUFFER_RESPONSE.size + size or not self._is_possible(data_type, size):
             raise ExchangeError(f"stream corrupted: a buffer of {size} bytes, type {data_type}, in a frame of {length}")
         is_event, is_compressed = data_type == EVENT_BUFFER, data_type == COMPRESSED_BUFFER
-        self._place(BufferResponse(receiver, sequence, backlog, is_event, size, is_compressed))
+        self._place(BufferResponse(receiver, sequence, backlog, is_event, size, is_compressed=is_compressed))
 
     def _is_possible(self, data_type: int, size: int) -> bool:
         if data_type == EVENT_BUFFER:
@@ -211,7 +211,7 @@ class ResponseDecoder:
         self._places = places
 
     def _discarded(self, count: int) -> list[memoryview]:
-        """Segments that nobody looks at; they may be one."""
+        """Segments that are never read; they may be one and the same."""
         if not self._discard:
             self._discard = memoryview(bytearray(self._segment_size))
         return [self._discard] * count

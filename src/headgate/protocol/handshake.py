@@ -44,7 +44,7 @@ TASKMANAGER: Final = "taskmanager"
 @dataclass(frozen=True, slots=True)
 class Identity:
     """With what an end of a link proves itself under TLS, and whom it trusts; each part is PEM. The authority issues
-    for one attempt of one job, so nobody else's certificate passes."""
+    for one attempt of one job, so no other certificate passes."""
 
     authority: bytes
     certificate: bytes

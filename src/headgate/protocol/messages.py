@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Final, get_args
 
 from headgate.errors import ExchangeError
@@ -207,6 +207,7 @@ class BufferResponse:
     backlog: int
     is_event: bool
     size: int
+    _: KW_ONLY
     is_compressed: bool = False
 
 

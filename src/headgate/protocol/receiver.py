@@ -47,7 +47,7 @@ class ReceivingChannel(Protocol):
         """A data buffer; `on_read` follows when all that was read together has been handed over."""
 
     def on_read(self, backlog: int) -> None:
-        """Look at what came, and at the backlog the last buffer told of."""
+        """Look at what came, and at the backlog that the last buffer announced."""
 
     def on_event(self, response: BufferResponse, body: bytes) -> None: ...
 
@@ -136,7 +136,7 @@ class Receiver:
         self._backlogs.clear()
 
     def _tell_backlog(self, receiver: int, channel: ReceivingChannel) -> None:
-        """What the data read so far told of; before anything newer is told, or the older word would be the last."""
+        """Report what the data read so far announced, before anything newer: the newest report must be the last."""
         if receiver in self._backlogs:
             channel.on_read(self._backlogs.pop(receiver))
 
@@ -184,7 +184,7 @@ class Receiver:
             self._outgoing.append(encode(channel.request(receiver)))
 
     def credit_available(self, receiver: int) -> None:
-        """A channel has told that it has unannounced credit (the posted notification)."""
+        """A channel has reported that it has unannounced credit (the posted notification)."""
         self._credited.append(receiver)
 
     def tell(self, message: OfChannel) -> None:
@@ -192,7 +192,7 @@ class Receiver:
         if message.receiver not in self._channels:
             return
         if len(self._outgoing) >= _MAX_UNSENT:
-            raise ExchangeError(f"a producer does not read what it is told: {_MAX_UNSENT} messages wait for it")
+            raise ExchangeError(f"a producer does not read what it is sent: {_MAX_UNSENT} messages wait for it")
         self._outgoing.append(encode(message))
 
     def cancel(self, receiver: int) -> None:
@@ -217,7 +217,7 @@ class Receiver:
         return data
 
     def fail(self) -> list[ReceivingChannel]:
-        """The connection is gone: the channels that still wanted something of it, to be told why."""
+        """The connection is gone: return the channels that still wanted something of it."""
         self._decoder.close()
         if self._filling is not None:
             (channel, segments), self._filling = self._filling, None

@@ -105,7 +105,7 @@ class Credit(Protocol):
 
     @property
     def needs_announcement(self) -> bool:
-        """The consumer grants none until it is told of a backlog, and no buffer can tell it."""
+        """The consumer grants none until a backlog is announced, and no buffer can announce it."""
 
 
 class _Reader:
@@ -118,15 +118,15 @@ class _Reader:
         self.queued = False
 
 
-#: Opens the reading end of what a request asks for; the callable it is given is to be called when data become
+#: Opens the reading end of what a request asks for; the `notify` it is given is to be called when data become
 #: available, from any thread. Raises ExchangeError when there is no such subpartition, PartitionNotFound when there may
 #: be one later.
 OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
 
 class Sender:
-    """All readers of one connection. One thread only, except `notify`'s argument to `open_view`. `credit_of` makes a
-    channel's credit from what its request brings."""
+    """All readers of one connection, on one thread. The `notify` callable that `open_view` is given may be called by
+    any thread; it calls `on_data` there. `credit_of` makes a channel's credit from what its request brings."""
 
     def __init__(
         self, open_view: OpenView, on_data: Callable[[int], None], credit_of: Callable[[int], Credit] = SenderCredit
@@ -139,7 +139,6 @@ class Sender:
         self._ready: deque[_Reader] = deque()
         self._control: deque[bytes] = deque()
         self.closed = False
-        self.buffers_sent = 0
         self.bytes_sent = 0
 
     def receive(self, data: bytes) -> None:
@@ -202,7 +201,7 @@ class Sender:
             reader.view.release()
 
     def data_available(self, receiver: int) -> None:
-        """A subpartition has told that it has data (the posted notification)."""
+        """A subpartition has reported that it has data (the posted notification)."""
         reader = self._readers.get(receiver)
         if reader is not None:
             self._enqueue(reader)
@@ -258,7 +257,6 @@ class Sender:
                     pieces += polled.buffer.pieces
             sent += count
             self.bytes_sent += size
-        self.buffers_sent += sent
         return sent
 
     @staticmethod

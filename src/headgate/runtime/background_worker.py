@@ -1,7 +1,7 @@
-"""What a driver does that may take long - with its storage, and with its sinks - on a thread beside the job's, which
-goes on to see to losses, deadlines and cancels meanwhile.
+"""Calls that may take long (to storage, and to sinks), on a thread beside the job's. The job's thread meanwhile handles
+losses, deadlines and cancels.
 
-BackgroundWorker are run one after the other, in the order in which they were begun.
+Calls run one after the other, in the order in which they were submitted.
 """
 
 from __future__ import annotations
@@ -11,32 +11,35 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: What follows on the job's thread, with the error that the errand came to.
-Then = Callable[[Exception | None], None]
+#: The callback, which runs on the job's thread. It gets the error that the call raised, or None.
+Callback = Callable[[Exception | None], None]
 
 
 def raise_error(error: Exception | None) -> None:
-    """Nothing follows but the error."""
+    """Raise the error, if there is one."""
     if error is not None:
         raise error
 
 
 def ignore_result(error: Exception | None) -> None:
-    """Nothing follows: whoever began it looks for himself."""
+    """Ignore the result: the caller polls."""
 
 
 @dataclass(slots=True, eq=False)
 class BackgroundCall:
-    """One of them."""
+    """A call, its callback, and the error that it raised."""
 
     work: Callable[[], object]
-    then: Then
+    callback: Callback
     error: Exception | None = None
 
 
 class BackgroundWorker:
-    """Of one job, whose thread calls all of it. `done` is called by the other thread, which is called `name`, whenever
-    `look` has something to see to. That thread is there once there is something to do."""
+    """The background thread of one job; the first call starts it. Only the job's thread uses this object.
+
+    `name` is the thread's name. The thread calls `done` whenever `run_callbacks` has callbacks to run. `_changed`
+    protects the queue, the running call and `_closed`; no other lock is taken with it.
+    """
 
     def __init__(self, name: str, done: Callable[[], None]) -> None:
         self._name = name
@@ -44,15 +47,16 @@ class BackgroundWorker:
         self._changed = threading.Condition()
         self._waiting: deque[BackgroundCall] = deque()
         self._running: BackgroundCall | None = None
-        self._over: deque[BackgroundCall] = deque()
+        self._done_calls: deque[BackgroundCall] = deque()
         self._runner: threading.Thread | None = None
         self._closed = False
 
-    def begin(self, work: Callable[[], object], then: Then) -> BackgroundCall:
-        """Returns at once; while the program ends, when it is done, for then Python 3.12 begins no thread any more."""
-        errand = BackgroundCall(work, then)
+    def submit(self, work: Callable[[], object], callback: Callback) -> BackgroundCall:
+        """Queue a call, and return at once. While the program ends, Python 3.12 starts no thread: then this method runs
+        the call itself."""
+        call = BackgroundCall(work, callback)
         with self._changed:
-            self._waiting.append(errand)
+            self._waiting.append(call)
             self._changed.notify_all()
         if self._runner is None:
             runner = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -60,31 +64,33 @@ class BackgroundWorker:
                 runner.start()
                 self._runner = runner
             except RuntimeError:
-                self._waiting.remove(errand)
-                self._do(errand)
-        return errand
+                self._waiting.remove(call)
+                self._execute(call)
+        return call
 
-    def drop(self, errand: BackgroundCall) -> bool:
-        """Whether it has not been begun: then it never is, and nothing follows."""
+    def cancel(self, call: BackgroundCall) -> bool:
+        """Remove a call that has not started. Returns whether it was removed; then its callback never runs."""
         with self._changed:
-            if errand in self._waiting:
-                self._waiting.remove(errand)
+            if call in self._waiting:
+                self._waiting.remove(call)
                 return True
             return False
 
-    def look(self) -> None:
-        """Do what follows from those that are done. Raises what that raises; then call it again."""
-        while self._over:
-            errand = self._over.popleft()
-            errand.then(errand.error)
+    def run_callbacks(self) -> None:
+        """Run the callbacks of calls that are done. Raises what a callback raises; call it again for the remaining
+        ones."""
+        while self._done_calls:
+            call = self._done_calls.popleft()
+            call.callback(call.error)
 
-    def settle(self, timeout: float) -> bool:
-        """Wait until all are done; returns whether they are. What follows is for `look`."""
+    def wait_until_idle(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until all calls are done. Returns whether they are. `run_callbacks` runs their
+        callbacks."""
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout)
 
     def close(self) -> None:
-        """Begin nothing more. One that does not come to its end is left to its thread, a daemon."""
+        """Start no further call. A call that does not return keeps its daemon thread."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -97,15 +103,15 @@ class BackgroundWorker:
         return self._running is None and not self._waiting
 
     def _run(self) -> None:
-        while (errand := self._next()) is not None:
-            self._do(errand)
+        while (call := self._next()) is not None:
+            self._execute(call)
 
-    def _do(self, errand: BackgroundCall) -> None:
+    def _execute(self, call: BackgroundCall) -> None:
         try:
-            errand.work()
+            call.work()
         except Exception as error:
-            errand.error = error
-        self._over.append(errand)
+            call.error = error
+        self._done_calls.append(call)
         with self._changed:
             self._running = None
             self._changed.notify_all()

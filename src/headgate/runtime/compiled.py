@@ -1,4 +1,4 @@
-"""Whether the modules that every batch passes through are compiled here; see hatch_build.py."""
+"""Tells whether the modules that every batch passes through are compiled here; see hatch_build.py."""
 
 from typing import Final
 

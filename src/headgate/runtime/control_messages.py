@@ -1,7 +1,7 @@
-"""What the driver and its TaskManagers say to each other: a class for each message, as JSON on the control link.
+"""The messages between the driver and its TaskManagers: a class for each, sent as JSON on the control link.
 
-A new message is a class here, stands in one of the two unions, and is answered where its union is dispatched:
-`Attempt` and `JobMaster` hear TaskManagers, `TaskManager` hears the driver.
+To add a message, add a class and name it in one of the two unions. Handle it where its union is dispatched:
+`Attempt` and `JobMaster` handle messages of TaskManagers, `TaskManager` those of the driver.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import msgspec
 
 from headgate.records.events import Alignment
 from headgate.state.checkpoint_metadata import StateFile, WrittenFile
+from headgate.state.shapes import is_deeper
 from headgate.transport.control_link import Codec
 
-#: So deep may lists and objects be within each other.
+#: The deepest nesting of lists and objects.
 MAX_NESTING: Final = 100
-#: Characters of the name of a type that is none, in an error.
+#: The most characters of an unknown type's name in an error.
 _LONGEST_NAME: Final = 80
 
 
@@ -29,8 +30,8 @@ Stream: TypeAlias = Literal["stdout", "stderr"]
 
 
 class Part(TypedDict, total=False):
-    """What one task tells of one checkpoint, times in seconds: see `TaskBarriers`. The driver adds `async_s`, in which
-    the state was stored."""
+    """What one task reports of one checkpoint, with times in seconds: see `TaskBarriers`. The driver adds `async_s`,
+    the seconds in which the state was stored."""
 
     checkpoint: Required[int]
     task: Required[str]
@@ -52,7 +53,7 @@ class Part(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """Its data links are served at this address; `pid` is its process."""
+    """A TaskManager has registered. Its data links are served at this address; `pid` is its process."""
 
     host: str
     port: int
@@ -61,19 +62,19 @@ class Registered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """All operators of its first tasks are open."""
+    """All operators of the TaskManager's first tasks are open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportMetrics:
-    """What is measured there now."""
+    """The TaskManager's metrics now."""
 
     metrics: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """Lines that functions of a task wrote."""
+    """Lines that functions of a task printed."""
 
     task: str
     stream: Stream
@@ -82,7 +83,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverRows:
-    """The payload is a batch of `size` bytes for the sink of that node; it belongs to this checkpoint."""
+    """A batch for a sink on the driver. The payload has `size` bytes; `node` is the sink's node."""
 
     node: int
     size: int
@@ -91,15 +92,15 @@ class DeliverRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportCheckpointMetrics:
-    """How a checkpoint went at a task."""
+    """What a task reports of a checkpoint."""
 
     part: Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgeCheckpoint:
-    """A task's part is stored. `nodes` are the keys of those that have state in it, `pending` what their sinks are to
-    commit, `async_s` the seconds that it took."""
+    """A task's part is stored. `nodes` are the keys of nodes with state in it, `pending` what their sinks are to
+    commit, `async_s` the seconds in which it was stored."""
 
     task: str
     vertex: int
@@ -113,7 +114,7 @@ class AcknowledgeCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclineCheckpoint:
-    """A task's part could not be stored; what its sinks are to commit goes with a later one."""
+    """A task's part could not be stored. What its sinks are to commit goes with a later checkpoint."""
 
     task: str
     vertex: int
@@ -125,8 +126,8 @@ class DeclineCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished:
-    """A task has ended, and all that it sent has been worked on. `took_part` is the last checkpoint that it is in,
-    `final` where its sources ended, by node key."""
+    """A task has ended, and its consumers have processed all that it sent. `took_part` is the last checkpoint that it
+    took part in, `final` where its sources ended, by node key."""
 
     vertex: int
     subtask: int
@@ -137,14 +138,14 @@ class TaskFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllFinished:
-    """All its tasks have ended well, and their consumers have taken everything."""
+    """All tasks of the TaskManager have ended without an error, and consumers have taken all their output."""
 
     metrics: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The first error there, as `HeadgateError.to_wire` has it."""
+    """The TaskManager's first error, as `headgate.errors.to_wire` encodes it."""
 
     error: dict[str, Any]
 
@@ -161,7 +162,8 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTasks:
-    """All are ready: where the TaskManagers are, by number, and when the job began (seconds since the epoch)."""
+    """Start the tasks: all TaskManagers are ready. Has their addresses, by number, and when the job started (seconds
+    since the epoch)."""
 
     addresses: list[tuple[str, int]]
     started_at: float
@@ -169,23 +171,25 @@ class StartTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStage:
-    """In batch mode: all that these vertices read has been written."""
+    """In batch mode: run the tasks of these vertices, whose input is complete."""
 
     vertices: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """So many bytes of rows have been taken."""
+    """The driver has taken `size` bytes of rows."""
 
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectBarrier:
-    """Begin a checkpoint at the tasks (vertex, subtask) that `roots` names, whose state goes to `folder`; sources read
-    nothing more if the job `stops` with it. Without `roots` it is a probe, for all sources. Times are microseconds,
-    `timestamp` since the epoch."""
+    """Start a checkpoint at the tasks (vertex, subtask) in `roots`, whose state goes to `folder`.
+
+    If the job `stops` with it, sources read nothing more. Without `roots` it is a probe, for all sources.
+    `timestamp` is in microseconds since the epoch, `timeout` in microseconds.
+    """
 
     checkpoint: int
     alignment: Alignment
@@ -198,22 +202,22 @@ class InjectBarrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueSources:
-    """The checkpoint that the job was to stop with has failed: read on."""
+    """Let sources read on: the checkpoint that the job was to stop with has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """Sources end where they are."""
+    """Let sources end where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
-    """The job has ended well."""
+    """End: the job has finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """It has not: end now."""
+    """End now: the job has failed or was cancelled."""
 
 
 FromTaskManager: TypeAlias = (
@@ -234,8 +238,8 @@ FromDriver: TypeAlias = StartTasks | RunStage | Delivered | InjectBarrier | Cont
 
 
 def encode(message: FromTaskManager | FromDriver) -> bytes:
-    """A JSON object with the fields, and as `type` the name of the class. Raises TypeError for a value of a source or
-    sink that JSON does not have."""
+    """Encode a message as a JSON object of its fields, with the class's name as `type`. Raises TypeError for a value of
+    a source or sink that JSON cannot represent."""
     return json.dumps({"type": type(message).__name__, **_fields(message)}, default=_of_file).encode()
 
 
@@ -250,7 +254,7 @@ def _of_file(value: object) -> dict[str, Any]:
 
 
 def decode(kinds: Mapping[str, type], text: bytes) -> Any:
-    """The inverse, for messages of these classes, by name. Raises ValueError, which names the place, for all else."""
+    """Decode a message of these classes, by name. Raises ValueError, which names the place, for anything else."""
     fields = _parsed(text)
     name = fields.pop("type", None) if isinstance(fields, dict) else None
     if not isinstance(name, str) or name not in kinds:
@@ -262,24 +266,20 @@ def decode(kinds: Mapping[str, type], text: bytes) -> Any:
 
 
 def _parsed(text: bytes) -> Any:
-    """Raises ValueError for what is nested so deep that who walks it may have no stack left."""
+    """Parse JSON. Raises ValueError if it is nested so deeply that code that walks it could overflow the stack."""
     try:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    level = [value]
-    for _ in range(MAX_NESTING + 1):
-        level = [each for each in level if isinstance(each, dict | list)]
-        if not level:
-            return value
-        level = [within for each in level for within in (each.values() if isinstance(each, dict) else each)]
-    raise ValueError("nested too deep")
+    if is_deeper(value, MAX_NESTING):
+        raise ValueError("nested too deep")
+    return value
 
 
 def _codec(union: Any) -> Codec:
     return Codec(encode, partial(decode, {kind.__name__: kind for kind in get_args(union)}))
 
 
-#: Of the driver's end of a link, and of a TaskManager's.
+#: The codecs of the driver's end of a link, and of a TaskManager's end.
 OF_DRIVER: Final = _codec(FromTaskManager)
 OF_TASKMANAGER: Final = _codec(FromDriver)

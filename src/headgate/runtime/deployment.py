@@ -1,4 +1,4 @@
-"""What the runtime needs of a place to run: start some TaskManagers, say when one is gone, end them all."""
+"""The interface between the runtime and a place to run: start TaskManagers, report their ends, end them all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 
 class Plan:
-    """An execution plan that travels as bytes: a process that cannot load it can still tell the driver so."""
+    """An execution plan that is sent as bytes. A process that cannot load it can still report that to the driver."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
         self._plan: ExecutionPlan | None = plan
@@ -31,7 +31,7 @@ class Plan:
         self._modules: tuple[UserModule, ...] = ()
 
     def __getstate__(self) -> tuple[bytes, tuple[UserModule, ...]]:
-        """Raises PlanError that names the operator whose function cannot travel."""
+        """Pickle the plan. Raises PlanError with the name of the operator whose function cannot be sent."""
         assert self._plan is not None
         try:
             return pickled(self._plan), user_modules.of_this_program()
@@ -43,7 +43,7 @@ class Plan:
         self._bytes, self._modules = state
 
     def load(self) -> ExecutionPlan:
-        """Raises PlanError when something in it cannot be had here."""
+        """Return the plan. Raises PlanError when something in it cannot be imported here."""
         if self._plan is None:
             user_modules.install(self._modules)
             try:
@@ -69,29 +69,33 @@ def _cannot_travel(plan: ExecutionPlan, error: Exception) -> PlanError:
     return PlanError(f"the pipeline cannot be sent to another process: {error}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerSpec:
-    """All that a TaskManager is told when it is started. It travels in Spark's task closure or down a pipe from the
-    driver, never over a socket of ours: it holds the user's functions and the job's secret."""
+    """All that a TaskManager gets when it is started.
+
+    It is sent in Spark's task closure or by a pipe from the driver, never over a socket of Headgate: it contains the
+    user's functions and the job's secret.
+    """
 
     job: str
     plan: Plan
     config: Config
     credentials: Credentials
-    #: Where the JobMaster listens.
+    #: The address at which the JobMaster listens.
     control_address: tuple[str, int]
-    #: The number of the next checkpoint, 0 without.
+    #: The number of the next checkpoint, 0 without checkpoints.
     checkpoint: int = 0
-    #: The one that the job goes on from.
+    #: The checkpoint that the job resumes from, None without one.
     restore: CheckpointMetadata | None = None
 
     def pickled(self) -> bytes:
-        """Raises PlanError for a function that cannot travel."""
+        """Return it pickled. Raises PlanError for a function that cannot be sent."""
         return pickle.dumps(self)
 
 
 def cut_off(driver: tuple[str, int], reason: str = "") -> str:
-    """What is said of a TaskManager whose link to the driver at this address was cut, and it did not end itself."""
+    """Describe the loss of a TaskManager whose link to the driver at this address was cut, and that did not end by
+    itself."""
     why = f" ({reason})" if reason else ""
     return (
         f"its link to the driver at {driver[0]}:{driver[1]} was cut{why} while it was alive. Without a driver it ends "
@@ -99,48 +103,52 @@ def cut_off(driver: tuple[str, int], reason: str = "") -> str:
     )
 
 
-#: Called when TaskManager `index` (None: all of them) has ended; the reason is empty when it ended well.
+#: Called when TaskManager `index` (None: all of them) has ended. The reason is empty if it ended without an error.
 OnExit = Callable[[int | None, str], None]
 
 
 class Gang(Protocol):
-    """TaskManagers that were started together."""
+    """The TaskManagers of one attempt, started together."""
 
-    #: Whether `cancel` ends a TaskManager that does not listen; threads cannot be killed.
+    #: Whether `cancel` ends a TaskManager that does not respond; threads cannot be killed.
     can_kill: bool
 
     def cancel(self) -> None:
-        """Have the platform end them all; returns at once, again is harmless."""
+        """Have the platform end all of them. Returns at once; a second call does nothing."""
 
     def join(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds; returns whether all have ended."""
+        """Wait at most `timeout` seconds. Returns whether all have ended."""
 
     def why_waiting(self) -> str:
-        """Why TaskManagers have not been started yet, if the platform knows, and what to do about it."""
+        """Return why TaskManagers have not been started yet, and what to do about it; empty if the platform does not
+        know."""
 
 
 class Deployment(Protocol):
-    """A place to run."""
+    """A place to run jobs."""
 
     name: str
-    #: Functions run on copies of what they close over, in other processes.
+    #: Whether functions run in other processes, on copies of what they close over.
     copies_functions: bool
 
     def warm_up(self) -> None:
-        """Start what takes long to start, beside the program, which writes its plan meanwhile; returns at once."""
+        """Start what takes long to start, while the program builds its plan. Returns at once."""
 
     def taskmanagers(self, parallelism: int, config: Config) -> int:
-        """How many TaskManagers a job of this parallelism gets."""
+        """Return how many TaskManagers a job of this parallelism gets."""
 
     def reserve(
         self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
     ) -> AbstractContextManager[None]:
-        """Room for as many at once, and for Spark jobs of this program that take `slots` beside them: no other job gets
-        it within the context, at whose end the launched TaskManagers hold it. Entering waits for room until the job is
-        `cancelled`, and raises NotEnoughSlots or ConfigError."""
+        """Reserve room for so many TaskManagers at once, and for Spark jobs of this program that take `slots` beside
+        them.
+
+        No other job gets this room within the context; at its end the launched TaskManagers hold it. Entering waits
+        for room until `cancelled` is set, and raises NotEnoughSlots or ConfigError.
+        """
 
     def bind_hosts(self) -> str:
-        """The driver's address as TaskManagers reach it."""
+        """Return the driver's address, as TaskManagers reach it."""
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         """Start `count` TaskManagers."""

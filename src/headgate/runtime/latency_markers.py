@@ -1,8 +1,8 @@
-"""Latency markers: how often sources send them, and what operators make of those that reach them.
+"""Latency markers: when sources send them, and the histograms of their ages at operators.
 
-A marker carries the time at which its source sent it. It goes one way through the job, past user code but behind the
-rows of its channel, in whatever queues they wait. So its age at an operator is what a row's would be that needed no
-work. Clocks of different machines are taken to agree.
+A marker carries the time at which its source sent it. It takes one way through the job, without user code, but
+behind the rows of its channel, in all queues where these wait. So its age at an operator is the latency of a row that
+needs no processing. The clocks of the machines must agree.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from headgate.records.elements import LatencyMarker
 
-#: Buckets are exact up to twice this many microseconds, and then this many to each power of two: 3 % wide.
+#: Buckets are exact up to twice this many microseconds. Above, each power of two has so many: they are 3 % wide.
 _BUCKETS: Final = 32
 _BITS: Final = _BUCKETS.bit_length()
 
 
 class MarkerTimer:
-    """One source subtask's markers, one each `interval` seconds."""
+    """The markers of one source subtask, one each `interval` seconds."""
 
     def __init__(self, interval: float, source: int, subtask: int) -> None:
         self._interval = interval
@@ -28,8 +28,8 @@ class MarkerTimer:
         self._subtask = subtask
         self._next = time.monotonic()
 
-    def due(self) -> LatencyMarker | None:
-        """A marker of now, if it is time for one. What was missed while the source could not send is not made up."""
+    def take_due(self) -> LatencyMarker | None:
+        """Return a marker if one is due. Markers that were missed while the source could not send are not repeated."""
         now = time.monotonic()
         if now < self._next:
             return None
@@ -38,7 +38,7 @@ class MarkerTimer:
 
     @property
     def patience(self) -> float:
-        """Seconds until the next."""
+        """The seconds until the next marker."""
         return max(0.0, self._next - time.monotonic())
 
 
@@ -49,19 +49,19 @@ class LatencyHistogram:
         self._counts: Counter[int] = Counter()
 
     def record(self, microseconds: int) -> None:
-        """One more; what clocks that disagree make negative counts as none."""
+        """Count a latency. A negative one, of clocks that disagree, counts as 0."""
         value = max(0, microseconds)
         shift = max(0, value.bit_length() - _BITS)
         self._counts[shift * _BUCKETS + (value >> shift)] += 1
 
     def points(self) -> list[tuple[int, int]]:
-        """Bucket and count, as plain values for `summary`; any thread may ask."""
+        """Return buckets and counts, as plain values for `summary`. Any thread may call it."""
         return list(self._counts.copy().items())
 
 
 def summary(histograms: Iterable[Sequence[tuple[int, int]]]) -> dict[str, Any]:
-    """What several histograms say together: `count`, and in seconds `p50_s`, `p99_s`, `max_s`, each the upper end of
-    its bucket."""
+    """Return `count`, and in seconds `p50_s`, `p99_s` and `max_s` of several histograms, each the upper end of its
+    bucket."""
     counts: Counter[int] = Counter()
     for points in histograms:
         for bucket, count in points:

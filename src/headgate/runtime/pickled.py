@@ -1,7 +1,7 @@
-"""What travels to TaskManagers as bytes.
+"""Pickle what is sent to TaskManagers.
 
-Batches and tables go as Arrow writes them: pyarrow's own pickle of a slice holds all that it is a slice of, so those of
-a table that is cut into batches would hold it as often as there are batches.
+Batches and tables are written in Arrow's format. Pyarrow's own pickle of a slice contains all the data that it is a
+slice of, so the batches of a table would contain the table once for each batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pyarrow as pa
 
 
 def pickled(value: object) -> bytes:
-    """Functions travel as they are, with what they hold. Raises whatever cannot be pickled raises."""
+    """Return a value as bytes; functions are sent by value, with what they close over. Raises any error of the
+    pickling."""
     written = io.BytesIO()
     _Pickler(written).dump(value)
     return written.getvalue()
@@ -33,7 +34,7 @@ def _reduced(rows: pa.RecordBatch | pa.Table) -> Any:
     try:
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write(rows)
-    except pa.ArrowException:  # of a type that Arrow does not write
+    except pa.ArrowException:  # a type that Arrow does not write
         return rows.__reduce__()
     load = _load_batch if isinstance(rows, pa.RecordBatch) else _load_table
     return load, (sink.getvalue().to_pybytes(),)

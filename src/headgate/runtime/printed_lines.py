@@ -1,4 +1,4 @@
-"""What users' functions print in a TaskManager process, when it has come to the driver."""
+"""Print on the driver what users' functions printed in a TaskManager process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, TextIO
 from headgate.errors import printable
 from headgate.runtime.control_messages import Printed
 
-#: What is shown of one line, characters.
+#: The most characters that are shown of one line.
 LINE_LENGTH: Final = 8192
 
 
 def show(printed: Printed) -> None:
-    """On the driver: print the lines. A driver whose own output is closed goes on without."""
+    """On the driver: print the lines. Does nothing if the driver's own output is closed."""
     stream: TextIO | None = sys.stderr if printed.stream == "stderr" else sys.stdout
     if stream is None:
         return
@@ -30,5 +30,5 @@ def show(printed: Printed) -> None:
 
 
 def _shown(line: str) -> str:
-    """On one line, whatever a peer may have put there."""
+    """Return the text on one line, without control characters that a peer may have sent."""
     return printable(line[: 2 * LINE_LENGTH]).replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""Which of the objects that a function holds cannot go to another process."""
+"""Find which object that a function holds cannot be sent to another process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import io
 
 import cloudpickle
 
-#: Their objects belong to the driver and its JVM. Rows, schemas and types are exceptions: they can be pickled.
+#: Packages whose objects belong to the driver and its JVM. Rows, schemas and types are exceptions: they can be pickled.
 _SPARK = ("pyspark.", "py4j.")
 
 
 def why_unpicklable(value: object, error: Exception) -> str:
-    """What is wrong with `value`, whose pickling raised `error`, and what to do."""
+    """Return why `value` cannot be pickled, and what to do. `error` is what its pickling raised."""
     held = _held_of_spark(value)
     if held is None:
         return (
@@ -28,7 +28,7 @@ def why_unpicklable(value: object, error: Exception) -> str:
 
 
 def _held_of_spark(value: object) -> object | None:
-    """The outermost object of Spark's in `value` that cannot be pickled."""
+    """Return the outermost Spark object in `value` that cannot be pickled."""
     finder = _Finder()
     with contextlib.suppress(Exception):
         finder.dump(value)
@@ -44,13 +44,13 @@ def _is_picklable(value: object) -> bool:
 
 
 class _Finder(cloudpickle.Pickler):  # type: ignore[misc]
-    """Notes which objects of Spark's it comes to, in the order in which they would be written."""
+    """Collects the Spark objects that it reaches, in the order in which they would be written."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO())
         self.found: list[object] = []
 
     def persistent_id(self, value: object) -> None:
-        """Called with each object before it is written; None writes it as usual."""
+        """Note the object, which is about to be written. Returns None, so it is written as usual."""
         if not isinstance(value, type) and type(value).__module__.startswith(_SPARK):
             self.found.append(value)

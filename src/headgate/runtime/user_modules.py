@@ -1,9 +1,8 @@
 """Modules of the user's program that are not installed: they travel as source with the plan.
 
-A function of a module beside the script is pickled by its name, and whoever unpickles it imports the module. A Spark
-executor does not have it, so what the driver has loaded from the program's folder goes along, and is imported there as
-any module is, from its source. Installed modules stay where they are: they must be installed there too.
-"""
+A function of a module beside the script is pickled by its name, and the process that unpickles it imports the module. A
+Spark executor does not have it, so what the driver has loaded from the program's folder goes along, and is imported
+there as any module is, from its source. Installed modules stay where they are: they must be installed there too."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ _PLACES_OF_INSTALLED = {"site-packages", "dist-packages"}
 
 @dataclass(frozen=True, slots=True)
 class UserModule:
-    """A module's name, file and source; `locations` are a package's folders, which has no file without `__init__`."""
+    """A module's name, file and source; `locations` are the folders of a package. A package without `__init__` has no
+    file."""
 
     name: str
     path: str | None
@@ -32,8 +32,8 @@ class UserModule:
 
 
 def collect(modules: dict[str, ModuleType], root: Path) -> tuple[UserModule, ...]:
-    """Those of the loaded modules whose source is in the folder `root` and is not installed there."""
-    found = []
+    """Return those of the loaded modules whose source is in the folder `root` and is not installed there."""
+    user = []
     for name, module in list(modules.items()):
         if name.partition(".")[0] in (_OURS, "__main__", "__mp_main__") or getattr(module, "__spec__", None) is None:
             continue
@@ -41,23 +41,26 @@ def collect(modules: dict[str, ModuleType], root: Path) -> tuple[UserModule, ...
         path = getattr(module, "__file__", None)
         if path is None:
             if locations and any(_is_in_program(Path(folder), root) for folder in locations):
-                found.append(UserModule(name, None, "", locations))
+                user.append(UserModule(name, None, "", locations))
         elif path.endswith(".py") and _is_in_program(Path(path), root):
             try:
-                found.append(UserModule(name, path, Path(path).read_text(encoding="utf-8"), locations))
+                user.append(UserModule(name, path, Path(path).read_text(encoding="utf-8"), locations))
             except (OSError, UnicodeDecodeError):
-                continue  # removed since, or in an encoding of its own: as if it were installed
-    return tuple(found)
+                continue  # removed since, or in another encoding: treated as installed
+    return tuple(user)
 
 
 def of_this_program() -> tuple[UserModule, ...]:
-    """What is loaded here from the program's folder."""
+    """Return the loaded modules from the program's folder."""
     return collect(sys.modules, program_folder(sys.modules.get("__main__")))
 
 
 def program_folder(main: ModuleType | None) -> Path:
-    """The folder that a program's own modules are imported from: the script's, or that of `python -m` without the
-    packages on the way. In a notebook, a shell or a program that is an installed tool (pytest) the working folder."""
+    """Return the folder that a program imports its own modules from.
+
+    It is the script's folder, or that of `python -m` without the packages. In a notebook, a shell or an installed
+    tool (pytest) it is the working folder.
+    """
     path = getattr(main, "__file__", None)
     if path is None or _is_installed(file := Path(path).resolve()):
         return Path.cwd()
@@ -71,7 +74,7 @@ def _is_in_program(path: Path, root: Path) -> bool:
 
 
 def _is_installed(path: Path) -> bool:
-    """In a folder that installers write to, or part of Python."""
+    """Whether a path is in a folder that installers write to, or part of Python."""
     if not _PLACES_OF_INSTALLED.isdisjoint(path.parts):
         return True
     places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "scripts"))
@@ -79,7 +82,7 @@ def _is_installed(path: Path) -> bool:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules that travelled, before any others of their names."""
+    """Finds the modules that were sent, before others of the same name."""
 
     def __init__(self, modules: Iterable[UserModule]) -> None:
         self._modules = {module.name: module for module in modules}
@@ -94,7 +97,7 @@ class _Finder(MetaPathFinder):
         spec = ModuleSpec(fullname, _Loader(module), origin=module.path, is_package=is_package)
         spec.has_location = module.path is not None
         if module.locations is not None:
-            spec.submodule_search_locations = list(module.locations)  # for those that were not loaded on the driver
+            spec.submodule_search_locations = list(module.locations)  # for modules not loaded on the driver
         return spec
 
 
@@ -113,13 +116,13 @@ class _Loader(InspectLoader):
 
 
 def install(modules: Sequence[UserModule]) -> None:
-    """Make them importable in this process, instead of those of an earlier job."""
+    """Make modules importable in this process, instead of those of an earlier job."""
     remove()
     sys.meta_path.insert(0, _Finder(modules))
 
 
 def remove() -> None:
-    """Forget the modules of the job that was here: a process may be used again, for a job with others."""
+    """Remove the modules of the job that ran here: a worker process may run another job."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     for name, module in list(sys.modules.items()):
         if isinstance(getattr(getattr(module, "__spec__", None), "loader", None), _Loader):

@@ -1,1 +1,1 @@
-
+"""Running on Spark: sessions, the deployment, and sources and sinks of DataFrames."""

@@ -1,7 +1,7 @@
-"""The process from which Spark forks an executor's Python workers, in sessions that we build.
+"""The process from which Spark forks the Python workers of an executor, in sessions that Headgate builds.
 
-It has loaded what TaskManagers and PySpark's worker need, so that a worker that is started again need not: that would
-take it a second or two.
+It has already imported what TaskManagers and PySpark's worker need. A worker that had to import it would start one or
+two seconds later.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 import pyarrow as pa
-import pyspark.sql.pandas.serializers
+import pyspark.sql.pandas.serializers  # noqa: F401
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
@@ -18,5 +18,5 @@ from headgate.runtime.taskmanager import taskmanager_process  # noqa: F401
 
 if __name__ == "__main__":
     pa.array(np.zeros(1))  # loads pandas
-    os.register_at_fork(after_in_child=np.random.seed)  # or all workers would draw the same
+    os.register_at_fork(after_in_child=np.random.seed)  # else all workers would draw the same random numbers
     manager()

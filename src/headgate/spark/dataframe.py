@@ -1,6 +1,6 @@
-"""Between Spark DataFrames and our tasks: parquet files in a folder that all executors reach.
+"""Exchange of rows between Spark DataFrames and tasks: Parquet files in a folder that all executors reach.
 
-Rows never pass through the driver: whoever has them writes files, whoever needs them reads files.
+Rows never pass through the driver. The side that has them writes files, and the other side reads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset
-import pyarrow.fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -31,8 +30,11 @@ from headgate.spark.session import context_of, is_local
 
 
 def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """The path of a new folder for rows on their way, removed when the session or this process ends. On a local disk it
-    is there, for its owner alone; Spark appends to it. Raises ConfigError as `new_folder` does."""
+    """Return the path of a new folder for rows. It is removed when the session or this process ends.
+
+    On a local disk the folder exists already, and only its owner can read it; Spark appends to it. Raises ConfigError
+    as `new_folder` does.
+    """
     folder = new_folder(spark, spill_dir)
     if (place := local_place(folder)) is not None:
         make_private(pa.fs.LocalFileSystem(), str(place))
@@ -42,8 +44,10 @@ def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
 
 
 def new_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """The path of a folder that is not there yet. Beside it those of killed programs are removed. Raises ConfigError
-    when executors on other machines could not reach it."""
+    """Return the path of a folder that does not exist yet, and remove the folders of killed programs next to it.
+
+    Raises ConfigError if executors on other machines could not reach the folder.
+    """
     context = context_of(spark)
     if spill_dir is None:
         if not is_local(context):
@@ -58,51 +62,56 @@ def new_folder(spark: SparkSession, spill_dir: str | None) -> str:
 
 
 def is_ours(folder: str) -> bool:
-    """Whether it has a name that `new_folder` gives."""
+    """Return whether the folder has a name that `new_folder` gives."""
     return fnmatchcase(posixpath.basename(folder), ROWS)
 
 
 def local_place(folder: str) -> Path | None:
-    """Where a folder on a local or mounted disk is; None for one elsewhere."""
+    """Return the path of a folder on a local or mounted disk; None for a folder elsewhere."""
     filesystem, inside = locate(folder)
     return Path(inside) if isinstance(filesystem, pa.fs.LocalFileSystem) else None
 
 
 def read_folder(spark: SparkSession, folder: str, columns: StructType) -> DataFrame:
-    """The rows of the parquet files in `folder`, which may have none."""
+    """Return the rows of the Parquet files in `folder`, which may have none."""
     return read_files(spark, [folder], columns)
 
 
 def read_files(spark: SparkSession, paths: Sequence[str], columns: StructType) -> DataFrame:
-    """The rows of files or folders that Arrow has written: in the calendar that Spark 4 expects and Spark 3.5, for
-    dates before 1900, has to be told of."""
+    """Return the rows of Parquet files or folders that Arrow has written.
+
+    The option says that dates are in today's calendar. Spark 4 assumes that; Spark 3.5 refuses dates before 1900
+    without it.
+    """
     return spark.read.schema(columns).option("datetimeRebaseMode", "CORRECTED").parquet(*paths)
 
 
-def spark_columns(where: str, schema: pa.Schema) -> StructType:
-    """What Spark makes of Parquet files of this schema. Raises PlanError for a column that it would not read, or not
-    as it was."""
+def spark_columns(call: str, schema: pa.Schema) -> StructType:
+    """Return the Spark types with which Spark reads Parquet files of this schema.
+
+    `call` is the name of the user's call, for errors. Raises PlanError for a column that Spark would refuse or misread.
+    """
     for field in schema:
-        why = "" if _TIMES.search(str(field.type)) is None else "it knows no such unit or width"
+        problem = "" if _MISREAD.search(str(field.type)) is None else "it knows no such unit or width"
         try:
             from_arrow_schema(pa.schema([field]))
-        except Exception as error:  # PySpark's own kinds, which differ by version
-            why = brief(error)
-        if why:
+        except Exception as error:  # the classes of PySpark's errors differ by version
+            problem = brief(error)
+        if problem:
             raise PlanError(
-                f"{where}: column {field.name!r} is {field.type}, which Spark cannot read from Parquet ({why}); "
+                f"{call}: column {field.name!r} is {field.type}, which Spark cannot read from Parquet ({problem}); "
                 "convert it, for example to timestamp[us], or leave it out with select"
             )
     return from_arrow_schema(schema)
 
 
-#: Units of time that Spark's Parquet reader refuses or mistakes, and types that it has only by name.
-_TIMES = re.compile(r"\b(timestamp\[ns|duration\[(s|ms|ns)\]|time(32|64)\[|decimal256\()")
+#: Types that Spark's Parquet reader refuses or misreads, although `from_arrow_schema` takes them.
+_MISREAD = re.compile(r"\b(timestamp\[ns|duration\[(s|ms|ns)\]|time(32|64)\[|decimal256\()")
 
 
 @dataclass(frozen=True, slots=True)
 class SpilledTable:
-    """A DataFrame's rows in files. Calling it, in any process, reads them all."""
+    """The rows of a DataFrame in files. A call, in any process, reads and returns them all."""
 
     folder: str
     schema: pa.Schema
@@ -112,9 +121,9 @@ class SpilledTable:
 
     def __call__(self) -> pa.Table:
         filesystem, path = pa.fs.FileSystem.from_uri(self.folder)
-        # Spark writes timestamps as INT96, which Arrow would read as nanoseconds: years beyond 2262 overflow.
-        reading = pa.dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
-        table = pa.dataset.dataset(path, filesystem=filesystem, format=reading).to_table()
+        # Spark writes timestamps as INT96. Arrow reads those as nanoseconds by default: years after 2262 overflow.
+        parquet = pa.dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+        table = pa.dataset.dataset(path, filesystem=filesystem, format=parquet).to_table()
         try:
             return table.select(self.schema.names).cast(self.schema)
         except (KeyError, pa.ArrowInvalid) as error:
@@ -122,13 +131,14 @@ class SpilledTable:
 
 
 def spill(dataframe: DataFrame, spill_dir: str | None) -> SpilledTable:
-    """Write a DataFrame's rows to files, by an ordinary Spark job. Raises ConfigError as `spill_folder` does."""
+    """Write the rows of a DataFrame to files, by an ordinary Spark job. Raises ConfigError as `spill_folder` does."""
     folder = spill_folder(dataframe.sparkSession, spill_dir)
     dataframe.write.mode("append").parquet(folder)
     return SpilledTable(folder, to_arrow_schema(dataframe.schema))
 
 
 def remove_folder(folder: str) -> None:
+    """Remove a folder and its lock, if it exists."""
     filesystem, path = pa.fs.FileSystem.from_uri(folder)
     with contextlib.suppress(FileNotFoundError):
         filesystem.delete_dir(path)

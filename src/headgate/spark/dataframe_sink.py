@@ -1,7 +1,7 @@
-"""Rows handed to a function on the driver as Spark DataFrames: subtasks write files, the frame reads them.
+"""A sink that calls a function on the driver with Spark DataFrames: subtasks write files, the DataFrame reads them.
 
-The files of a checkpoint are removed once the function has returned, the one whose name is the first of them before
-the others: so that one tells, also to another program, whether the function is still to be called.
+When the function has returned, the sink removes the files of the checkpoint, first the one whose name is the first. So
+that file says, also to another program, whether the function must still be called.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pyspark.sql.types import StructType
 
 from headgate.config import Config
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
-from headgate.connectors.file_formats import ParquetFormat, check_writable
-from headgate.connectors.file_writer import FileWriter, Target, remove_if_empty, writing
-from headgate.connectors.ledger import Ledger
+from headgate.connectors.file_sinks.file_formats import ParquetFormat, check_writable
+from headgate.connectors.file_sinks.file_writer import FileWriter, Target, remove_if_empty, writing
+from headgate.connectors.file_sinks.ledger import Ledger
 from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import listing, locate, make_private
 from headgate.operators.operator import call_user
@@ -37,7 +37,7 @@ DataFrameFunction = Callable[[DataFrame, int], object] | Callable[[DataFrame, in
 
 
 class ForeachDataframeSink(Sink):
-    """See `headgate.api.sinks.foreach_dataframe`."""
+    """A sink that calls the user's function for each checkpoint; see `headgate.api.sinks.foreach_dataframe`."""
 
     shows_at_commit = True
     slots = 1
@@ -52,38 +52,46 @@ class ForeachDataframeSink(Sink):
         self._target: Target | None = None
         self._ledger: Ledger | None = None
         self._run = ""
+        #: Whether the folder was gone when the job resumed.
         self._was_lost = False
-        #: The checkpoint that the job was resumed from, and the run that took it.
+        #: The checkpoint that the job resumed from, and the run that took it.
         self._resumed = (0, "")
-        #: A job may go on from a checkpoint that has rows in the folder.
+        #: Whether a job may resume from a checkpoint that has rows in the folder.
         self._is_kept = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Only what writers need travels."""
+        """Return only what writers need, to be pickled into the tasks."""
         return {"_target": self._target}
 
     def configure(self, config: Config, spark: Any) -> None:
-        """Raises PlanError without Spark."""
+        """Keep the session, and the folder for rows. Raises PlanError without Spark."""
         if spark is None:
             raise PlanError("foreach_dataframe needs Spark: StreamEnvironment(spark); without it use for_each_batch")
         self._spark, self._spill_dir = spark, config.spill_dir
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Make a folder. Raises PlanError for types that Spark does not have, ConfigError where there can be none."""
+        """Make a folder for the rows.
+
+        Raises PlanError for types that Spark lacks, ConfigError if there is no folder that executors reach.
+        """
         self._aim(new_folder(self._spark, self._spill_dir), uuid.uuid4().hex[:8], schema)
         self._make_folder()
         if (place := local_place(self._folder)) is not None:
             hold(place)
 
     def prepared(self) -> Any:
-        """The folder, and the run, by which its files are known. A checkpoint names the folder from now on, which so
-        outlives this program."""
-        self._let_go()
+        """Return the folder, and the run, which is part of its files' names.
+
+        A checkpoint names the folder from now on. So the folder outlives this program, and its lock is removed.
+        """
+        self._unlock()
         return {"folder": self._folder, "run": self._prepared().run}
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """Go on in the folder of another program, which may be gone if nothing in it is wanted. Raises SinkError for
-        one that no such sink made."""
+        """Resume in the folder of another program. The folder may be gone if it has no rows that are still needed.
+
+        Raises SinkError for a folder that no such sink made.
+        """
         folder = prepared["folder"]
         if not is_ours(folder):
             raise SinkError(f"{folder}: is no folder that foreach_dataframe made; start from another checkpoint")
@@ -91,14 +99,14 @@ class ForeachDataframeSink(Sink):
         self._is_kept = True
 
     def newest_owner(self) -> int:
-        """By the ledger in the folder."""
+        """Return the newest owner in the folder's ledger."""
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).newest_owner()
 
     def claim(self, claim: Claim) -> bool:
-        """In the ledger. Files carry the epoch from now on."""
+        """Claim the rows in the ledger. From now on names of files contain the epoch."""
         target = self._prepared()
         self._run, self._resumed = claim.program.run, (claim.resumed, claim.resumed_run)
-        self._was_lost = self._was_lost or not self._has_folder()  # the ledger makes it anew
+        self._was_lost = self._was_lost or not self._has_folder()  # the ledger makes it again
         ledger = Ledger(self._folder, target.run, claim.home, claim.program, self._resumed)
         is_claimed = ledger.claim(claim.epoch)
         if is_claimed:
@@ -106,11 +114,11 @@ class ForeachDataframeSink(Sink):
         return is_claimed
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """By the ledger in the folder."""
+        """Return the checkpoint from the folder's ledger."""
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Writes one subtask's files."""
+        """Return a writer of one subtask's files."""
         return FileWriter(self._prepared(), context.attempt, context.subtask)
 
     def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
@@ -127,13 +135,17 @@ class ForeachDataframeSink(Sink):
             self._hand_over(names, checkpoint)
 
     def finish(self) -> None:
-        """Remove the files. A job may go on from a checkpoint that names some: that the folder is there tells it that
-        they were handed over, and not lost."""
+        """Remove the files, and keep the folder if a job may resume from a checkpoint that names some of them.
+
+        If the folder exists without the files, that job knows that the function got them.
+        """
         self._empty(keep=())
 
     def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
-        """Call the function with what belongs to the checkpoint, unless that is done; remove all other files. Raises
-        SinkError if it cannot be told, because the folder is gone."""
+        """Call the function with the rows of the checkpoint, unless that is done, and remove all other files.
+
+        Raises SinkError if the folder is gone: then it is unknown whether the function got the rows.
+        """
         names = _names(pending)
         self._owned().check()
         if names and self._is_there(names):
@@ -144,7 +156,7 @@ class ForeachDataframeSink(Sink):
         self._was_lost = False
 
     def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
-        """Keep what belongs to the checkpoint and was not handed over: a job that goes on from it will do that."""
+        """Remove all files except those of the checkpoint, with which a job that resumes calls the function."""
         if self._target is None:
             return
         if self._ledger is not None:
@@ -156,13 +168,23 @@ class ForeachDataframeSink(Sink):
         self._target = self._ledger = None
 
     def _aim(self, folder: str, run: str, schema: pa.Schema) -> None:
+        """Make the target of a run in a folder, with epoch 0. Raises PlanError, SinkError."""
         self._target = self._ledger = None
         self._columns = spark_columns("foreach_dataframe", schema)
         check_writable(_FORMAT, schema)
         with writing(folder):
             filesystem, root = locate(folder)
         self._folder, self._is_kept = folder, False
-        self._target = Target(filesystem, root, run, 0, _FORMAT, schema, (), prefix="part")
+        self._target = Target(
+            filesystem=filesystem,
+            root=root,
+            run=run,
+            owner=0,
+            format=_FORMAT,
+            schema=schema,
+            partition_by=(),
+            prefix="part",
+        )
 
     def _make_folder(self) -> None:
         target = self._prepared()
@@ -170,7 +192,10 @@ class ForeachDataframeSink(Sink):
             make_private(target.filesystem, target.root)
 
     def _is_there(self, names: Sequence[str]) -> bool:
-        """Whether these files are still to be handed over. Raises SinkError if only some of them are there."""
+        """Return whether the function must still get these files: it has got them if the first file is gone.
+
+        Raises ResultsGone if the folder is gone, or another file while the first is there.
+        """
         target = self._prepared()
         paths = [self._path(name) for name in names]
         with writing(target.root):
@@ -178,7 +203,8 @@ class ForeachDataframeSink(Sink):
         lost = [file.path for file in files if file.type != fs.FileType.File]
         if self._was_lost or not self._has_folder() or (lost and lost[0] != paths[0]):
             raise ResultsGone(
-                f"{(lost or [target.root])[0]}: is gone, and with it rows that foreach_dataframe is to get"
+                f"{(lost or [target.root])[0]}: is gone, and with it rows that foreach_dataframe is to get; put it "
+                "back, or start without the checkpoint"
             )
         return not lost
 
@@ -188,6 +214,7 @@ class ForeachDataframeSink(Sink):
             return bool(target.filesystem.get_file_info(target.root).type == fs.FileType.Directory)
 
     def _hand_over(self, names: Sequence[str], checkpoint: int) -> None:
+        """Call the function with the rows of these files, and remove the files."""
         self._require_slot()
         paths = [posixpath.join(self._folder, name) for name in names]
         arguments = (checkpoint, self._run_of(checkpoint)) if self._takes_run else (checkpoint,)
@@ -195,12 +222,12 @@ class ForeachDataframeSink(Sink):
         self._remove(map(self._path, names))
 
     def _run_of(self, checkpoint: int) -> str:
-        """The run that took the checkpoint."""
+        """Return the run that took the checkpoint."""
         resumed, run = self._resumed
         return run if checkpoint == resumed else self._run
 
     def _require_slot(self) -> None:
-        """Without a free slot the function's Spark jobs would wait for ever. Raises NotEnoughSlots."""
+        """Raise NotEnoughSlots if no slot is free: Spark jobs of the function would then wait forever."""
         context = context_of(self._spark)
         there, held = count_slots(context), sum(slots_held(context))
         if held >= there:
@@ -210,26 +237,27 @@ class ForeachDataframeSink(Sink):
             )
 
     def _empty(self, keep: Sequence[str]) -> None:
-        kept = set(map(self._path, keep))
-        self._remove(path for path in self._files() if path not in kept)
+        """Remove the run's files except for those with the names in `keep`, and the folder if no job may need it."""
+        keep_paths = set(map(self._path, keep))
+        self._remove(path for path in self._files() if path not in keep_paths)
         if not self._is_kept:
             if self._ledger is not None:
                 self._ledger.remove()
             self._remove_folder()
 
     def _remove_folder(self) -> None:
-        """Unless somebody else's files are in it."""
+        """Remove the folder, unless it has files of others."""
         target = self._prepared()
-        self._let_go()
+        self._unlock()
         with writing(target.root):
             remove_if_empty(target.filesystem, target.root)
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         if (place := local_place(self._folder)) is not None:
             unlock(place)
 
     def _files(self) -> list[str]:
-        """Those of this run."""
+        """List the paths of the run's files."""
         target = self._prepared()
         with writing(target.root):
             entries = listing(target.filesystem, target.root)
@@ -245,11 +273,11 @@ class ForeachDataframeSink(Sink):
         return self._prepared().path(name)
 
     def _owned(self) -> Ledger:
-        assert self._ledger is not None
+        assert self._ledger is not None, f"foreach_dataframe: the rows in {self._folder} were not claimed"
         return self._ledger
 
     def _prepared(self) -> Target:
-        assert self._target is not None
+        assert self._target is not None, "foreach_dataframe: the sink was not prepared, or was aborted"
         return self._target
 
 
@@ -257,14 +285,15 @@ _FORMAT = ParquetFormat()
 
 
 def _takes_run(fn: DataFrameFunction) -> bool:
-    """Whether it has a third parameter for the run. Of any other name and with a default it is for something else."""
+    """Return whether the function's third parameter takes the run: its name is `run`, or it has no default."""
     try:
         parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):  # some functions in C say nothing
+    except (TypeError, ValueError):  # some functions in C have no signature
         return False
-    by_place = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    return any(each.default is each.empty or each.name == "run" for each in by_place[2:3])
+    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return any(third.default is third.empty or third.name == "run" for third in positional[2:3])
 
 
 def _names(pending: Sequence[Sequence[str] | None]) -> list[str]:
+    """Return the names of all pending files, sorted: so the first name is the same in each program."""
     return sorted(name for names in pending for name in names or ())

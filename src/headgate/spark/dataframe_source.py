@@ -1,4 +1,4 @@
-"""A Spark DataFrame as a source: written to files by a Spark job when a job starts, removed when the job has ended."""
+"""A source of the rows of a Spark DataFrame: a Spark job writes them to files when the job starts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 
 from headgate.config import Config
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
-from headgate.connectors.files import expand
-from headgate.connectors.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
+from headgate.connectors.file_sources.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
+from headgate.connectors.file_sources.paths import expand
+from headgate.connectors.file_sources.splits import SplitReader
 from headgate.connectors.share import share_shape
-from headgate.connectors.splits import SplitReader
 from headgate.errors import ConfigError, HeadgateError, SourceError
 from headgate.filesystems import brief
 from headgate.spark.dataframe import remove_folder, spill_folder
@@ -26,21 +26,24 @@ _SPLIT_SIZE = 64 << 20
 
 
 class DataFrameSource(Source):
-    """See `headgate.api.sources.dataframe`. Jobs that run at the same time share the files; the last removes them.
+    """A source of the rows of a Spark DataFrame; see `headgate.api.sources.dataframe`.
 
-    A job that starts again by itself reads the same files on; another job cannot.
+    Jobs that run at the same time share the files, and the last one removes them. A job that restarts continues to read
+    the same files. Another job cannot resume from its checkpoints.
+
+    `_lock` protects the folder and the number of jobs that use it. The thread that writes the rows holds it meanwhile.
     """
 
     resumable = False
 
     def __init__(self, df: DataFrame) -> None:
         if not isinstance(df, DataFrame):
-            place = type(df).__module__.partition(".")[0]
-            what = type(df).__name__ if place == "builtins" else f"{type(df).__name__} of {place}"
-            raise ConfigError(f"dataframe: a {what} is not a Spark DataFrame; for a table use iterable")
+            library = type(df).__module__.partition(".")[0]
+            kind = type(df).__name__ if library == "builtins" else f"{type(df).__name__} of {library}"
+            raise ConfigError(f"dataframe: a {kind} is not a Spark DataFrame; for a table use iterable")
         try:
             self.schema: pa.Schema = to_arrow_schema(df.schema)
-        except Exception as error:  # PySpark's own kinds, which differ by version
+        except Exception as error:  # the classes of PySpark's errors differ by version
             raise ConfigError(
                 f"dataframe: its columns have no Arrow types: {brief(error)}; cast or drop them"
             ) from None
@@ -52,50 +55,58 @@ class DataFrameSource(Source):
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Only what readers need travels."""
+        """Return only what readers need, to be pickled into the tasks."""
         return {"schema": self.schema, "_splits": self._splits}
 
     def configure(self, config: Config) -> None:
+        """Keep the folder for rows."""
         self._spill_dir = config.spill_dir
 
     def prepare(self) -> None:
-        """Write the rows. Raises SourceError with Spark's words, ConfigError without a folder."""
+        """Write the rows, if no other job has them written.
+
+        Raises SourceError with Spark's message, ConfigError if there is no folder that executors reach.
+        """
         with self._lock:
             if not self._jobs:
                 self._write()
             self._jobs += 1
 
     def prepared(self) -> Any:
-        """The folder: it is there as long as this program."""
+        """Return the folder, which does not outlive this program."""
         return self._folder
 
     def restore(self, prepared: Any) -> None:
-        """Raises SourceError: Spark need not give the same rows in the same order again."""
+        """Raise SourceError: Spark may compute other rows, or the same rows in another order."""
         raise SourceError(
             "dataframe: its rows are kept only as long as the program that made the checkpoint runs; "
             "write them to files, and read these with hg.sources.parquet"
         )
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError unless `position` is one in numbered splits."""
         share_shape(shapes.count)(position, "the position")
 
     def release(self) -> None:
+        """Remove the rows when no job uses them any more."""
         with self._lock:
             self._jobs -= 1
             if not self._jobs:
                 remove_folder(self._folder)
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Reads this subtask's splits."""
+        """Return a reader of this subtask's splits."""
         return SplitReader(self._splits, partial(read_row_groups, schema=self.schema, batch_rows=_BATCH_ROWS), context)
 
     def _write(self) -> None:
+        """Write the rows to a new folder, and cut its files into splits."""
         self._folder = spill_folder(self._df.sparkSession, self._spill_dir)
         try:
             self._df.write.mode("append").parquet(self._folder)
             files = expand([self._folder])
-            self._splits = [part for file in files for part in pack_row_groups(file, read_footer(file)[1], _SPLIT_SIZE)]
+            self._splits = [
+                split for file in files for split in pack_row_groups(file, read_footer(file)[1], _SPLIT_SIZE)
+            ]
         except BaseException as error:
             remove_folder(self._folder)
             if isinstance(error, HeadgateError) or not isinstance(error, Exception):

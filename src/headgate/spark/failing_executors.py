@@ -1,5 +1,8 @@
-"""Executors of a `local-cluster` that end before they register. Spark starts others in their place, for ever, and says
-so only in its log. They run on this machine, so their folders and processes can be seen."""
+"""Detection of executors of a `local-cluster` that end before they register.
+
+Spark replaces them forever, and says so only in its log. They run on this machine, so their folders and processes can
+be seen.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from pyspark import SparkContext
 
 from headgate.errors import NotEnoughSlots
 
-#: How often to look, seconds. An executor whose process is missing twice has ended: it is not just being started.
+#: How often to look, seconds. An executor whose process is missing at two looks has ended; at one it may still start.
 _INTERVAL = 1.0
-#: How many that have ended are no accident.
+#: How many ended executors are an error: one may be an accident.
 _MANY = 2
+#: The first line of a Java error in a log.
 _ERROR = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)", re.M)
 
 
 class FailingExecutors:
-    """Looks for them while a job waits for slots; does nothing on other masters."""
+    """A check for failing executors, while a job waits for slots. It does nothing on masters but `local-cluster`."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
@@ -28,7 +32,7 @@ class FailingExecutors:
         self._missing: set[int] = set()
 
     def look(self) -> None:
-        """Raises NotEnoughSlots when there are several."""
+        """Raise NotEnoughSlots when several executors have ended before they registered."""
         if not self._is_watching or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _INTERVAL
@@ -42,7 +46,7 @@ class FailingExecutors:
             raise NotEnoughSlots(self._message(folder, sorted(ended)))
 
     def _registered(self) -> set[int]:
-        """All that ever were."""
+        """Return the numbers of all executors that have ever registered."""
         executors = self._context._jsc.sc().statusStore().executorList(False)
         names = [str(executors.apply(at).id()) for at in range(executors.size())]
         return {int(name) for name in names if name.isdigit()}
@@ -58,20 +62,20 @@ class FailingExecutors:
 
 
 def _running(application: str) -> set[int]:
-    """The executors of an application that have a process on this machine."""
-    found = set()
+    """Return the numbers of an application's executors that have a process on this machine."""
+    numbers = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         if application in words and "--executor-id" in words:
-            found.add(int(words[words.index("--executor-id") + 1]))
-    return found
+            numbers.add(int(words[words.index("--executor-id") + 1]))
+    return numbers
 
 
 def _reason(log: Path) -> str:
-    """The last error in an executor's log, which names the cause of those before it."""
+    """Return the last error in an executor's log: it names the cause of those before it."""
     try:
         errors = _ERROR.findall(log.read_text(errors="replace"))
     except OSError:

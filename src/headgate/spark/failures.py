@@ -1,4 +1,4 @@
-"""What Spark says when a barrier job fails, in one line instead of a hundred."""
+"""Finding the cause in Spark's long message about a failed barrier job."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ CANCELLED = "its Spark job was cancelled"
 WORKER_DIED = "its Python worker process died (killed, out of memory, or ended by a function, as by os._exit)"
 
 _FAILED_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
-_EXECUTOR_LOST = re.compile(r"ExecutorLostFailure .*?Reason: (.+)")
-_TRACEBACK = re.compile(r"(Traceback \(most recent call last\):\n.*?)(?=\n SQLSTATE|\n\tat )", re.S)
+_EXECUTOR_LOST = re.compile(r"ExecutorLostFailure (?:(?!ExecutorLostFailure ).)*?Reason: (.+)")
+_TRACEBACK = "Traceback (most recent call last):\n"
+_END_OF_TRACEBACK = re.compile(r"\n SQLSTATE|\n\tat ")
+#: Of a longer traceback the end is shown, characters.
+_LONGEST = 20_000
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _EXCEPTION = re.compile(r"^(?:: )?[\w.$]+(?:Exception|Error): (.+)", re.M)
 
 
 def explain(error: str) -> tuple[int | None, str]:
-    """The failed task's index, if Spark names one, and the essence of its many lines."""
+    """Return the index of the failed task, None if Spark names none, and the cause in Spark's many lines."""
     task = _FAILED_TASK.search(error)
     index = int(task[1]) if task else None
     if lost := _EXECUTOR_LOST.search(error):
@@ -27,9 +30,20 @@ def explain(error: str) -> tuple[int | None, str]:
             f"the executors' Python has no module {missing[1]!r}; install the same packages there as here, "
             "or set PYSPARK_PYTHON to an interpreter that has them"
         )
-    if traceback := _TRACEBACK.search(error):
-        return index, f"its Python worker raised an error\n{traceback[1].rstrip()}"
+    if traceback := _traceback(error):
+        return index, f"its Python worker raised an error\n{traceback}"
     if "SPARK_JOB_CANCELLED" in error or "part of cancelled job group" in error:  # the latter in Spark 3.5
         return index, CANCELLED
     reasons = _EXCEPTION.findall(error)
     return index, f"Spark: {reasons[1 if index is not None and len(reasons) > 1 else 0] if reasons else error.strip()}"
+
+
+def _traceback(error: str) -> str:
+    """From the first that begins to what Spark says after it; empty where there is none. A regular expression of both
+    would look for the end again from each line that begins one."""
+    begin = error.find(_TRACEBACK)
+    end = None if begin < 0 else _END_OF_TRACEBACK.search(error, begin)
+    if end is None:
+        return ""
+    found = error[begin : end.start()].rstrip()
+    return found if len(found) <= _LONGEST else f"{_TRACEBACK}...{found[-_LONGEST:]}"

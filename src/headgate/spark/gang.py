@@ -1,7 +1,7 @@
-"""One barrier Spark job whose tasks are TaskManagers.
+"""A barrier job of Spark whose tasks are TaskManagers.
 
-All tasks start together, each in a Python worker of its own; if one is lost, Spark ends the rest. Nothing is retried
-here: a barrier result stage never is, and what to do about a loss is for the runtime to decide.
+Spark starts all tasks together, each in a Python worker of its own. If one is lost, Spark ends the others. Spark never
+retries a barrier result stage, and nothing here does: the runtime decides what to do about a loss.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from headgate.runtime.deployment import OnExit
 from headgate.runtime.launch.cores import own_cores
 from headgate.spark.failures import CANCELLED, explain
 from headgate.spark.quiet import Terminal
-from headgate.spark.session import JVM_ENDED, NO_JVM, is_stopped, jvm_answers
+from headgate.spark.session import JVM_ENDED, NO_JVM, is_stopped, jvm_answers, safe_path
 
-#: What a task does: `(payload, index, host)`, host being the address to bind for the other TaskManagers.
+#: The function of a task, called with `(payload, index, host)`. Other TaskManagers reach this one at `host`.
 TaskMain = Callable[[bytes, int, str], None]
 
-#: How often to ask Spark for the job's stages until it knows them, and for their tasks once it is over, seconds.
+#: How often to ask Spark for the job's stages until it knows them, and for their tasks at the end, seconds.
 _INTERVAL = 0.05
 
-
+#: The gangs of this program.
 _gangs: weakref.WeakSet[SparkGang] = weakref.WeakSet()
 
 
 def gang_slots(context: SparkContext) -> list[int]:
-    """How many task slots each gang of this program holds there now, or waits for."""
+    """Return how many task slots of the context each gang of this program holds or waits for."""
     return [gang.count for gang in list(_gangs) if gang.is_in(context)]
 
 
 class SparkGang:
-    """The running job. It starts when it is made; `on_exit` is called from its own thread.
+    """A barrier job that runs. Making it starts it. Its own thread calls `on_exit` when the Spark job has ended.
 
-    It is over when none of its tasks runs any more: after a failure Spark kills the siblings a little later.
+    The gang is over when none of its tasks runs any more. After a failure Spark kills the other tasks a little later.
     """
 
     can_kill = True
@@ -60,21 +60,24 @@ class SparkGang:
         _gangs.add(self)
 
     def is_in(self, context: SparkContext) -> bool:
-        """Whether its Spark job is there. What is left of one that is over holds slots for seconds at most."""
+        """Return whether the gang's Spark job runs in the context.
+
+        The remaining tasks of an ended job hold slots for some seconds at most.
+        """
         return self._context is context and self._job.is_alive()
 
     def cancel(self) -> None:
-        """Tell Spark to end the job, also one that it has not seen yet; returns at once."""
+        """Make Spark end the job, also if Spark has not seen it yet. Returns at once."""
         self._cancelled.set()
         self._cancel_job()
 
     def join(self, timeout: float) -> bool:
-        """Wait until the job and all its tasks have ended, `timeout` seconds at the most; tell whether they have."""
+        """Wait until the job and all its tasks have ended, at most `timeout` seconds. Returns whether they have."""
         self._watch.join(timeout)
         return not self._watch.is_alive()
 
     def why_waiting(self) -> str:
-        """Spark starts all tasks at once, when there are slots for all of them."""
+        """Return why Spark has not started the tasks; "" if it has. It starts all at once, when all have slots."""
         if any(stage.numActiveTasks for stage in self._stages()):
             return ""
         return (
@@ -83,8 +86,9 @@ class SparkGang:
         )
 
     def _run(self) -> None:
+        """Run the Spark job, on a thread of its own, and report its end."""
         try:
-            # Both settings are local to the JVM thread that belongs to this one.
+            # The group and its interruption belong to the JVM thread of this thread.
             self._context.setJobGroup(self._group, "Headgate TaskManagers", interruptOnCancel=True)
             if self._cancelled.is_set():
                 self._on_exit(None, CANCELLED)
@@ -96,6 +100,7 @@ class SparkGang:
             self._on_exit(None, "")
 
     def _why_ended(self, error: str) -> tuple[int | None, str]:
+        """Return the index of the task that ended the job, None if not known, and the reason."""
         if not jvm_answers(self._context):
             return None, JVM_ENDED
         if is_stopped(self._context):
@@ -107,10 +112,11 @@ class SparkGang:
             self._context._jsc.sc().cancelJobGroup(self._group)
 
     def _watch_tasks(self) -> None:
+        """Wait for the end of the job and of its tasks. Meanwhile keep Spark's messages about them off the terminal."""
         terminal = Terminal(self._context)
         while self._job.is_alive() and not self._stages():
             self._job.join(_INTERVAL)
-        if self._cancelled.is_set():  # Spark forgets a cancellation that comes before the job
+        if self._cancelled.is_set():  # Spark ignores a cancellation that comes before the job
             self._cancel_job()
         with terminal.without([stage.stageId for stage in self._stages()]):
             self._job.join()
@@ -118,7 +124,7 @@ class SparkGang:
                 time.sleep(_INTERVAL)
 
     def _stages(self) -> list[SparkStageInfo]:
-        """Those that Spark knows of; none in a session that is stopped or whose JVM is gone."""
+        """Return the job's stages that Spark knows; none if the session is stopped or its JVM is gone."""
         try:
             tracker = self._context.statusTracker()
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
@@ -129,9 +135,10 @@ class SparkGang:
 
 
 def barrier_tasks(spark: SparkSession, main: TaskMain, payload: bytes, count: int, host: str | None) -> DataFrame:
-    """A DataFrame whose collection runs `main` in `count` tasks at once.
+    """Return a DataFrame whose collection runs `main` in `count` tasks at once.
 
-    `payload` travels in the task closure (as a broadcast when it is large). `host` None = the executor's address.
+    Spark sends `payload` in the task closure, or as a broadcast if it is large. Without `host`, tasks use the address
+    of their executor.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,4 +153,5 @@ def barrier_tasks(spark: SparkSession, main: TaskMain, payload: bytes, count: in
             main(payload, index, host or hosts[index])
         yield pa.RecordBatch.from_pydict({"id": pa.array([index], pa.int64())})
 
-    return spark.range(0, count, 1, count).mapInArrow(run, "id long", barrier=True)
+    with safe_path(spark.sparkContext):
+        return spark.range(0, count, 1, count).mapInArrow(run, "id long", barrier=True)

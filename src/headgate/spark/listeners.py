@@ -1,4 +1,4 @@
-"""Who can listen to Spark's own connections can take the job's key: it travels in the task closure."""
+"""A warning about unencrypted Spark connections: the job's key travels on them, in the task closure."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-#: Either makes Spark encrypt what it sends.
+#: With any of these settings Spark encrypts its connections.
 _ENCRYPTING = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-#: Applications of which it has been said.
+#: The applications that have had the warning.
 _warned: set[str] = set()
 
 
 def warn_of_listeners(application: str, driver_host: str, setting: Callable[[str, str], str]) -> None:
-    """Log a warning, once for each Spark application, unless Spark encrypts its connections or they do not leave the
-    machine. `setting(name, default)` is the application's configuration."""
+    """Log a warning if Spark's connections leave the machine unencrypted, once for each Spark application.
+
+    `setting(name, default)` returns a setting of the application.
+    """
     is_encrypted = any(setting(name, "false").lower() == "true" for name in _ENCRYPTING)
     if is_encrypted or _is_loopback(driver_host) or application in _warned:
         return
     _warned.add(application)
     log.warning(
-        "Spark's own connections are not encrypted. Who can listen to them can take the key of a job, and then read "
-        "and change its rows. Build the session with spark.network.crypto.enabled=true and spark.authenticate=true, or "
-        "with spark.ssl.rpc.enabled=true (Spark 4)"
+        "Spark's own connections are not encrypted. An attacker who listens to them can take the key of a job, and "
+        "then read and change its rows. Build the session with spark.network.crypto.enabled=true and "
+        "spark.authenticate=true, or with spark.ssl.rpc.enabled=true (Spark 4)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Processes of Spark's on this machine, for who kills them on purpose."""
+"""The processes of Spark on this machine, for code that kills them on purpose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def executor_of(worker: int) -> int:
-    """The process of the executor that a Python worker is of: its parent is PySpark's daemon, whose parent that is."""
+    """Return the process id of the executor that a Python worker belongs to.
+
+    The worker's parent is PySpark's daemon, and the daemon's parent is the executor.
+    """
     return _parent(_parent(worker))
 
 

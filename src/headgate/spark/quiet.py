@@ -1,8 +1,8 @@
-"""Keeping off the terminal what Spark says of the tasks of our jobs.
+"""Keeping Spark's messages about Headgate's tasks off the terminal.
 
-A TaskManager that is killed, or ended by force, is a failed task to Spark, which then writes several stack traces of
-thirty lines; what they come to is in our error (see `failures`). Only messages that name a stage of ours are kept back,
-and only on the terminal: log files, other jobs and lost executors are none of our business.
+For Spark, a TaskManager that is killed is a failed task, about which it writes several stack traces of thirty lines.
+Headgate's error has their cause (see `failures`). So messages that name a stage of Headgate's are not shown on the
+terminal. Log files, and messages about other jobs and lost executors, stay as they are.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-#: Who speaks of tasks that fail.
-_SPEAKERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+#: The loggers that report failed tasks.
+_LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
-#: When the JVM is gone, or logs by other means than Spark's own: then there is nothing to be done.
+#: What Py4J raises if the JVM is gone, or logs with another library than Spark's own. Then nothing can be kept back.
 _NO_LOG = (Py4JError, TypeError, OSError)
 
 
 class Terminal:
-    """The JVM's terminal, as far as Spark speaks there of failed tasks as it does by default: with warnings at the
-    most, and where the user has set no level for those who speak."""
+    """The terminal of Spark's JVM.
+
+    It changes only Spark's default logging: if the user has set a level for one of the loggers, all messages stay.
+    """
 
     def __init__(self, context: SparkContext) -> None:
         self._log4j: Any = context._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
@@ -33,33 +35,34 @@ class Terminal:
 
     @contextmanager
     def without(self, stages: Collection[int]) -> Iterator[None]:
-        """Meanwhile it shows nothing about these stages."""
-        silenced: list[tuple[Any, Any]] = []
+        """Show no messages about these stages while the context is open."""
+        filters: list[tuple[Any, Any]] = []
         with suppress(*_NO_LOG):
             for appender in self._appenders if stages else ():
-                ours = self._filter(stages)
-                appender.addFilter(ours)
-                silenced.append((appender, ours))
+                stage_filter = self._filter(stages)
+                appender.addFilter(stage_filter)
+                filters.append((appender, stage_filter))
         try:
             yield
         finally:
             with suppress(*_NO_LOG):
-                for appender, ours in silenced:
-                    appender.removeFilter(ours)
+                for appender, stage_filter in filters:
+                    appender.removeFilter(stage_filter)
 
     def _find(self) -> list[Any]:
+        """Return the appenders that write to the terminal, without those that show messages of level INFO."""
         logging = self._log4j.LogManager.getContext(False)
         configuration = logging.getConfiguration()
-        if any(configuration.getLoggerConfig(speaker).getName() == speaker for speaker in _SPEAKERS):
+        if any(configuration.getLoggerConfig(name).getName() == name for name in _LOGGERS):
             return []
-        wordy = [self._information(speaker) for speaker in _SPEAKERS if logging.getLogger(speaker).isInfoEnabled()]
-        appenders = [each for each in configuration.getAppenders().values() if _is_console(each)]
-        return [each for each in appenders if all(each.isFiltered(event) for event in wordy)]
+        events = [self._info_event(name) for name in _LOGGERS if logging.getLogger(name).isInfoEnabled()]
+        appenders = [appender for appender in configuration.getAppenders().values() if _is_console(appender)]
+        return [appender for appender in appenders if all(appender.isFiltered(event) for event in events)]
 
-    def _information(self, speaker: str) -> Any:
-        """What would be said at level INFO. Spark takes us for a shell, where filters decide about it, not levels."""
+    def _info_event(self, logger: str) -> Any:
+        """Make an event of level INFO. Spark takes this program for a shell, where filters keep such events back."""
         builder = self._log4j.core.impl.Log4jLogEvent.newBuilder()
-        return builder.setLoggerName(speaker).setLevel(self._log4j.Level.INFO).build()
+        return builder.setLoggerName(logger).setLevel(self._log4j.Level.INFO).build()
 
     def _filter(self, stages: Collection[int]) -> Any:
         result = self._log4j.core.Filter.Result
@@ -67,7 +70,7 @@ class Terminal:
 
 
 def about(stages: Collection[int]) -> str:
-    """The pattern of messages whose first line names one of the stages: "Lost task 1.0 in stage 3.0 (TID 7) ..."."""
+    """Return a pattern for messages whose first line names a stage: "Lost task 1.0 in stage 3.0 (TID 7) ..."."""
     return rf"(?s)[^\n]*?\bin stage ({'|'.join(map(str, stages))})\b.*"
 
 

@@ -1,11 +1,11 @@
-"""Temporary folders that are locked while anyone needs them: those for whatever Spark writes in sessions that we build,
-and those for rows of DataFrames.
+"""Temporary folders with a lock: those of Spark in sessions that Headgate builds, and those for rows of DataFrames.
 
-A program that is killed cannot remove its folders; the next one does. A file lock tells it that nobody is left there:
-the system releases the lock when the last process that holds it ends, of Spark's folder the program or its JVM.
+A program that is killed cannot remove its folders, so the next program does. It knows by a file lock that no process
+uses a folder: the system releases the lock when the last process that holds it ends. For Spark's folder these processes
+are the program and its JVM.
 
-Some network filesystems lock within one machine only. So the file says which machine has it locked, and programs on
-others leave the folder alone.
+Some network filesystems lock within one machine only. So the lock file names the machine that holds the lock, and
+programs on other machines leave the folder alone.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-#: Names of folders, as `Path.glob` takes them.
+#: Names of Spark's folders, as a pattern for `Path.glob`.
 SPARK: Final = "headgate-spark-*"
+#: Names of folders for rows.
 ROWS: Final = f"headgate-rows-{'[0-9a-f]' * 12}"
-#: Spark and Arrow pass over names that begin with a dot.
+#: The name of the lock file. Spark and Arrow skip names that begin with a dot.
 _LOCK: Final = ".lock"
+#: The file with a random number of this start of the machine.
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-#: Nobody writes a longer one.
+#: The most bytes of a lock file.
 _LONGEST: Final = 1 << 10
-#: Locks of folders that one process alone needs: their descriptors, by folder.
+#: The locks that `hold` took: file descriptors by folder.
 _held: dict[Path, int] = {}
 
 
 class Scratch:
-    """A new folder for Spark, locked by this process and by whoever inherits `lock`, a file descriptor."""
+    """A new folder for Spark. This process, and each that inherits the file descriptor `lock`, holds its lock."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=SPARK.removesuffix("*")))
@@ -41,14 +43,16 @@ class Scratch:
 
 
 def hold(folder: Path) -> None:
-    """Lock a folder of this process until `unlock`. Where there are no locks nobody finds it abandoned, either."""
+    """Lock a folder of this process until `unlock`.
+
+    On a filesystem without locks it stays unlocked, and no program takes it for abandoned.
+    """
     with contextlib.suppress(OSError):
         _held[folder] = _lock(folder)
 
 
 def unlock(folder: Path) -> None:
-    """Of a folder that is removed now, or is to outlive the process: nothing of the lock is left in it. Does nothing
-    for one that is not held."""
+    """Remove the lock of a folder that is to be removed, or to outlive the process. Does nothing without a lock."""
     if folder in _held:
         with contextlib.suppress(OSError):
             (folder / _LOCK).unlink()
@@ -56,17 +60,19 @@ def unlock(folder: Path) -> None:
 
 
 def remove_abandoned(names: str, within: Path) -> None:
-    """Remove the folders of this user and machine that nobody has locked any more. Whatever else has such a name
-    stays."""
+    """Remove this user's folders that no process on this machine has locked. `names` is a pattern of their names.
+
+    Leaves alone all else that has such a name, for example what other machines or users made.
+    """
     for folder in within.glob(names):
-        with contextlib.suppress(OSError, ValueError):  # it is gone meanwhile, is a link, or has no such lock
+        with contextlib.suppress(OSError, ValueError):  # it is gone by now, is a link, or has no such lock
             if folder.lstat().st_uid == os.geteuid() and not folder.is_symlink():
                 _remove_if_abandoned(folder)
 
 
 def _lock(folder: Path) -> int:
-    """Raises OSError where that cannot be; then the folder is as it was."""
-    new = folder / f"{_LOCK}.new"  # under this name nobody looks for it
+    """Lock a folder, and return the file descriptor. Raises OSError if that is impossible, and changes nothing then."""
+    new = folder / f"{_LOCK}.new"  # no program looks for this name, so none finds the file before it is locked
     lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -80,7 +86,7 @@ def _lock(folder: Path) -> int:
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    """Raises OSError when it is in use."""
+    """Remove a folder that no process uses. Raises OSError if one does."""
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,8 +97,10 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def _machine() -> dict[str, str]:
-    """The machine's name, and its start where the system says which: containers have names of their own, and one
-    kernel."""
+    """Return the machine's name, and the id of its start where the system has one.
+
+    The second is for containers: they have names of their own, and one kernel.
+    """
     try:
         return {"host": socket.gethostname(), "boot": _BOOT.read_text().strip()}
     except OSError:
@@ -100,5 +108,5 @@ def _machine() -> dict[str, str]:
 
 
 def _is_here(there: object) -> bool:
-    """Whether the lock was taken on this machine."""
+    """Return whether the lock, whose content is `there`, was taken on this machine."""
     return isinstance(there, dict) and any(there.get(key) == value for key, value in _machine().items())

@@ -1,7 +1,8 @@
-"""Spark sessions: the ones we build (quiet, loopback, no trace left), and what can be mended in one the user built.
+"""Spark sessions: those that Headgate builds, and preparation of those that the user built.
 
-What a running SparkContext has fixed for good (driver address, barrier check interval, log settings) is set only by
-`build_session`; `prepare` mends what is read anew with every job: which Python the workers run, and where it finds us.
+A running SparkContext cannot change its driver address, barrier check interval and log settings, so only
+`build_session` sets them. `prepare` and `safe_path` set what Spark reads again for every job: which Python the workers
+run, and what it imports.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import site
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,22 +31,23 @@ from pyspark.sql import SparkSession
 from headgate.errors import ConfigError, SessionLost
 from headgate.spark.scratch import SPARK, Scratch, remove_abandoned
 
-#: What Py4J may raise when it cannot reach the JVM: its connection broke, or it gets none.
+#: What Py4J raises when it cannot reach the JVM: its connection broke, or it cannot connect.
 NO_JVM = (Py4JError, OSError)
 JVM_ENDED = (
     "Spark's JVM, which runs the driver of this session, does not answer any more: it was killed, ran out of memory or "
     "crashed"
 )
 
-#: How long the JVM, and then its executors, may take to end when this process does, seconds.
+#: How long this process waits at its end for the JVM, and then for the executors, seconds.
 _EXIT_TIMEOUT = 5.0
 
 
 def build_session(master: str, app_name: str, **conf: str) -> SparkSession:
-    """Start Spark on `master` without a word on the terminal; `conf` are Spark settings that win over ours.
+    """Start Spark on `master`, without messages on the terminal, and return the session.
 
-    The log of the JVM, the work folder of `local-cluster` and all spill files live in one temporary folder, which is
-    removed when this process ends. Raises ConfigError when the JVM does not start.
+    `conf` are Spark settings; they override Headgate's. The log of the JVM, the work folder of `local-cluster` and all
+    spill files are in one temporary folder, which is removed when this process ends. Raises ConfigError if the JVM does
+    not start.
     """
     scratch = _scratch()
     settings = SparkConf(loadDefaults=False)
@@ -57,10 +60,10 @@ def build_session(master: str, app_name: str, **conf: str) -> SparkSession:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Make a session run our Python workers, whoever built it. Raises ConfigError when it cannot run any."""
+    """Make any session run Python workers that find this package. Raises ConfigError if it cannot run workers."""
     context = context_of(spark)
     named = os.environ.get("PYSPARK_PYTHON")
-    if named is None or is_local(context):  # elsewhere the path the user named may be the only right one
+    if named is None or is_local(context):  # on other machines only the path that the user named may be right
         context.pythonExec = sys.executable
     root = _package_root()
     paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -68,8 +71,28 @@ def prepare(spark: SparkSession) -> None:
         context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
 
 
+#: Held while a context's environment is another one, so that each is put back.
+_environments = threading.Lock()
+
+
+@contextmanager
+def safe_path(context: SparkContext) -> Iterator[None]:
+    """Python functions that are made meanwhile run in workers that import nothing from their working folder: Spark
+    starts these with -m, in a folder where anybody's files may be. What the user has set stays."""
+    with _environments:
+        before = context.environment
+        context.environment = {"PYTHONSAFEPATH": "1", **before}
+        try:
+            yield
+        finally:
+            context.environment = before
+
+
 def context_of(spark: SparkSession) -> SparkContext:
-    """The session's SparkContext. Raises ConfigError for Spark Connect, which has none, and for stopped sessions."""
+    """Return the session's SparkContext.
+
+    Raises ConfigError for Spark Connect, which has none, SessionLost for stopped sessions.
+    """
     try:
         context = spark.sparkContext
     except Exception:
@@ -86,7 +109,7 @@ def context_of(spark: SparkSession) -> SparkContext:
 
 @contextmanager
 def jvm_errors(context: SparkContext) -> Iterator[None]:
-    """Raise SessionLost in place of what Py4J raises when the JVM of the context is gone."""
+    """Raise SessionLost in place of Py4J's errors if the JVM of the context is gone."""
     try:
         yield
     except NO_JVM as error:
@@ -96,7 +119,7 @@ def jvm_errors(context: SparkContext) -> Iterator[None]:
 
 
 def jvm_answers(context: SparkContext) -> bool:
-    """Whether the JVM of the context is there, be the context stopped or not."""
+    """Return whether the JVM of the context answers, also if the context is stopped."""
     try:
         context._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
     except NO_JVM:
@@ -105,31 +128,32 @@ def jvm_answers(context: SparkContext) -> bool:
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Whether it was stopped, or is about to: Spark says so before it ends what runs there."""
+    """Return whether the context is stopped or is stopping: Spark sets this before it ends the context's jobs."""
     jsc = context._jsc
     return jsc is None or bool(jsc.sc().isStopped())
 
 
 def is_local(context: SparkContext) -> bool:
-    """All executors run on this machine, so the loopback interface connects everyone."""
+    """Return whether all executors run on this machine, so that the loopback interface connects them."""
     return str(context.master).startswith("local")
 
 
 @cache
 def _scratch() -> Scratch:
-    """The folder for whatever Spark writes, the same for all sessions: they share one JVM."""
+    """Return the folder for all that Spark writes. All sessions share it, since they share one JVM."""
     remove_abandoned(SPARK, Path(tempfile.gettempdir()))
     scratch = Scratch()
     atexit.register(_clean_up, scratch.folder)
     return scratch
 
 
-#: An executor's Java runs Python workers and little else: it is to be there soon, above all where it replaces another.
-#: The compiler for long runs and the parallel collector take most of its start from a machine of few cores.
+#: Options that make an executor's JVM start fast, above all one that replaces another. It does little but run Python
+#: workers. On few cores the compiler for long runs and the parallel collector take most of the time of its start.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
+    """Return the Spark settings of a session that Headgate builds."""
     settings = {
         "spark.master": master,
         "spark.app.name": app_name,
@@ -137,7 +161,7 @@ def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.task.killTimeout": "1s",
         "spark.python.daemon.module": "headgate.spark.daemon",
-        "spark.executorEnv.PYTHONSAFEPATH": "1",  # Spark starts it with -m, in a folder where anybody's files may be
+        "spark.executorEnv.PYTHONSAFEPATH": "1",  # for all workers, as `safe_path` does for ours
         "spark.executor.extraJavaOptions": _QUICK_START,
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.sql.session.timeZone": "UTC",
@@ -157,14 +181,17 @@ def _on_loopback(master: str) -> bool:
 
 
 def _package_root() -> str | None:
-    """The folder to put on the workers' path when this package is not installed but run from its source tree."""
+    """Return the folder that workers need on their path; None if this package is installed.
+
+    It is not installed if it runs from its source tree.
+    """
     root = str(Path(__file__).resolve().parents[2])
     installed = [*site.getsitepackages(), site.getusersitepackages()]
     return None if root in map(os.path.realpath, installed) else root
 
 
 def _launch(settings: SparkConf, master: str, scratch: Scratch) -> Any:
-    """Start the JVM with its log in a file; nothing in `os.environ` stays changed."""
+    """Start the JVM with its log in a file. `os.environ` is changed only meanwhile."""
     _require_java()
     variables = {"SPARK_HOME": str(_private_home(scratch.folder)), "PYSPARK_PYTHON": sys.executable}
     if _on_loopback(master):
@@ -180,19 +207,21 @@ def _launch(settings: SparkConf, master: str, scratch: Scratch) -> Any:
 
 
 def _require_java() -> None:
-    """Raises ConfigError when there is none where Spark's scripts look for it."""
+    """Raise ConfigError if there is no Java where Spark's scripts look for it."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which(os.path.join(home, "bin", "java") if home else "java") is None:
-        where = f"JAVA_HOME={home} has no bin/java" if home else "JAVA_HOME is not set, and PATH has no java"
+        reason = f"JAVA_HOME={home} has no bin/java" if home else "JAVA_HOME is not set, and PATH has no java"
         raise ConfigError(
-            f"Spark needs Java, and none was found: {where}; install Java 17 (Debian and Ubuntu: "
+            f"Spark needs Java, and none was found: {reason}; install Java 17 (Debian and Ubuntu: "
             "openjdk-17-jre-headless, Homebrew: openjdk@17), or set JAVA_HOME to the folder that it is in"
         )
 
 
 def _private_home(scratch: Path) -> Path:
-    """A SPARK_HOME of links with a `work` folder of our own: local-cluster writes there, site-packages may not be
-    writable and should not collect executors' logs."""
+    """Make a SPARK_HOME of links, with a `work` folder of its own, and return it.
+
+    `local-cluster` writes executors' logs to `work`. Spark's own folder is in site-packages, which may be read-only.
+    """
     home = scratch / "home"
     if not home.is_dir():
         (home / "work").mkdir(parents=True)
@@ -204,6 +233,7 @@ def _private_home(scratch: Path) -> Path:
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables while the context is open."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -217,7 +247,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _clean_up(scratch: Path) -> None:
-    """At exit: stop the context, let the JVM end (it does when its stdin closes), then remove what it has written."""
+    """At exit: stop the context, end the JVM by closing its stdin, then remove the files that it wrote."""
     if SparkContext._active_spark_context is not None:
         with suppress(*NO_JVM):
             SparkContext._active_spark_context.stop()
@@ -230,5 +260,5 @@ def _clean_up(scratch: Path) -> None:
         except subprocess.TimeoutExpired:
             gateway.proc.kill()
     deadline = time.monotonic() + _EXIT_TIMEOUT
-    while scratch.exists() and time.monotonic() < deadline:  # the last executors may still write their logs
+    while scratch.exists() and time.monotonic() < deadline:  # again, since executors may still write their logs
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Reserving task slots before a job is submitted.
 
-Spark itself checks a barrier job only every 15 s and gives up after 10 minutes (SPARK-24819), and for slots that are
-busy it waits without an end; we look first, at the executors that have registered and at what jobs of this program
-hold of them, wait a little for those on their way or about to end, and say what is missing.
+Spark itself checks a barrier job only every 15 s and gives up after 10 minutes (SPARK-24819). For slots that are busy
+it waits without end. So Headgate counts first: the slots of the executors that have registered, without those that
+jobs of this program hold. It waits a short time for executors that start and jobs that end, then says what is missing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _INTERVAL = 0.05
 
 
 def count_slots(context: SparkContext) -> int:
-    """Tasks that can run at once on the executors registered now; the same count as in Spark's own barrier check.
-    Raises SessionLost."""
+    """Return how many tasks can run at once on the executors that are registered now. Raises SessionLost.
+
+    Spark's own check of barrier jobs counts in the same way.
+    """
     with jvm_errors(context):
         scheduler = context._jsc.sc()
         profile = scheduler.resourceProfileManager().defaultResourceProfile()
@@ -34,19 +36,19 @@ def count_slots(context: SparkContext) -> int:
 
 
 def slots_held(context: SparkContext) -> list[int]:
-    """How many slots each job of this program holds there, waits for, or has reserved."""
-    return gang_slots(context) + [each.count for each in _reservations if each.context is context]
+    """Return how many slots of the context each job of this program holds, waits for, or has reserved."""
+    return gang_slots(context) + [reserved.count for reserved in _reservations if reserved.context is context]
 
 
 @contextmanager
 def reserve_slots(
     context: SparkContext, needed: int, timeout: float, besides: int = 0, cancelled: threading.Event | None = None
 ) -> Iterator[None]:
-    """Reserve slots that no job of this program holds for `needed` TaskManagers, within the context; `besides` as many
-    are free then for Spark jobs that a sink runs meanwhile. Waits up to `timeout` seconds, or until the job is
-    `cancelled`, which then has none.
+    """Reserve `needed` slots for TaskManagers while the context is open. No other job of this program holds them.
 
-    Raises NotEnoughSlots when they are still too few, ConfigError for dynamic allocation.
+    In addition, `besides` slots are then free for Spark jobs of a sink. Waits up to `timeout` seconds, or until the job
+    is `cancelled`; a cancelled job gets no slots. Raises NotEnoughSlots if too few are free by then, ConfigError for
+    dynamic allocation.
     """
     _refuse_dynamic_allocation(context)
     reservation = _Reservation(context, needed, besides)
@@ -60,25 +62,26 @@ def reserve_slots(
 
 @dataclass(eq=False)
 class _Reservation:
-    """Slots of a job that is about to start its TaskManagers there."""
+    """The slots of a job that is about to start its TaskManagers."""
 
     context: SparkContext
     count: int
     besides: int
 
     def wait(self, timeout: float, cancelled: threading.Event) -> None:
+        """Wait until the slots are reserved. Raises NotEnoughSlots."""
         deadline, failing_executors = time.monotonic() + timeout, FailingExecutors(self.context)
         while not cancelled.is_set() and (few := self._take()) is not None:
-            left = deadline - time.monotonic()
+            remaining = deadline - time.monotonic()
             if _is_fixed(self.context) and few.there < self.count + self.besides:
                 raise NotEnoughSlots(few.message())
-            if left <= 0:
+            if remaining <= 0:
                 raise NotEnoughSlots(few.message(f" after waiting {timeout:g} s (slots_timeout)"))
             failing_executors.look()
-            cancelled.wait(min(_INTERVAL, left))
+            cancelled.wait(min(_INTERVAL, remaining))
 
     def _take(self) -> _TooFew | None:
-        """Count and reserve in one step, or tell what was counted."""
+        """Count and reserve in one step, and return None; if there are too few, return what was counted."""
         with _lock:
             there, held = count_slots(self.context), slots_held(self.context)
             if there - sum(held) < self.count + self.besides:
@@ -87,25 +90,29 @@ class _Reservation:
             return None
 
 
-#: Without it, two jobs could count the same free slots, and each would wait for those that the other got.
+#: Protects `_reservations`, and makes counting and reserving one step. Without it, two jobs could count the same free
+#: slots, and Spark would let each wait for those that the other got.
 _lock = threading.Lock()
 _reservations: set[_Reservation] = set()
 
 
 def _is_fixed(context: SparkContext) -> bool:
-    """In `local[n]` the one executor is this process's JVM: nothing more can come."""
+    """Return whether no more slots can come. In `local[n]` this process's JVM is the only executor."""
     return is_local(context) and not str(context.master).startswith("local-cluster")
 
 
 @dataclass(frozen=True, slots=True)
 class _TooFew:
-    """What was counted: `held` has how many slots each other job of this program holds of those that are `there`."""
+    """A count of slots that was too low."""
 
     wanted: _Reservation
+    #: All slots of the context.
     there: int
+    #: How many of them each other job of this program holds.
     held: list[int]
 
     def message(self, waited: str = "") -> str:
+        """Return the error: what is missing, which jobs hold slots, and what to do."""
         context, needed, besides, held = self.wanted.context, self.wanted.count, self.wanted.besides, self.held
         every, free = needed + besides, self.there - sum(held) - besides
         why = (
@@ -129,6 +136,7 @@ class _TooFew:
 
 
 def _refuse_dynamic_allocation(context: SparkContext) -> None:
+    """Raise ConfigError for a session with dynamic allocation."""
     enabled = context.getConf().get("spark.dynamicAllocation.enabled", "false")
     if enabled == "true" and not _is_fixed(context):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Running a job on Spark: one barrier job, each of its tasks a TaskManager."""
+"""The deployment on Spark: one barrier job, each of whose tasks is a TaskManager."""
 
 from __future__ import annotations
 
@@ -20,9 +20,15 @@ _LOOPBACK = "127.0.0.1"
 
 
 class SparkDeployment:
-    """TaskManagers as barrier tasks of the user's session, which is never stopped.
+    """A deployment that runs TaskManagers as barrier tasks in the user's Spark session. It never stops the session.
 
-    Raises ConfigError for sessions that cannot run barrier jobs: Spark Connect and stopped ones.
+    Raises ConfigError for Spark Connect, whose sessions cannot run barrier jobs, and SessionLost for a stopped session.
+
+    ```python
+    env = hg.StreamEnvironment(deployment=hg.SparkDeployment(spark), parallelism=4)
+    ```
+
+    This is the same as `hg.StreamEnvironment(spark, parallelism=4)`.
     """
 
     copies_functions = True
@@ -33,28 +39,30 @@ class SparkDeployment:
         self.name = f"Spark {context_of(spark).master}"
 
     def warm_up(self) -> None:
-        """The session is up."""
+        """Do nothing: the session runs already."""
 
     def taskmanagers(self, parallelism: int, config: Config) -> int:
-        """How many TaskManagers hold `parallelism` subtasks: one for each `slots_per_task` of them."""
+        """Return how many TaskManagers a job needs: one for each `slots_per_task` of its `parallelism` subtasks."""
         return -(-parallelism // config.slots_per_task)
 
     def reserve(
         self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
     ) -> AbstractContextManager[None]:
-        """Slots for as many tasks, and `slots` more, waited for until the job is cancelled. Raises NotEnoughSlots,
-        ConfigError."""
+        """Reserve a Spark task slot for each TaskManager while the context is open, with `slots` more that stay free.
+
+        Waits for them until the job is cancelled, at most `slots_timeout`. Raises NotEnoughSlots, ConfigError.
+        """
         return reserve_slots(context_of(self._spark), taskmanagers, config.slots_timeout, slots, cancelled)
 
     def bind_hosts(self) -> str:
-        """The address of the driver that executors reach."""
+        """Return the address at which executors reach the driver."""
         return driver_host(context_of(self._spark))
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> SparkGang:
-        """Start `count` TaskManagers; `on_exit(index, reason)` is called once, when the Spark job has ended.
+        """Start `count` TaskManagers. The gang calls `on_exit(index, reason)` once, when the Spark job has ended.
 
-        `index` is the TaskManager whose task ended it, if Spark names one. Raises what pickling the plan raises,
-        SessionLost.
+        `index` is the TaskManager whose task ended the job; None if Spark names none. Raises SessionLost, and the
+        errors of pickling the plan.
         """
         context = context_of(self._spark)
         host = _LOOPBACK if is_local(context) else None
@@ -67,18 +75,21 @@ class SparkDeployment:
 
 
 def driver_host(context: SparkContext) -> str:
+    """Return the address at which executors reach the driver."""
     return _LOOPBACK if is_local(context) else str(context.getConf().get("spark.driver.host", _LOOPBACK))
 
 
 def _setting(context: SparkContext) -> Callable[[str, str], str]:
+    """Return a function that looks up a setting of the application, with a default."""
     conf = context.getConf()
     return lambda name, default: str(conf.get(name, default))
 
 
 def _run_taskmanager(payload: bytes, index: int, host: str) -> None:
+    """Run a TaskManager in a Spark task."""
     import pyarrow as pa
 
     from headgate.runtime.taskmanager import taskmanager_process
 
-    pa.array([0])  # pyarrow then imports pandas: a third of a second that no row should wait for
+    pa.array([0])  # makes pyarrow import pandas now: that takes a third of a second, and rows would wait for it
     taskmanager_process.run(payload, index, host)

@@ -186,7 +186,7 @@ def listed(folder: str) -> list[fs.FileInfo]:
 
 
 def is_there(path: str) -> bool:
-    """Whether there is such a file. Raises CheckpointError when nobody can tell."""
+    """Whether there is such a file. Raises CheckpointError when that cannot be known."""
     with storage_errors(path, "looked for"):
         filesystem, inside = locate(path)
         return bool(filesystem.get_file_info(inside).type == fs.FileType.File)

@@ -24,7 +24,7 @@ _FORMAT: Final = "headgate checkpoint"
 _VERSION: Final = 2
 #: What this Headgate reads: version 1 does not name the run.
 _READ: Final = (1, 2)
-#: Savepoints are asked for, and kept until somebody removes them.
+#: Savepoints are asked for, and kept until the user removes them.
 Kind: TypeAlias = Literal["checkpoint", "savepoint"]
 #: The largest id of a checkpoint: what every reader of JSON has exactly.
 LAST_ID: Final = (1 << 53) - 1
@@ -101,8 +101,8 @@ class NodeDescription:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeDescription:
-    """An exchange of which data are in the checkpoint: its key, how it deals rows, their columns as text, and how many
-    subtasks it has at either end."""
+    """An exchange of which data are in the checkpoint: its key, how it distributes rows, their columns as text, and how
+    many subtasks it has at either end."""
 
     key: str
     partitioning: str
@@ -111,7 +111,7 @@ class ExchangeDescription:
     consumers: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointMetadata:
     """A completed checkpoint or savepoint."""
 

@@ -1,7 +1,7 @@
 """Where the checkpoints of a job are: a folder by path or URI, `<uri>/<job>/chk-<id>` for each, `chk-<id>-<owner>` for
 those of all owners but the first (see `headgate.ownership`); `<uri>/<job>/owners` says who they were.
 
-Tasks write files into a checkpoint's folder; each has a name of its own, so nobody writes over what somebody else wrote
+Tasks write files into a checkpoint's folder; each has a name of its own, so no task writes over what another one wrote
 - not a task of an older attempt, nor another run of the job. The driver writes `_metadata`, which names those that
 count, last and at once: a checkpoint is complete when it is there, and nothing without it is one.
 
@@ -148,7 +148,7 @@ class CheckpointStorage:
         """Remove all but the newest `keep` checkpoints that count, and what is left of given-up ones before the newest.
         Savepoints do not count: they may be moved or removed. What cannot be removed is named in a warning, and tried
         again the next time."""
-        self._remove(lambda: self._old(keep))
+        self._remove(lambda: self._take_stock(keep))
         if self._is_alone and self._ownership is not None:
             try:
                 self._forget_older(self._ownership)
@@ -184,7 +184,8 @@ class CheckpointStorage:
             except CheckpointError as error:
                 log.warning("job %r: an old checkpoint is left: %s", self.job, error)
 
-    def _old(self, keep: int) -> list[CheckpointName]:
+    def _take_stock(self, keep: int) -> list[CheckpointName]:
+        """Find what `retain` removes, and note whether all that is kept is this owner's."""
         counting = [name for name in self._line() if isinstance(name, CheckpointName)]
         kept = list(islice(filter(self._has_files, counting), keep))
         first = kept[-1] if len(kept) == keep else NONE

@@ -12,8 +12,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Growable(Generic[Scalar]):
-    """`values` is the filled part, a view that later growth may leave behind: take it anew for each use. What is in it
-    stays as it is if nobody writes to it: neither growth nor `replace` does."""
+    """`values` is the filled part, a view that later growth may leave behind: take it again for each use. What is in it
+    stays as it is if no caller writes to it: neither growth nor `replace` does."""
 
     __slots__ = ("_data", "_fill", "_size")
 

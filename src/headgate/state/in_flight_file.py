@@ -37,7 +37,7 @@ _INDEX: Final = shapes.items(
 @dataclass(frozen=True, slots=True)
 class ChannelPart:
     """Which channel the bytes are of: the exchange's key, and subtasks. `received` says which part: what the consumer
-    had received, or else what still stood at the producer and goes on from there."""
+    had received, or else what still stood at the producer and resumes from there."""
 
     exchange: str
     producer: int

@@ -30,13 +30,13 @@ class Interner(SlotTable[PackedBytes]):
         arrays = (self._first, self._second, self._lengths, self._tail_starts, self._tail)
         return super().nbytes + sum(array.nbytes for array in arrays)
 
-    def ids(self, packed: PackedBytes) -> Int64s:
+    def find_or_add(self, packed: PackedBytes) -> Int64s:
         """The id of each string; new strings get new ones."""
-        return self.find_or_add(packed, self._hashing(packed))
+        return self._find_or_add(packed, self._hashing(packed))
 
     def known_ids(self, packed: PackedBytes) -> Int64s:
         """The id of each string, -1 for those that are not there."""
-        return self.find_known(packed, self._hashing(packed))
+        return self._find_known(packed, self._hashing(packed))
 
     def strings(self, ids: Int64s, nulls: Bools | None, kind: pa.DataType) -> pa.Array:
         """The strings of these ids as a column of type `kind`."""

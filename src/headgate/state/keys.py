@@ -44,7 +44,7 @@ class _Codec(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-    def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
+    def encode(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
         """The words of each row; without `add`, -1 where a value that was never seen would need new ones."""
 
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array: ...
@@ -65,7 +65,7 @@ class _FixedCodec:
         self._kind = kind
         self.width = words_per_value(kind)
 
-    def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
+    def encode(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
         return fixed_words(decoded(column))
 
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
@@ -91,8 +91,8 @@ class _BytesCodec:
     def nbytes(self) -> int:
         return self._interner.nbytes
 
-    def words(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
-        ids = self._ids(column, self._interner.ids if add else self._interner.known_ids)
+    def encode(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
+        ids = self._ids(column, self._interner.find_or_add if add else self._interner.known_ids)
         nulls = null_mask(column)
         return [ids if nulls is None else np.where(nulls, 0, ids)]
 
@@ -137,19 +137,19 @@ class KeyTable:
     def nbytes(self) -> int:
         return self._table.nbytes + sum(codec.nbytes for codec in self._codecs)
 
-    def slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
+    def find_or_add(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
         """The slot of the key of each of the `rows` rows; new keys get new slots."""
-        words = [word for codec, column in zip(self._codecs, columns, strict=True) for word in codec.words(column)]
+        words = [word for codec, column in zip(self._codecs, columns, strict=True) for word in codec.encode(column)]
         nulls = _null_bits(columns, rows)
         if nulls is not None and not self._nullable:
             self._widen()
         if self._nullable:
             words.append(np.zeros(rows, np.int64) if nulls is None else nulls)
-        return self._table.slots(*(words or [np.zeros(rows, np.int64)]))
+        return self._table.find_or_add(*(words or [np.zeros(rows, np.int64)]))
 
     def known_slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
         """The slot of the key of each of the `rows` rows, -1 for keys that are not there; nothing is added."""
-        words = [word for c, column in zip(self._codecs, columns, strict=True) for word in c.words(column, add=False)]
+        words = [word for c, column in zip(self._codecs, columns, strict=True) for word in c.encode(column, add=False)]
         nulls = _null_bits(columns, rows)
         if self._nullable:
             words.append(np.zeros(rows, np.int64) if nulls is None else nulls)
@@ -200,7 +200,7 @@ class KeyTable:
 
 def check_key_groups(table: pa.Table, keys: int, max_parallelism: int) -> None:
     """Raises ValueError for a row of state in another key group than that of its key, which is in the columns behind:
-    one subtask would go on from it, and others get the rows of that key."""
+    one subtask would resume from it, and others get the rows of that key."""
     for batch in table.to_batches():
         there = raw_values(batch.columns[0])
         groups = np.broadcast_to(key_groups(key_hash(batch.columns[1 : 1 + keys]), max_parallelism), len(there))

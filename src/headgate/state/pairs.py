@@ -14,7 +14,7 @@ class PairTable:
 
     A pair is one word: the right number in as few low bits as all right numbers need, the left one above. So words stay
     small where pairs are dense, and are then found by direct indexing; when the right numbers outgrow their bits, which
-    then double their range, all words are written anew.
+    then double their range, all words are written again.
     """
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class PairTable:
     def nbytes(self) -> int:
         return self._words.nbytes
 
-    def slots(self, left: Int64s | int, right: Int64s) -> Int64s:
+    def find_or_add(self, left: Int64s | int, right: Int64s) -> Int64s:
         """The slot of each pair, at least one; new pairs get new slots. `left` may be the same for all."""
         self._make_room(int(right.max()))
-        return self._words.slots(right | (left << self._bits))
+        return self._words.find_or_add(right | (left << self._bits))
 
     def left(self, begin: int = 0) -> Int64s:
         """The left number of every pair, by slot, from slot `begin` on."""

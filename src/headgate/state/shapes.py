@@ -68,7 +68,7 @@ def _is_folder(value: Any) -> bool:
 
 #: A path that leads below the folder that it is relative to.
 path_below: Final = _one("a path below a folder", _is_below)
-#: As UTF-8 has it.
+#: In UTF-8.
 text: Final = _one("a text", _is_text)
 #: Of a file, without its folder.
 file_name: Final = _one("the name of a file", _is_name)
@@ -147,16 +147,19 @@ def optional(shape: Shape) -> Shape:
 
 def plain(value: Any, place: str) -> None:
     """Anything that JSON has, but not deeper than anybody needs."""
+    if is_deeper(value, _DEPTH):
+        raise ValueError(f"{place} is deeper than {_DEPTH} levels")
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects stand in each other on more levels than that; found without recursion."""
     level = [value]
-    for _ in range(_DEPTH):
-        level = [part for each in level if isinstance(each, dict | list) for part in _parts(each)]
+    for _ in range(levels + 1):
+        level = [each for each in level if isinstance(each, dict | list)]
         if not level:
-            return
-    raise ValueError(f"{place} is deeper than {_DEPTH} levels")
-
-
-def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value
+            return False
+        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+    return True
 
 
 _object: Final = _one("an object", lambda value: isinstance(value, dict))

@@ -56,7 +56,7 @@ class SlotTable(ABC, Generic[Keys]):
     def _hashes(self) -> UInt64s:
         """The hashes of all stored keys, in the order of slots."""
 
-    def find_or_add(self, keys: Keys, hashes: UInt64s) -> Int64s:
+    def _find_or_add(self, keys: Keys, hashes: UInt64s) -> Int64s:
         """The slot of each row's key; keys that are not there yet are added."""
         if self._count == 0:
             slots = np.full(len(hashes), -1)
@@ -70,7 +70,7 @@ class SlotTable(ABC, Generic[Keys]):
             self._probe(keys, hashes, missed, slots)
         return slots
 
-    def find_known(self, keys: Keys, hashes: UInt64s) -> Int64s:
+    def _find_known(self, keys: Keys, hashes: UInt64s) -> Int64s:
         """The slot of each row's key, -1 where it is not there; nothing is added."""
         if self._count == 0:
             return np.full(len(hashes), -1)
@@ -121,7 +121,7 @@ class SlotTable(ABC, Generic[Keys]):
         return (hashes.view(np.int64) & self._mask) | 1
 
     def _make_room(self, more: int) -> bool:
-        """True when that many keys more fit; else the table has grown and places must be looked up anew."""
+        """True when that many keys more fit; else the table has grown and places must be looked up again."""
         if _PLACES_PER_KEY * (self._count + more) <= len(self._places):
             return True
         if self._count + more > _MOST_KEYS:

@@ -28,7 +28,7 @@ KEY_GROUP = "key_group"
 _MOST_NAMED = 3
 _LONGEST_SAID = 500
 
-#: As many rows of a table are worked out at once: so the thread that does it stands in nobody's way for long.
+#: As many rows of a table are worked out at once: so the thread that does it holds up no other for long.
 _PIECE = 1 << 15
 
 #: Magic, version, CRC-32 of what follows, which begins with the length of the index.
@@ -42,8 +42,8 @@ _VERSION = 1
 
 
 class LazyTables(Mapping[str, pa.Table]):
-    """Tables that are made when they are asked for first, by whoever asks. What they are made of was captured before,
-    and does not change."""
+    """Tables that are made when they are asked for first, by the thread that asks. What they are made of was captured
+    before, and does not change."""
 
     def __init__(self, makers: Mapping[str, Callable[[], pa.Table]]) -> None:
         self._makers = makers
@@ -71,7 +71,7 @@ def in_pieces(rows: int, some: Callable[[slice], pa.Table]) -> pa.Table:
 class Snapshot:
     """Of one operator, source reader or sink writer in one subtask, between two batches.
 
-    `tables` is keyed state, by names of the owner's own; rows are in no order. `values` is the rest, as JSON has it;
+    `tables` is keyed state, by names of the owner's own; rows are in no order. `values` is the rest, as JSON;
     of these a restored subtask is given those of every subtask there was.
     """
 
@@ -85,7 +85,7 @@ class Snapshot:
         return self.with_tables(lambda table: _of_key_groups(table, groups))
 
     def check_groups(self, max_parallelism: int) -> None:
-        """Raises UnusableState for rows of key groups that no subtask has: nobody would go on from them."""
+        """Raises UnusableState for rows of key groups that no subtask has: no task would resume from them."""
         for name, table in self.tables.items():
             least, greatest = _bounds(table)
             if least < 0 or greatest >= max_parallelism:
@@ -134,7 +134,7 @@ def checkpoint_errors(*origins: str) -> Iterator[None]:
         said = f"{type(error).__name__}: {error}"
         said = said if len(said) <= _LONGEST_SAID else f"{said[:_LONGEST_SAID]}..."
         raise UnusableState(
-            f"{_named(origins)}is no state that this job can go on from: {said}; start from another checkpoint"
+            f"{_named(origins)}is no state that this job can resume from: {said}; start from another checkpoint"
         ) from error
 
 

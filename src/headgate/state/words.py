@@ -29,8 +29,8 @@ class DirectIndex:
     def nbytes(self) -> int:
         return self._slots.nbytes
 
-    def covers(self, words: Int64s, keys: int) -> bool:
-        """Whether all words are within what an index of so many keys may span; it has grown to that then."""
+    def grow_to(self, words: Int64s, keys: int) -> bool:
+        """Grow to these words, unless one is beyond what an index of so many keys may span; returns whether it did."""
         if not len(words):
             return True
         largest = int(words.view(np.uint64).max())  # a negative word is very large
@@ -43,7 +43,7 @@ class DirectIndex:
         return True
 
     def find(self, words: Int64s) -> Int64s:
-        """The slot of each word, -1 where it has none; words must be covered."""
+        """The slot of each word, -1 where it has none; the index has grown to these."""
         slots: Int64s = self._slots.take(words).astype(np.int64)
         return slots
 
@@ -88,13 +88,13 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         """One word of every key, by slot. A view, good until the next change of the table."""
         return self._columns[index].values
 
-    def slots(self, *words: Int64s) -> Int64s:
+    def find_or_add(self, *words: Int64s) -> Int64s:
         """The slot of each row; keys that are new get new ones."""
         if self._direct is not None:
-            if self._direct.covers(words[0], self._population()):
+            if self._direct.grow_to(words[0], self._population()):
                 return self._direct_slots(self._direct, words[0])
             self._index_by_hash()
-        slots = self.find_or_add(words, hash_words(words))
+        slots = self._find_or_add(words, hash_words(words))
         if len(self) >= self._look_again_at:
             self._index_directly()
         return slots
@@ -103,7 +103,7 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         """The slot of each row, -1 for keys that are not there; nothing is added."""
         if self._direct is not None:
             return self._direct.known(words[0])
-        return self.find_known(words, hash_words(words))
+        return self._find_known(words, hash_words(words))
 
     def replace(self, words: Sequence[Int64s]) -> None:
         """Hold these keys, all different, as slots 0, 1, 2 ... and nothing else. The number of words may change."""
@@ -138,7 +138,7 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         if len(self._columns) > 1:
             return False
         direct = DirectIndex()
-        if not direct.covers(self.column(), self._population()):
+        if not direct.grow_to(self.column(), self._population()):
             return False
         direct.put(self.column(), np.arange(len(self)))
         self._direct = direct

@@ -45,6 +45,7 @@ class ControlLink:
         self,
         network: NetworkThread,
         sock: LinkSocket,
+        *,
         heartbeat_timeout: float,
         codec: Codec,
         on_message: Callable[[Any, bytes], None],

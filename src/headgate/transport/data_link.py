@@ -43,6 +43,7 @@ class ProducerEnd:
         self,
         network: NetworkThread,
         sock: LinkSocket,
+        *,
         peer: int,
         open_view: OpenView,
         lost: Lost,
@@ -195,12 +196,13 @@ class EncryptedProducerEnd(ProducerEnd):
         self,
         network: NetworkThread,
         sock: TlsSocket,
+        *,
         peer: int,
         open_view: OpenView,
         lost: Lost,
         flow_control: FlowControl = FlowControl.CREDIT,
     ) -> None:
-        super().__init__(network, sock, peer, open_view, lost, flow_control)
+        super().__init__(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
         self._tls = sock
 
     def _send_gathered(self) -> int:
@@ -213,6 +215,7 @@ class EncryptedProducerEnd(ProducerEnd):
 def producer_end(
     network: NetworkThread,
     sock: LinkSocket,
+    *,
     peer: int,
     open_view: OpenView,
     lost: Lost,
@@ -220,8 +223,8 @@ def producer_end(
 ) -> ProducerEnd:
     """The accepted end for a plain socket or one under TLS."""
     if isinstance(sock, TlsSocket):
-        return EncryptedProducerEnd(network, sock, peer, open_view, lost, flow_control)
-    return ProducerEnd(network, sock, peer, open_view, lost, flow_control)
+        return EncryptedProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
+    return ProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
 
 
 class ConsumerEnd:
@@ -232,6 +235,7 @@ class ConsumerEnd:
         self,
         network: NetworkThread,
         peer: int,
+        *,
         segment_size: int,
         lost: Lost,
         flow_control: FlowControl = FlowControl.CREDIT,
@@ -301,7 +305,7 @@ class ConsumerEnd:
         self._write()
 
     def _read(self) -> None:
-        """All that is there, or as much as is fair to the other links; the channels are told of it in the end."""
+        """All that is there, or as much as is fair to the other links; the channels hear of it in the end."""
         receiver = self._receiver
         try:
             for _ in range(_TURNS):

@@ -37,7 +37,7 @@ class Link(Protocol):
 class NetworkThread:
     """`post`, `mark` and `call_later` may be called from any thread; `register` and the rest on this one only.
 
-    `on_error` is told, on this thread, what no link has dealt with.
+    `on_error` gets, on this thread, the errors that no link has handled.
     """
 
     def __init__(self, name: str, on_error: Callable[[Exception], None] | None = None) -> None:
@@ -91,7 +91,7 @@ class NetworkThread:
             self._woken = True
             try:
                 self._wake_out.send(b"\0")
-            except OSError:  # full, then it wakes anyway; or closed, then there is nobody to wake
+            except OSError:  # full, then it wakes anyway; or closed, then there is no thread to wake
                 pass
 
     # --- on the network thread
@@ -154,7 +154,7 @@ class NetworkThread:
         return list(masks.items())
 
     def _filled_keys(self) -> list[selectors.SelectorKey]:
-        """Of the filled sockets those that somebody wants to read."""
+        """Return the filled sockets that a link wants to read."""
         keys = [self._selector.get_map().get(sock) for sock in self._filled]
         return [key for key in keys if key is not None and key.events & selectors.EVENT_READ]
 
@@ -171,8 +171,8 @@ class NetworkThread:
         self._wake_out.close()
 
     def _guarded(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """A link deals with its own errors; what escapes is a bug of ours. It must not silence the other links, nor
-        leave somebody waiting for this one."""
+        """A link handles its own errors; what escapes is a bug of ours. It must not silence the other links, nor
+        leave a caller waiting for this one."""
         try:
             callback(*arguments)
         except Exception as error:

@@ -33,7 +33,7 @@ RETRY_WAITS = (0.05, 1.0)
 #: Handshakes that one server has under way; with one more the oldest is dropped. So who only connects and says nothing
 #: costs a bounded number of descriptors, and those who go on come in.
 MAX_HANDSHAKES = 512
-#: How long nobody is let in after the process or the kernel could not take one more, seconds.
+#: How long no peer is let in after the process or the kernel could not take one more, seconds.
 ACCEPT_PAUSE = 0.1
 
 
@@ -111,6 +111,7 @@ class Dial:
         self,
         network: NetworkThread,
         address: tuple[str, int],
+        *,
         credentials: Credentials,
         kind: int,
         peer: int,
@@ -260,7 +261,13 @@ class Server:
         if len(self._open) >= MAX_HANDSHAKES:
             next(iter(self._open)).end()
         accept = _Accept(
-            self._network, sock, self._context, self._credentials, self._kind, self._established, self._open.pop
+            self._network,
+            sock,
+            context=self._context,
+            credentials=self._credentials,
+            kind=self._kind,
+            established=self._established,
+            over=self._open.pop,
         )
         self._open[accept] = time.monotonic() + HANDSHAKE_TIMEOUT
         accept.start()
@@ -289,13 +296,14 @@ class Server:
 
 
 class _Accept:
-    """The listening side of one handshake. Who fails it is told the reason, where there is one, and forgotten. `over`
-    is told of the end, good or bad."""
+    """The listening side of one handshake. A peer that fails it gets the reason, if there is one, and is forgotten.
+    `over` is called at the end, good or bad."""
 
     def __init__(
         self,
         network: NetworkThread,
         sock: socket.socket,
+        *,
         context: ssl.SSLContext | None,
         credentials: Credentials,
         kind: int,

@@ -1,1 +1,1 @@
-"""Other engines that do the same job, each in a process and, where needed, an environment of its own."""
+"""Other engines that run the same job, each in its own process and, if necessary, its own Python environment."""

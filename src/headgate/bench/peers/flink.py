@@ -1,6 +1,6 @@
-"""Flink SQL as a peer: its environment, made on first use, and how long each of its queries takes.
+"""Flink SQL as a peer: installs its environment on first use, and measures the time of its queries.
 
-The environment lies in `$HEADGATE_CACHE`, else in `headgate` in the user's cache folder.
+The environment is in `$HEADGATE_CACHE`, else in `headgate` in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headgate.bench.conversation import ChildFailed, ChildProcess
 
 VERSION = "2.3.0"
 REQUIREMENTS = Path(__file__).with_name("flink_requirements.txt")
-#: The Pythons that PyFlink is published for.
+#: The versions of Python that PyFlink supports.
 PYTHONS = ((3, 11), (3, 12))
-#: How long one query may take, seconds; the first one starts Flink.
+#: Seconds that a query may take; the first one also starts Flink.
 QUERY_TIMEOUT = 600.0
 INSTALL_TIMEOUT = 1800.0
 
@@ -28,7 +28,7 @@ Query = Literal["one-phase", "two-phase", "source-only"]
 
 
 class Flink:
-    """A running Flink of its own; use as a context manager. Raises ChildFailed where it cannot run."""
+    """A running Flink in its own process. Use it as a context manager. Raises ChildFailed if Flink cannot run."""
 
     def __init__(self, parallelism: int, say: Callable[[str], None]) -> None:
         if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
@@ -37,7 +37,7 @@ class Flink:
         self._process = ChildProcess("Flink", [str(_environment(say)), str(job), str(parallelism)])
 
     def seconds(self, query: Query, rows: int) -> float:
-        """How long `query` takes for so many rows, the job's start-up included."""
+        """Return the seconds that `query` takes for `rows` rows, the job's start-up included. Raises ChildFailed."""
         return float(self._process.ask({"query": query, "rows": rows}, QUERY_TIMEOUT)["seconds"])
 
     def __enter__(self) -> Flink:
@@ -48,7 +48,7 @@ class Flink:
 
 
 def _environment(say: Callable[[str], None]) -> Path:
-    """The Python of the environment that holds PyFlink."""
+    """Return the Python of the environment with PyFlink, and install the environment if it is not there."""
     digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:8]
     folder = _cache() / f"flink-{VERSION}-{digest}"
     python, ready = folder / "bin" / "python", folder / ".ready"
@@ -61,8 +61,10 @@ def _environment(say: Callable[[str], None]) -> Path:
 
 
 def install(python: str, requirements: Path) -> None:
-    """Install what is listed there: wheels alone, by their hashes, so that nothing runs that is not known. Raises
-    ChildFailed."""
+    """Install the packages of `requirements`, only wheels with known hashes, so that no unknown code runs.
+
+    Raises ChildFailed if a package has no such wheel.
+    """
     _run(python, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary",
          ":all:", "--require-hashes", "--requirement", str(requirements))  # fmt: skip
 
@@ -73,14 +75,14 @@ def _cache() -> Path:
 
 
 def _python() -> str:
-    """A Python that PyFlink supports: this one, or another one in PATH."""
+    """Return a Python that PyFlink supports: this one, or another one in PATH. Raises ChildFailed if there is none."""
     if sys.version_info[:2] in PYTHONS:
         return sys.executable
     names = [f"python{major}.{minor}" for major, minor in PYTHONS]
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
+    python = next(filter(None, map(shutil.which, names)), None)
+    if python is None:
         raise ChildFailed(f"PyFlink {VERSION} needs {' or '.join(names)}; put one in PATH")
-    return found
+    return python
 
 
 def _run(*command: str) -> None:

@@ -1,7 +1,8 @@
 """`keyed-sum` on Flink SQL, run by the Python of Flink's own environment; imports nothing of Headgate.
 
-Asked on stdin, one JSON line for each run: `{"query": "one-phase" | "two-phase" | "source-only", "rows": n}`; answers
-on stdout with `{"seconds": s}` or `{"error": text}`. All runs share one JVM, so Flink has warmed up after the first.
+It reads requests from standard input, one JSON line for each run:
+`{"query": "one-phase" | "two-phase" | "source-only", "rows": n}`. It answers on standard output with `{"seconds": s}`
+or `{"error": text}`. All runs share one JVM, so Flink is warm after the first one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ group by k, window_start, window_end
 ROWS = "create table rows_{run} (k bigint, v double, ts timestamp(3)) with ('connector' = 'blackhole')"
 COPY = "insert into rows_{run} select k, v, ts from source_{run}"
 
-#: For each query: the statements, and how aggregation is cut into phases.
+#: For each query the statements, and the strategy that splits the aggregation into phases.
 QUERIES = {
     "one-phase": ((SOURCE, WINDOWS, KEYED_SUM), "ONE_PHASE"),
     "two-phase": ((SOURCE, WINDOWS, KEYED_SUM), "TWO_PHASE"),
@@ -36,7 +37,7 @@ QUERIES = {
 
 
 def execute(query: str, rows: int, parallelism: int, run: int) -> float:
-    """Seconds from submitting the job to its end, start-up included."""
+    """Run the query; return the seconds from submitting the job to its end, start-up included."""
     statements, phases = QUERIES[query]
     environment = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     config = environment.get_config()
@@ -52,9 +53,9 @@ def execute(query: str, rows: int, parallelism: int, run: int) -> float:
 def main() -> None:
     parallelism = int(sys.argv[1])
     for run, line in enumerate(sys.stdin):
-        wanted = json.loads(line)
+        request = json.loads(line)
         try:
-            answer: dict[str, object] = {"seconds": execute(wanted["query"], wanted["rows"], parallelism, run)}
+            answer: dict[str, object] = {"seconds": execute(request["query"], request["rows"], parallelism, run)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
         print(json.dumps(answer), flush=True)

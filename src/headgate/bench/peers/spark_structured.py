@@ -1,7 +1,7 @@
-"""`keyed-sum` on Spark Structured Streaming, in a process of its own: `python -m` this, asked by `spark_rates`.
+"""`keyed-sum` on Spark Structured Streaming; `spark_rates` runs this module with `python -m` in its own process.
 
-Micro-batches of `rows` rows from the `rate-micro-batch` source, whose event time moves one second each batch; the rate
-of a batch is its rows over its duration. The first batches, in which Spark starts and compiles, are left out.
+The `rate-micro-batch` source makes micro-batches of `rows` rows, and moves event time by one second each batch. The
+rate of a batch is its rows over its duration. The first batches, in which Spark starts and compiles, do not count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TIMEOUT = 300.0
 
 
 def spark_rates(rows: int, batches: int, parallelism: int) -> list[float]:
-    """Rows/s of each measured micro-batch. Raises ChildFailed."""
+    """Return the rows/s of each of `batches` micro-batches of `rows` rows. Raises ChildFailed."""
     command = [sys.executable, "-P", "-m", "headgate.bench.peers.spark_structured"]
     with ChildProcess("Spark Structured Streaming", command) as process:
         request = {"rows": rows, "batches": batches, "parallelism": parallelism}
@@ -26,7 +26,7 @@ def spark_rates(rows: int, batches: int, parallelism: int) -> list[float]:
 
 
 def run(rows: int, batches: int, parallelism: int) -> list[float]:
-    """What `spark_rates` asks for, in this process."""
+    """Run the job in this process, and return the rates for `spark_rates`."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 

@@ -221,7 +221,7 @@ class IntegerSums:
         """Add values of any integer type, at least one."""
         if values.dtype.itemsize < 8:
             values = values.astype(np.int64)
-        if self._high is None and self._fit(values):
+        if self._high is None and self._raise_bound(values):
             np.add.at(self._low.values, slots, values.view(np.int64))
             return
         high, low = values >> values.dtype.type(_HALF), values & values.dtype.type(_LOW)
@@ -280,8 +280,8 @@ class IntegerSums:
         else:
             self.add_words(slots, (total >> _HALF) + (beyond.astype(np.int64) << _HALF), total & _LOW)
 
-    def _fit(self, values: npt.NDArray[Any]) -> bool:
-        """Whether no sum can overflow by these values, as far as the bound tells; it is tightened when it does not."""
+    def _raise_bound(self, values: npt.NDArray[Any]) -> bool:
+        """Raise the bound by these values, from what the sums are if need be; returns whether no sum can overflow."""
         more = _largest(values) * len(values)
         if self._bound + more >= _INT64_END:
             self._bound = _largest(self._low.values)

@@ -60,6 +60,7 @@ class RunningAggregate(Operator):
         self,
         keys: tuple[str, ...],
         aggregates: tuple[tuple[str, Aggregate], ...],
+        *,
         input_schema: pa.Schema,
         final: bool = False,
         time_column: str | None = None,
@@ -87,7 +88,7 @@ class RunningAggregate(Operator):
         return len(self._keys)
 
     def process(self, batch: pa.RecordBatch) -> None:
-        slots = self._keys.slots([batch.column(index) for index in self._key_indices], batch.num_rows)
+        slots = self._keys.find_or_add([batch.column(index) for index in self._key_indices], batch.num_rows)
         self._accumulators.update(len(self._keys), slots, batch, self._times(batch))
         if not self._final:
             self._emit(slots.take(self._changed.pick(slots, len(self._keys))))
@@ -154,7 +155,7 @@ class RunningAggregate(Operator):
         begin = 1 + len(self._key_names)
         for batch in table.to_batches():
             if batch.num_rows:
-                slots = self._keys.slots(batch.columns[1:begin], batch.num_rows)
+                slots = self._keys.find_or_add(batch.columns[1:begin], batch.num_rows)
                 self._accumulators.load(len(self._keys), slots, batch.columns[begin:])
 
     def _emit(self, slots: Int64s) -> None:

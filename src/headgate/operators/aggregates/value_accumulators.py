@@ -19,7 +19,7 @@ from headgate.state.pairs import PairTable
 from headgate.state.renumber import OneRowPerSlot, renumbering
 from headgate.state.values import ValueLog
 
-#: Values that nobody refers to any more are thrown out when they are this many more than those in use.
+#: Values that no group refers to any more are thrown out when they are this many more than those in use.
 _SLACK = 1 << 16
 
 
@@ -174,7 +174,7 @@ class DistinctAccumulator(Accumulator):
         if not len(slots):
             return
         known = len(self._pairs)
-        self._pairs.slots(slots, self._values.slots([column], len(column)))
+        self._pairs.find_or_add(slots, self._values.find_or_add([column], len(column)))
         self._order = None
         np.add.at(self._counts.values, self._pairs.left(known), 1)
 

@@ -32,7 +32,7 @@ class Expiry:
         """When the next slots are due."""
         return min(self._buckets) * self._grain if self._buckets else None
 
-    def due(self, now: int) -> Iterator[int]:
+    def take_due(self, now: int) -> Iterator[int]:
         """Slots to look at, some of those that are due; they are watched no more."""
         left = _MOST
         for bucket in sorted(bucket for bucket in self._buckets if bucket * self._grain <= now):

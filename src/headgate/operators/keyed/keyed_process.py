@@ -68,6 +68,7 @@ class KeyedProcess(Operator):
         self,
         function: KeyedProcessFunction,
         keys: tuple[str, ...],
+        *,
         input_schema: pa.Schema,
         schema: pa.Schema,
         sides: Mapping[str, pa.Schema],
@@ -104,8 +105,8 @@ class KeyedProcess(Operator):
         timed = self._event_timers if self._time_column is not None else None
         has_on_timer = type(self._function).on_timer is not KeyedProcessFunction.on_timer
         self._user = ProcessContext(
-            context.subtask, context.parallelism, MIN_TIME, self._at, self._key, timed, self._processing_timers,
-            has_on_timer,
+            context.subtask, context.parallelism, watermark=MIN_TIME, at=self._at, key_of=self._key,
+            event_timers=timed, processing_timers=self._processing_timers, has_on_timer=has_on_timer,
         )  # fmt: skip
         self._is_open = True
         with UserCode(self._function.open):
@@ -129,7 +130,7 @@ class KeyedProcess(Operator):
 
     def process(self, batch: pa.RecordBatch) -> None:
         self._look_at_clock()
-        slots = self._keys.slots([batch.column(index) for index in self._key_indices], batch.num_rows)
+        slots = self._keys.find_or_add([batch.column(index) for index in self._key_indices], batch.num_rows)
         (self._process_rows if self._by_row else self._process_keys)(batch, slots)
         self._settle()
 
@@ -300,7 +301,7 @@ class KeyedProcess(Operator):
         for batch in table.to_batches():
             if not batch.num_rows:
                 continue
-            slots = self._keys.slots(batch.columns[1:begin], batch.num_rows)
+            slots = self._keys.find_or_add(batch.columns[1:begin], batch.num_rows)
             columns = dict(zip(batch.schema.names[begin:], batch.columns[begin:], strict=True))
             if name in (_EVENT, _PROCESSING):
                 timers = self._event_timers if name == _EVENT else self._processing_timers

@@ -57,6 +57,7 @@ class ValueState(State[Any, int]):
             self._watch(slot, self._at.now)
 
     def clear(self) -> None:
+        """Forget this key's value."""
         self._remove(self._for_writing())
 
     def _remove(self, slot: int) -> None:
@@ -126,6 +127,7 @@ class ListState(State[list[Any], list[int]]):
         self._append(slot, checked)
 
     def clear(self) -> None:
+        """Forget this key's list."""
         self._remove(self._for_writing())
 
     def _append(self, slot: int, stored: list[Any]) -> None:
@@ -242,6 +244,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return not self._fresh()
 
     def clear(self) -> None:
+        """Forget all entries of this key."""
         slot = self._for_writing()
         for key in list(self._cells.get(slot, ())):
             self._drop(slot, key)
@@ -321,7 +324,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         for key in old:
             self._drop(slot, key)
         if old and oldest is not None:
-            self._times[slot] = dict(self._times[slot])  # or whoever looks for the first passes all that were dropped
+            self._times[slot] = dict(self._times[slot])  # or a search for the first passes all that were dropped
         return oldest
 
 

@@ -1,4 +1,4 @@
-"""`KeyedProcessFunction`: a user's function with state and timers for each key, and what it is told when called."""
+"""`KeyedProcessFunction`: a user's function with state and timers for each key, and its context."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from headgate.operators.keyed.state_base import Current
 from headgate.operators.keyed.timers import TimerQueue
+from headgate.other_names import OtherNames
 from headgate.records.canonical import Int64s
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class KeyedProcessFunction:
+class KeyedProcessFunction(OtherNames):
     """Base of functions that keep state for each key and set timers: `stream.key_by(...).process(function, schema=)`.
 
     Override `process`, which gets all rows of one key in a batch at once, or `process_element`, which gets one row at a
@@ -51,8 +52,8 @@ _NO_EVENT_TIME = (
 )
 
 
-class ProcessContext:
-    """What a `KeyedProcessFunction` is told, and where it sets timers; times are microseconds since the epoch.
+class ProcessContext(OtherNames):
+    """What a `KeyedProcessFunction` may ask, and where it sets timers; times are microseconds since the epoch.
 
     Timers belong to the current key. Each time is there once for a key, however often it is registered, and can be
     given as a `datetime` too (UTC, if it has no zone).
@@ -62,6 +63,7 @@ class ProcessContext:
         self,
         subtask: int,
         parallelism: int,
+        *,
         watermark: int,
         at: Current,
         key_of: Callable[[int], tuple[Any, ...]],

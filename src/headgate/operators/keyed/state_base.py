@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import ConfigError, PlanError
 from headgate.operators.keyed.expiry import Expiry
+from headgate.other_names import OtherNames
 from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, as_arrow
 
@@ -45,7 +46,7 @@ class Current:
         self.slot = _NO_KEY
 
 
-class State(ABC, Generic[Cell, Times]):
+class State(OtherNames, ABC, Generic[Cell, Times]):
     """Base of all states; `Cell` is what one key has, `Times` when it was written."""
 
     _word: str
@@ -97,7 +98,7 @@ class State(ABC, Generic[Cell, Times]):
     def expire(self, now: int) -> None:
         """Forget values that are too old; not always all at once."""
         if self._expiry is not None:
-            for slot in self._expiry.due(now):
+            for slot in self._expiry.take_due(now):
                 oldest = self._prune(slot, now) if slot in self._times else None
                 if oldest is not None:
                     self._expiry.watch(slot, oldest)

@@ -53,7 +53,7 @@ class _Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Copying:
-    """How lists and dicts of one Arrow type are copied, down to values that nobody can change. `taken` raises _Unfit;
+    """How lists and dicts of one Arrow type are copied, down to values that cannot change. `taken` raises _Unfit;
     `given` is for what is there already."""
 
     taken: Callable[[Any], Any]

@@ -2,7 +2,7 @@
 
 A subtask's are all at the same, except after a restart with another parallelism: then they come from several subtasks,
 whose watermarks may have differed. What had fired in one must not fire again, and what was on time in another must not
-be late; so each goes on from where it was, apart, until the subtask's own watermark has passed all of theirs.
+be late; so each resumes from where it was, apart, until the subtask's own watermark has passed all of theirs.
 """
 
 from __future__ import annotations

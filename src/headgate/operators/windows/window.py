@@ -108,6 +108,7 @@ class WindowAggregate(Operator):
     def __init__(
         self,
         keys: tuple[str, ...],
+        *,
         time_column: str,
         time_offset: int,
         windows: Windows,
@@ -138,7 +139,7 @@ class WindowAggregate(Operator):
         if windows.has_panes:
             self._empty_state = partial(PaneState, key_types, accumulators, windows.per_row)
         self._shards = [self._new_shard(MIN_TIME, self._last_ended(MIN_TIME))]
-        #: Those of this subtask whose subtasks had ended when it went on from a checkpoint.
+        #: Those of this subtask whose subtasks had ended when it resumed from a checkpoint.
         self._ended_groups: list[range] = []
 
     def open(self, context: OperatorContext) -> None:
@@ -153,7 +154,7 @@ class WindowAggregate(Operator):
         return sum(shard.state.keys for shard in self._shards)
 
     def process(self, batch: pa.RecordBatch) -> None:
-        batch = self._without_null_times(batch)
+        batch = self._put_null_times_aside(batch)
         if len(self._shards) == 1:
             self._process(self._shards[0], batch)
             return
@@ -180,7 +181,7 @@ class WindowAggregate(Operator):
     def _add(self, shard: TimeShard, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
         """Take rows between two event times into their windows, or into their panes."""
         every, state, changed = self._windows.every, shard.state, []
-        keys = state.key_slots([batch.column(index) for index in self._key_indices], batch.num_rows)
+        keys = state.find_or_add_keys([batch.column(index) for index in self._key_indices], batch.num_rows)
         index = first // every if first // every == last // every else times // every
         if isinstance(state, PaneState):
             entries = state.add(keys, index, batch, times)
@@ -322,7 +323,8 @@ class WindowAggregate(Operator):
         open_still = times >= (shard.closed + 1 + back) * every
         return np.flatnonzero(open_still if whole else open_still & (times - index * every < size - back * every))
 
-    def _without_null_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _put_null_times_aside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the other rows. Raises DataError where rows without a time are errors."""
         nulls = null_mask(batch.column(self._time_index))
         if nulls is None:
             return batch
@@ -336,7 +338,7 @@ class WindowAggregate(Operator):
         return batch.filter(as_arrow(~nulls))
 
     def _put_aside(self, late: pa.RecordBatch) -> None:
-        """Late rows: to whoever reads them, or dropped."""
+        """Emit late rows to their side output if it is read, or count and drop them."""
         if self._late_tag in self.sides:
             self.emit_side(self._late_tag, late)
         else:

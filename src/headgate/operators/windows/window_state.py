@@ -54,15 +54,15 @@ class WindowState:
         """Keys held now."""
         return len(self._keys)
 
-    def key_slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
+    def find_or_add_keys(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
         """The slot of each row's key, for `add`; good until the next `close`."""
-        return self._keys.slots(columns, rows)
+        return self._keys.find_or_add(columns, rows)
 
     def add(self, keys: Int64s, window: Int64s | int, batch: pa.RecordBatch, times: Int64s) -> Int64s:
         """Take rows into their windows: one window per row, or one for all. Returns each row's entry, good until the
         next `close`."""
-        slot = self._window_slot(window) if isinstance(window, int) else self._window_slots(window)
-        entries = self._entries.slots(slot, keys)
+        slot = self._find_or_add_window(window) if isinstance(window, int) else self._find_or_add_windows(window)
+        entries = self._entries.find_or_add(slot, keys)
         self._accumulators.update(len(self._entries), entries, batch, times)
         return entries
 
@@ -124,17 +124,19 @@ class WindowState:
                 _, *keys, windows = batch.columns[: self._key_columns + 2]
                 if windows.null_count:
                     raise ValueError("an entry is of no window")
-                slots = self.key_slots(keys, batch.num_rows)
-                entries = self._entries.slots(self._window_slots(raw_values(windows).view(np.int64)), slots)
+                slots = self.find_or_add_keys(keys, batch.num_rows)
+                entries = self._entries.find_or_add(
+                    self._find_or_add_windows(raw_values(windows).view(np.int64)), slots
+                )
                 self._accumulators.load(len(self._entries), entries, batch.columns[self._key_columns + 2 :])
 
-    def _window_slot(self, window: int) -> int:
+    def _find_or_add_window(self, window: int) -> int:
         if self._latest is None or self._latest[0] != window:
-            self._latest = (window, int(self._window_slots(np.array([window]))[0]))
+            self._latest = (window, int(self._find_or_add_windows(np.array([window]))[0]))
         return self._latest[1]
 
-    def _window_slots(self, windows: Int64s) -> Int64s:
-        slots = self._windows.slots(windows)
+    def _find_or_add_windows(self, windows: Int64s) -> Int64s:
+        slots = self._windows.find_or_add(windows)
         if len(self._windows) > len(self._open):
             self._open.resize(len(self._windows))
             self._first_open = min(self._first_open, int(windows.min()))

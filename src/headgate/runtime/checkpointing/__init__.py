@@ -1,1 +1,1 @@
-"""Checkpoints on the driver: when they are taken, what they consist of, and what a job goes on from."""
+"""Checkpoints on the driver: when they are taken, what they contain, and what a job resumes from."""

@@ -1,44 +1,49 @@
-"""When a job takes checkpoints, and what becomes of each. No I/O, no clock: times are given, in seconds on one clock.
+"""Decide when a job takes checkpoints, and whether each succeeds. No I/O, no clock: callers pass times, in seconds of
+one clock.
 
-A checkpoint is triggered at its roots: the sources, and tasks whose producers have all ended. Barriers carry it from
-there on; each task takes its part and acknowledges. When all have, the driver is to store the metadata and then to
-commit. One is under way at a time. Flink's is CheckpointCoordinator (FLIP-147 for jobs of which parts have ended).
+A checkpoint is triggered at its roots: the sources, and tasks whose producers have all ended. Barriers carry it to
+the other tasks. Each task takes its part and acknowledges. When all have acknowledged, the driver stores the metadata,
+and then commits. One checkpoint is under way at a time. Flink's class is CheckpointCoordinator (FLIP-147 for jobs of
+which parts have ended).
 
-**Metadata that comes late.** A checkpoint is given up when its time is over, also while its metadata is being stored.
-If it comes to be stored after all it does not count, but it is complete: the driver goes on from it when the job starts
-again before another one is stored. Nothing is lost or doubled: what is pending stays so, and is committed by whoever
-goes on from it, or with the next. A checkpoint is complete once its metadata is stored, however long the commit takes.
+**Metadata that comes late.** A checkpoint is given up when its timeout has passed, also while its metadata is being
+stored. If the metadata is stored after all, the checkpoint does not count, but it is complete. If the job restarts
+before another checkpoint is stored, the driver resumes from it. No row is lost or doubled: pending results stay
+pending, and are committed by the program that resumes from it, or with the next checkpoint. A checkpoint is complete
+once its metadata is stored, however long the commit takes.
 
-**Tasks that end.** A task counts as ended when its consumers have worked on all that it sent. In checkpoints that it
-took no part in its part is then "finished": it holds nothing, and all that it sent is in the parts of its consumers,
-who take theirs only when each of their channels has delivered the barrier or has ended. Since a task ends only after
-its producers, those who are finished in a checkpoint have only finished ones above them. So a task may well end before
-the barrier of a checkpoint under way reaches it. If all the producers of some task do so, no barrier will ever come to
-it: it becomes a root of the checkpoint that is under way. If one of them had passed the barrier on, it will come.
+**Tasks that end.** A task counts as ended when its consumers have processed all that it sent. In checkpoints that it
+took no part in its part is "finished". It holds nothing, and all that it sent is in the parts of its consumers: they
+take their parts only when each of their channels has delivered the barrier or has ended. A task ends only after its
+producers, so the producers of a task that is finished in a checkpoint are finished in it, too.
 
-A root may have handled its last row before its barrier comes, its end being on its way to the coordinator. It takes no
-part then: what its sinks have pending at their end would be in none.
+A task may thus end before the barrier of the current checkpoint reaches it. If all producers of a task do so, no
+barrier will come to that task: it becomes a root of the current checkpoint. If one of its producers has passed the
+barrier on, the barrier will come.
 
-A task that took part in a checkpoint and ended then is not finished in that one, whatever is heard first of its
-acknowledgement and its end: its end says which checkpoint it took part in last.
+A root may have handled its last row before its barrier comes, while its end is on the way to the coordinator. It
+takes no part then: what its sinks have pending at their end would be in no part.
 
-**What sinks have pending** does not depend on a checkpoint's success: what was flushed for one that failed, or was too
-late for it, is committed with the next one that completes. So each task must say of every checkpoint it took part in
-that it did, by `acknowledged` or `declined`, in the order of checkpoints. What it has pending at its end comes after
-its last part, and is committed with the first checkpoint in which it is finished.
+A task that took part in a checkpoint and then ended is not finished in that checkpoint, whichever report comes
+first. Its end says which checkpoint it took part in last.
 
-**On request.** A savepoint is a checkpoint that somebody asked for. It begins at once, or when that under way is over;
-one that cannot be had is no failure of the job's. Those that are asked for before the job is over are taken before it
-is. One that is under way when the job restarts has failed; others wait for the job to run again.
+**What sinks have pending** does not depend on a checkpoint's success. What was flushed for a checkpoint that failed,
+or came too late for it, is committed with the next one that completes. So each task must report every checkpoint that
+it took part in, by `acknowledged` or `declined`, in the order of checkpoints. What it has pending at its end comes
+after its last part. It is committed with the first checkpoint in which the task is finished.
 
-**A stop** is a checkpoint behind which sources read nothing: when it is stored the job is over, though its tasks have
-not ended. If it fails they read on. A restart begins it anew.
+**On request.** A savepoint is a checkpoint on request. It starts at once, or when the current checkpoint is over. A
+savepoint that fails is no failure of the job. Those that are requested before the job is over are taken before it is. A
+savepoint under way fails when the job restarts; waiting ones wait for the job to run again.
 
-**The end.** When all tasks have ended one more checkpoint completes, in which all are finished; what is still pending
-is committed with it, and the coordinator is over.
+**A stop** is a checkpoint behind which sources read nothing. When it is stored the job is over, though its tasks
+have not ended. If it fails the sources read on. After a restart it is taken again.
 
-**The table.** `_RULES` says for each event what is done in each phase. What comes from another attempt, for the second
-time, or from a task that is not of the plan is passed over before; a row of its own says where an event comes too late.
+**The end.** When all tasks have ended, one more checkpoint completes, in which all are finished. What is still
+pending is committed with it, and the coordinator is over.
+
+**The table.** `_RULES` says for each event what is done in each phase. Events of another attempt, repeated events
+and those of unknown tasks are dropped before. An empty row says that an event comes too late.
 """
 
 from __future__ import annotations
@@ -77,18 +82,18 @@ from headgate.runtime.checkpointing.checkpoint_events import (
 from headgate.runtime.checkpointing.checkpoint_record import HISTORY, CheckpointRecord
 from headgate.state.checkpoint_metadata import Finished, TaskState
 
-#: Where what a task has pending at its end stands among what it had pending at checkpoints.
+#: The place of what a task has pending at its end: after what it had pending at checkpoints.
 _AT_END: Final = math.inf
 _NAMED: Final = 3
-#: How many events are kept for those who look for the cause of a failure.
+#: How many events the trace keeps, to find the cause of a failure.
 _TRACED: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """Seconds: from one trigger to the next (infinite: there are none but those that are asked for), between two
-    checkpoints at the least, and until one is given up. More failures in a row than `tolerable_failures` fail the
-    job."""
+    """Options of a coordinator, in seconds: `interval` from one trigger to the next (infinite: only requested
+    checkpoints), `min_pause` between two checkpoints at the least, and `timeout` of one. More failures in a row than
+    `tolerable_failures` fail the job."""
 
     interval: float
     min_pause: float = 0.0
@@ -106,7 +111,7 @@ class Phase(enum.Enum):
 
 
 class CheckpointCoordinator:
-    """See the module."""
+    """The coordinator of one job, through all its attempts. `handle` takes an event and returns what to do."""
 
     def __init__(self, plan: ExecutionPlan, options: CheckpointOptions, first_id: int = 1) -> None:
         self.phase = Phase.STOPPED
@@ -127,28 +132,30 @@ class CheckpointCoordinator:
         self._last = first_id - 1
         self._next_trigger = math.inf
         self._failures = 0
-        #: Asked for and not begun; and that which is under way, or was the last.
+        #: Requests that wait, and the request of the current or last checkpoint.
         self._requests: deque[Request] = deque()
         self._request: Request | None = None
-        self._record = CheckpointRecord(self._last, 0.0)
+        self._record = CheckpointRecord(checkpoint=self._last, triggered_at=0.0)
         self._parts: dict[TaskId, TaskState] = {}
         self._complete: StoreMetadata | None = None
-        #: Tasks that the barrier of the checkpoint under way comes to from a producer that has ended since.
+        #: Tasks that will get the current checkpoint's barrier from a producer that has ended since.
         self._reached: set[TaskId] = set()
-        #: Of the attempt: how many producers have not ended, the last checkpoint each task told of, the last that each
-        #: of those that have ended took part in, and where its readers ended.
+        #: Of the attempt, by task: how many producers have not ended, the last checkpoint that the task reported, and
+        #: for ended tasks the last checkpoint that they took part in, with the final positions of their readers.
         self._live: dict[TaskId, int] = {}
-        self._told: dict[TaskId, int] = {}
+        self._last_reported: dict[TaskId, int] = {}
         self._ended: dict[TaskId, tuple[int, Finished]] = {}
-        #: What is not committed yet, by checkpoint (or `_AT_END`) and task.
+        #: What sinks have pending and is not committed, by checkpoint (or `_AT_END`) and task.
         self._pending: dict[tuple[float, TaskId], Mapping[str, Any]] = {}
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """What is to be done, in order. Raises RuntimeError, with the last events, for one that cannot come now."""
+        """Take an event, and return what is to be done, in order. Raises RuntimeError, with the last events, for an
+        event that is impossible in this phase."""
         steps = _RULES[type(event)].get(self.phase)
         if steps is None:
-            raise RuntimeError(f"{_told(event)} cannot come: {self.phase.value}; before it came:\n{self.trace}")
-        self._trace.append(f"{now:.3f} {self.phase.name}: {_told(event)}")
+            where = f"phase {self.phase.name} ({self.phase.value})"
+            raise RuntimeError(f"{_describe(event)} is impossible in {where}; the events before it:\n{self.trace}")
+        self._trace.append(f"{now:.3f} {self.phase.name}: {_describe(event)}")
         self._now = now
         if self._counts(event):
             for step in steps:
@@ -163,7 +170,7 @@ class CheckpointCoordinator:
 
     @property
     def deadline(self) -> float | None:
-        """When `TimePassed` is to be said, if nothing happens before."""
+        """When the caller is to send `TimePassed`, if nothing happens before; None without a deadline."""
         if self.phase in (Phase.COLLECTING, Phase.STORING):
             return self._record.triggered_at + self._options.timeout
         if self.phase is Phase.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
@@ -172,24 +179,24 @@ class CheckpointCoordinator:
 
     @property
     def trace(self) -> str:
-        """The last events, one to a line: when, in which phase, what."""
+        """The last events, one to a line: time, phase, event."""
         return "\n".join(self._trace)
 
     def name(self, task: TaskId) -> str:
-        """What people call it."""
+        """Return the task's name for messages."""
         return f"{self._names[task.vertex]}[{task.subtask}]"
 
     # --- whether an event counts
 
     def _counts(self, event: Event) -> bool:
-        """Not so what is too early, too late, said twice, or of another attempt."""
+        """Whether an event counts: it is not too early, too late, repeated, or of another attempt."""
         match event:
             case TimePassed():
                 return (deadline := self.deadline) is not None and self._now >= deadline
             case Stored() | NotStored() | Committed():
                 return event.checkpoint == self._last
             case Acknowledged() | Declined():
-                return self._is_of_attempt(event) and self._is_news(event)
+                return self._is_of_attempt(event) and self._is_first_report(event)
             case TaskEnded():
                 return self._is_of_attempt(event) and event.task not in self._ended
             case _:
@@ -198,20 +205,20 @@ class CheckpointCoordinator:
     def _is_of_attempt(self, event: FromTask) -> bool:
         return event.attempt == self._attempt and event.task in self._producers
 
-    def _is_news(self, event: Acknowledged | Declined) -> bool:
+    def _is_first_report(self, event: Acknowledged | Declined) -> bool:
         most = self._ended[event.task][0] if event.task in self._ended else self._last
-        return self._told[event.task] < event.checkpoint <= most
+        return self._last_reported[event.task] < event.checkpoint <= most
 
     # --- steps: the job
 
     def _start(self, event: Started) -> None:
-        """What the attempt before left is forgotten."""
+        """Forget the attempt before, and wait for the first checkpoint."""
         self._attempt = event.attempt
         self.phase = Phase.WAITING
         self._next_trigger = self._now + self._options.interval
         self._failures = 0
         self._live = dict(self._producers)
-        self._told = dict.fromkeys(self._producers, 0)
+        self._last_reported = dict.fromkeys(self._producers, 0)
         self._ended = {}
         self._pending = {}
 
@@ -219,7 +226,7 @@ class CheckpointCoordinator:
         self.phase = Phase.STOPPED
 
     def _ask_again(self, event: Interrupted) -> None:
-        """A stop, and what is wanted at the end, is begun anew when the job runs again."""
+        """Repeat a stop, and a checkpoint at the end, when the job runs again."""
         if self._request is not None and (self._request.stops or self._request.at_end):
             self._requests.appendleft(self._request)
             self._request = None
@@ -227,13 +234,13 @@ class CheckpointCoordinator:
     def _interrupt(self, event: Interrupted) -> None:
         self._give_up(event.reason)
 
-    def _keep(self, event: Requested) -> None:
+    def _queue_request(self, event: Requested) -> None:
         self._requests.append(event.request)
 
     # --- steps: tasks
 
     def _note(self, event: Acknowledged | Declined) -> None:
-        self._told[event.task] = event.checkpoint
+        self._last_reported[event.task] = event.checkpoint
         if event.pending:
             self._pending[event.checkpoint, event.task] = event.pending
 
@@ -255,7 +262,7 @@ class CheckpointCoordinator:
             self._live[consumer] -= 1
 
     def _trigger_below(self, event: TaskEnded) -> None:
-        """The consumers of a task that has ended become roots of the checkpoint under way, unless its barrier comes."""
+        """Make the consumers of an ended task roots of the current checkpoint, unless its barrier comes to them."""
         consumers = self._consumers_of(event.task)
         if event.took_part == self._last:
             self._reached.update(consumers)
@@ -270,8 +277,8 @@ class CheckpointCoordinator:
         self._trigger(None)
 
     def _begin_wanted(self, event: Event | None = None) -> None:
-        """The next that was asked for; when all tasks have ended, the last one."""
-        have_ended = all(map(self._is_heard, self._producers))
+        """Trigger the next requested checkpoint, or the last one when all tasks have ended."""
+        have_ended = all(map(self._is_reported, self._producers))
         request = next((each for each in self._requests if have_ended or not each.at_end), None)
         if request is not None:
             self._requests.remove(request)
@@ -279,11 +286,11 @@ class CheckpointCoordinator:
             self._trigger(request)
 
     def _complete_if_whole(self, event: Event | None = None) -> None:
-        """All have their part in it: have the metadata stored."""
-        if self.phase is not Phase.COLLECTING:  # a part was declined
+        """Have the metadata stored if all tasks have their part."""
+        if self.phase is not Phase.COLLECTING:  # it failed: a part was declined
             return
         for task, (_, finished) in self._ended.items():
-            if task not in self._parts and self._is_heard(task):
+            if task not in self._parts and self._is_reported(task):
                 self._parts[task] = finished
         if len(self._parts) < len(self._producers):
             return
@@ -302,7 +309,7 @@ class CheckpointCoordinator:
         self._actions.append(Commit(self._complete))
 
     def _settle(self, event: Committed) -> None:
-        """It has succeeded. With the last one the job is over."""
+        """Count the checkpoint as a success. After the last one the job is over."""
         for key in self._covered():
             del self._pending[key]
         self._failures = 0
@@ -321,7 +328,7 @@ class CheckpointCoordinator:
         self._fail(f"it took longer than {limit}; {self._missing()}")
 
     def _succeed(self, event: Event | None = None) -> None:
-        """What only was to be committed is complete; whoever goes on from it commits it."""
+        """Count the checkpoint as complete: its metadata is stored. The program that resumes from it commits it."""
         self.completed += 1
         self._close(None)
 
@@ -332,14 +339,16 @@ class CheckpointCoordinator:
         self.phase = Phase.COLLECTING
         self._request = request
         is_savepoint = request is not None and request.uri is not None
-        self._record = CheckpointRecord(self._last, self._now, kind="savepoint" if is_savepoint else "checkpoint")
+        self._record = CheckpointRecord(
+            checkpoint=self._last, triggered_at=self._now, kind="savepoint" if is_savepoint else "checkpoint"
+        )
         self._parts, self._reached = {}, set()
         if roots := tuple(task for task, live in self._live.items() if not live and task not in self._ended):
             self._actions.append(TriggerCheckpoint(self._last, roots, self._request))
         self._complete_if_whole()
 
     def _fail(self, reason: str) -> None:
-        """The checkpoint under way failed."""
+        """Fail the current checkpoint, and the job if there were too many failures in a row."""
         is_asked_for = self._request is not None
         self._give_up(reason)
         self._failures += not is_asked_for
@@ -372,43 +381,49 @@ class CheckpointCoordinator:
         named = ", ".join(map(self.name, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
         return f"{len(missing)} of {len(self._producers)} tasks have not acknowledged: {named}"
 
-    def _is_heard(self, task: TaskId) -> bool:
-        """It has ended, and told of all checkpoints that it took part in."""
-        return task in self._ended and self._told[task] >= self._ended[task][0]
+    def _is_reported(self, task: TaskId) -> bool:
+        """Whether the task has ended, and has reported all checkpoints that it took part in."""
+        return task in self._ended and self._last_reported[task] >= self._ended[task][0]
 
     def _covered(self) -> list[tuple[float, TaskId]]:
-        """What is pending and came before the cut of the checkpoint under way, in order."""
+        """Return the keys of what is pending and came before the cut of the current checkpoint, in order."""
         keys = sorted(self._pending)
         return [key for key in keys if key[0] < _AT_END or isinstance(self._parts.get(key[1]), Finished)]
 
     def _consumers_of(self, task: TaskId) -> list[TaskId]:
-        """One for each channel."""
+        """Return the consumers of a task, one for each channel."""
         return [TaskId(vertex, subtask) for vertex, subtasks in self._consumers[task] for subtask in subtasks]
 
     def validate(self) -> None:
-        """Raises AssertionError when the coordinator broke its own rules."""
+        """Raise AssertionError if the coordinator broke its own rules."""
         is_whole = self.phase in (Phase.STORING, Phase.COMMITTING)
         is_under_way = is_whole or self.phase is Phase.COLLECTING
-        assert not self._actions, "decided, and not said"
-        assert not is_under_way or set(self._parts) <= set(self._producers), "a part of an unknown task"
-        assert not is_whole or len(self._parts) == len(self._producers), "stored without a part"
-        assert self.phase is not Phase.OVER or not self._covered(), "over, and something was not committed"
-        assert self._failures <= self._options.tolerable_failures or self.phase is Phase.STOPPED, "too many failures"
-        assert all(count >= 0 for count in self._live.values()), "a producer ended twice"
-        assert all(told <= self._last for told in self._told.values()), "told of a checkpoint that is to come"
+        assert not self._actions, f"actions that were not returned: {self._actions}"
+        assert not is_under_way or set(self._parts) <= set(self._producers), (
+            f"parts of unknown tasks: {list(self._parts)}"
+        )
+        assert not is_whole or len(self._parts) == len(self._producers), (
+            f"checkpoint {self._last} is stored: {self._missing()}"
+        )
+        assert self.phase is not Phase.OVER or not self._covered(), f"not committed: {self._covered()}"
+        assert self._failures <= self._options.tolerable_failures or self.phase is Phase.STOPPED, (
+            f"{self._failures} failures"
+        )
+        assert all(count >= 0 for count in self._live.values()), f"a producer ended twice: {self._live}"
+        assert all(reported <= self._last for reported in self._last_reported.values()), f"a report after {self._last}"
 
 
 Step: TypeAlias = Callable[[CheckpointCoordinator, Any], None]
 
 
 def _rules() -> dict[type, dict[Phase, tuple[Step, ...]]]:
-    """By event, for the phases in their order: stopped, waiting, collecting, storing, committing, over. None cannot be;
-    () comes too late, or means nothing then."""
+    """Return the steps by event, for the phases in their order: stopped, waiting, collecting, storing, committing,
+    over. None: the event is impossible then. (): it comes too late, or has no effect then."""
     of = CheckpointCoordinator
     note, end = (of._note,), (of._end_task,)
-    keep, stop = (of._keep,), (of._stop,)
+    keep, stop = (of._queue_request,), (of._stop,)
     give_up = (of._ask_again, of._interrupt, of._stop)
-    heard = (*note, of._begin_wanted)
+    reported = (*note, of._begin_wanted)
     ended = (*end, of._begin_wanted)
     wanted = (*keep, of._begin_wanted)
     too_long = (of._take_too_long,)
@@ -424,8 +439,8 @@ def _rules() -> dict[type, dict[Phase, tuple[Step, ...]]]:
         Stored:       ((),       (),               (),         (of._commit,),     (),                     ()),
         NotStored:    ((),       (),               (),         (of._not_stored,), (),                     ()),
         Committed:    ((),       (),               (),         (),                (of._settle,),          ()),
-        Acknowledged: (note,     heard,            part,       note,              note,                   note),
-        Declined:     (note,     heard,            lack,       note,              note,                   note),
+        Acknowledged: (note,     reported,         part,       note,              note,                   note),
+        Declined:     (note,     reported,         lack,       note,              note,                   note),
         TaskEnded:    (end,      ended,            below,      end,               end,                    end),
     }  # fmt: skip
     return {
@@ -437,23 +452,23 @@ def _rules() -> dict[type, dict[Phase, tuple[Step, ...]]]:
 _RULES: Final = _rules()
 
 
-def _told(event: Event) -> str:
-    """The event in a few words: without states and rows."""
+def _describe(event: Event) -> str:
+    """Describe an event in one line, without states and rows."""
     fields = {name: getattr(event, name, None) for name in ("task", "attempt", "checkpoint", "took_part", "reason")}
-    said = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value is not None)
-    return f"{type(event).__name__}({said})"
+    text = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value is not None)
+    return f"{type(event).__name__}({text})"
 
 
 def all_finished(parts: Mapping[TaskId, TaskState]) -> bool:
-    """Whether a checkpoint of these parts is the last of its job."""
+    """Whether a checkpoint with these parts is the last of its job."""
     return all(isinstance(part, Finished) for part in parts.values())
 
 
 def _consumers(plan: ExecutionPlan) -> dict[TaskId, list[tuple[int, range]]]:
-    """Of every task: whom it has channels to, by vertex."""
+    """Return the consumers of every task that it has channels to, by vertex."""
     tasks = [TaskId(vertex.id, subtask) for vertex in plan.job.vertices for subtask in range(vertex.parallelism)]
-    found: dict[TaskId, list[tuple[int, range]]] = {task: [] for task in tasks}
+    consumers: dict[TaskId, list[tuple[int, range]]] = {task: [] for task in tasks}
     for edge in plan.job.edges:
         for subtask in range(plan.job.vertex(edge.source).parallelism):
-            found[TaskId(edge.source, subtask)].append((edge.target, plan.consumers(edge, subtask)))
-    return found
+            consumers[TaskId(edge.source, subtask)].append((edge.target, plan.consumers(edge, subtask)))
+    return consumers

@@ -1,4 +1,4 @@
-"""What the checkpoint coordinator hears, and what it decides. Times are in seconds on one clock."""
+"""The events and actions of the checkpoint coordinator. Times are in seconds on one clock."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A checkpoint that somebody asked for: a savepoint, whose folder is to be in `uri`, or with None another one of
-    the job's own. With `stops` the job is over with it. With `at_end` it is for when all tasks have ended, and another
-    one is taken in its place when the job restarts meanwhile."""
+    """A checkpoint on request: a savepoint, whose folder is to be in `uri`, or with None another checkpoint of the
+    job's own.
+
+    With `stops` the job is over with it. With `at_end` it is taken when all tasks have ended; when the job restarts
+    before, it is taken again.
+    """
 
     uri: str | None
     stops: bool = False
     at_end: bool = False
 
 
-# --- what the driver says
+# --- events of the driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +43,26 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The job has failed, or ended."""
+    """The attempt has failed or ended."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Somebody wants a checkpoint. What becomes of it is said with the actions, unless the job ends before."""
+    """A checkpoint was requested. Actions report how it ended, unless the job ends before."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """It may be the coordinator's `deadline`."""
+    """Time has passed, perhaps the coordinator's `deadline`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The metadata is there."""
+    """The metadata is stored."""
 
     checkpoint: int
 
@@ -74,18 +77,18 @@ class NotStored:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What was pending is committed."""
+    """What sinks had pending is committed."""
 
     checkpoint: int
 
 
-# --- what tasks say
+# --- events of tasks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """A task took its part and has written it. `pending` is what its sinks flushed, by node key, and `part` what it
-    told of its alignment."""
+    """A task took its part and has stored it. `pending` is what its sinks flushed, by node key; `part` is what it
+    reported of its alignment."""
 
     task: TaskId
     attempt: int
@@ -97,7 +100,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A task could not take its part, or took it and could not write it."""
+    """A task could not take its part, or could not store it."""
 
     task: TaskId
     attempt: int
@@ -108,8 +111,8 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """A task has ended, and all that it sent has been worked on. `took_part` is the last checkpoint it took its part
-    in, 0 for none; `positions` and `pending` are those at its end, by node key."""
+    """A task has ended, and its consumers have processed all that it sent. `took_part` is the last checkpoint it took
+    part in, 0 for none; `positions` and `pending` are those at its end, by node key."""
 
     task: TaskId
     attempt: int
@@ -122,12 +125,12 @@ FromJob: TypeAlias = Started | Interrupted | Requested | TimePassed | Stored | N
 FromTask: TypeAlias = Acknowledged | Declined | TaskEnded
 Event: TypeAlias = FromJob | FromTask
 
-# --- what is to be done
+# --- actions
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """Inject the barrier at these tasks. May come more than once for a checkpoint, with other tasks."""
+    """Inject the barrier at these tasks. It may come more than once for a checkpoint, with other tasks."""
 
     checkpoint: int
     tasks: tuple[TaskId, ...]
@@ -136,7 +139,7 @@ class TriggerCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StoreMetadata:
-    """Store the metadata, and say `Stored` or `NotStored`; `pending`, by node key, is what is to be committed."""
+    """Store the metadata, and send `Stored` or `NotStored`; `pending`, by node key, is what is to be committed."""
 
     checkpoint: int
     duration: float
@@ -147,14 +150,14 @@ class StoreMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The checkpoint is complete: commit what is pending, and say `Committed`."""
+    """Commit what is pending, and send `Committed`: the checkpoint is complete."""
 
     complete: StoreMetadata
 
 
 @dataclass(frozen=True, slots=True)
 class AbortCheckpoint:
-    """The checkpoint failed: what was written for it can be removed, unless its metadata may be there."""
+    """Remove what was written for the checkpoint, unless its metadata may exist: it failed."""
 
     checkpoint: int
     reason: str
@@ -163,7 +166,7 @@ class AbortCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The job cannot go on without a checkpoint. Nothing more is triggered until it has `Started` again."""
+    """Fail the attempt: too many checkpoints failed. Nothing is triggered until the job has `Started` again."""
 
     error: CheckpointError
 

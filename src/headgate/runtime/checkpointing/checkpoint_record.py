@@ -1,4 +1,4 @@
-"""What became of a checkpoint, as users see it."""
+"""The outcome of a checkpoint, as users see it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any, Final
 
 from headgate.state.checkpoint_metadata import Kind
 
-#: How many a job's history has.
+#: How many checkpoints a job's history has.
 HISTORY: Final = 10
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CheckpointRecord:
-    """What became of a checkpoint or savepoint. `triggered_at` is in seconds since the epoch (within the coordinator,
-    on its clock), `duration` in seconds from then until it was committed, or given up, and `size` in bytes, of all
-    tasks. `failure` is None if it completed. `parts` are what tasks told of theirs, by the task's name: see
-    `docs/checkpoints.md`."""
+    """The outcome of a checkpoint or savepoint.
+
+    `triggered_at` is in seconds since the epoch (within the coordinator, on its clock). `duration` is in seconds,
+    until the checkpoint was committed or given up. `size` is in bytes, of all tasks. `failure` is None if the
+    checkpoint completed. `parts` are what tasks reported of their parts, by the task's name: see
+    `docs/reference/checkpoint-files.md`.
+    """
 
     checkpoint: int
     triggered_at: float

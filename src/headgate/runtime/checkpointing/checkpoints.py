@@ -1,12 +1,12 @@
-"""A job's checkpoints on the driver: what its coordinator decides is done here, with the storage, the sinks and the
+"""A job's checkpoints on the driver: carries out what the coordinator decides, with the storage, the sinks and the
 TaskManagers.
 
-Without `checkpoint_dir` there are savepoints alone, and one commit at the end of the job. All of it is on the job's
-thread, but for `requests`; what may take long are errands of another one.
+Without `checkpoint_dir` there are only savepoints, and one commit at the end of the job. Everything runs on the
+job's thread, except for `requests`. Calls that may take long run on a background thread.
 
-**In doubt.** Once metadata is being written it may be there at any moment: a checkpoint that is given up then may come
-to be complete. It is known when its errand is done, which a restart waits for: what is stored is what the job goes on
-from. A job that ends before leaves the files of its sinks as they are, so that another one can go on from either.
+**In doubt.** While metadata is being written, a checkpoint that is given up may still become complete. The outcome
+is known when the call that writes it is done, and a restart waits for that: the job resumes from what is stored. A job
+that ends before that leaves the files of its sinks as they are, so another job can resume from either checkpoint.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ from headgate.runtime.checkpointing.checkpoint_events import (
     TriggerCheckpoint,
 )
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
-from headgate.runtime.checkpointing.driver_connectors import LEFT, DriverConnectors, Pending
+from headgate.runtime.checkpointing.driver_connectors import THREAD_LEFT_RUNNING, DriverConnectors
 from headgate.runtime.checkpointing.guarantee import warn_of_sources
 from headgate.runtime.checkpointing.injection import alignment, injection
 from headgate.runtime.checkpointing.requests import Requests
 from headgate.runtime.checkpointing.resume import Found
 from headgate.runtime.checkpointing.resumption import Resumption, require_numbers
+from headgate.runtime.checkpointing.stored_checkpoints import StoredCheckpoints
 from headgate.runtime.control_messages import (
     AcknowledgeCheckpoint,
     ContinueSources,
@@ -71,28 +72,33 @@ from headgate.runtime.control_messages import (
     TaskFinished,
 )
 from headgate.state.checkpoint_metadata import CheckpointMetadata, Kind
-from headgate.state.checkpoint_storage import CheckpointStorage, discard, savepoint_folder, store
+from headgate.state.checkpoint_storage import CheckpointStorage, discard
 
 log = logging.getLogger(__name__)
 
-#: How often to look whether another program has taken over the job, seconds.
+#: Seconds between two looks at whether another program has taken over the job.
 OWNER_CHECK_INTERVAL: Final = 5.0
 
 
 class Checkpoints:
-    """`latest` is what the job would go on from, `next_id` the number of the next one, 0 without checkpoints. `run_id`
-    ends with a hexadecimal number, which is the run's alone. `stopped` is called when the job is over though its tasks
-    are not, `finished` when all is done after the end of its tasks, and `done`, on another thread, when `go_on` has
-    something to see to."""
+    """The checkpoints of one job.
+
+    `latest` is the checkpoint that the job would resume from. `next_id` is the number of the next one, 0 without
+    checkpoints. `run_id` ends with a hexadecimal number that is unique to the run.
+
+    `stopped` is called when the job is over though its tasks are not, `finished` when all is done after the end of
+    its tasks, and `done`, on another thread, when `run_callbacks` has callbacks to run.
+    """
 
     def __init__(
         self,
         job: str,
         run_id: str,
+        *,
         plan: ExecutionPlan,
         config: Config,
         ends: DriverConnectors,
-        tell: Callable[[FromDriver], None],
+        send: Callable[[FromDriver], None],
         stopped: Callable[[], None],
         finished: Callable[[], None],
         done: Callable[[], None],
@@ -104,30 +110,32 @@ class Checkpoints:
         self._plan = plan
         self._config = config
         self._connectors = ends
-        self._tell = tell
+        self._send = send
         self._stopped = stopped
         self._finished = finished
         self._background = BackgroundWorker(f"headgate-storing-{run}", done)
-        #: Of checkpoints of which the metadata is being stored, or is to be.
+        #: The calls that store metadata, waiting or under way, by checkpoint.
         self._storing: dict[int, BackgroundCall] = {}
         self._runs = self._tasks_have_ended = False
         self._storage = None if config.checkpoint_dir is None else CheckpointStorage(config.checkpoint_dir, job)
+        self._stored = StoredCheckpoints(job, run, self._storage, ends)
         self.resumption = Resumption(job, plan, config, self._storage, resume)
         self._coordinator: CheckpointCoordinator
         self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
         self._next_check: float | None = 0.0
-        #: When the coordinator's clock was 0, in seconds since the epoch.
+        #: The time at which the coordinator's clock was 0, in seconds since the epoch.
         self._epoch = time.time() - time.monotonic()
-        #: Keys of nodes that have something in a checkpoint; others may come and go between two programs.
-        self._kept: set[str] = set()
-        #: The path or URI of the last that this program took.
+        #: Keys of nodes that have state in a checkpoint. Other nodes may be added or removed between two programs.
+        self._nodes_with_state: set[str] = set()
+        #: The path or URI of the last checkpoint that this program took.
         self._last: str | None = None
         self.next_id = 0
 
     @property
     def history(self) -> list[CheckpointRecord]:
-        """Any thread: the last ten, with their times since the epoch. The end of a job without checkpoints is none."""
+        """Any thread: the last ten checkpoints, with times since the epoch. The commit at the end of a job without
+        checkpoints does not count."""
         return [
             dataclasses.replace(record, triggered_at=self._epoch + record.triggered_at)
             for record in list(self._coordinator.history)
@@ -137,8 +145,8 @@ class Checkpoints:
     # --- the life of the job
 
     def prepare(self) -> None:
-        """Before the job starts, on the caller's thread. Raises CheckpointError for a folder that is of no use, and for
-        a checkpoint that the job cannot go on from."""
+        """Find the checkpoint to resume from, on the caller's thread, before the job starts. Raises CheckpointError for
+        a folder that cannot be used, and for a checkpoint that the job cannot resume from."""
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
@@ -146,31 +154,39 @@ class Checkpoints:
             warn_of_sources(self._job, self._plan.job, "restarts")
 
     def take_over(self, program: Program) -> None:
-        """The job is sure to start: become the owner of its checkpoints and its results. Raises HeadgateError; then
+        """Become the owner of the job's checkpoints and results: the job is about to start. Raises HeadgateError; then
         call `abort`."""
         claim = self._claim(program)
+        self._connectors.refuse_repeats(self.latest)  # before the start is on record
         if self._storage is not None:
             self._storage.start(self.resumption.place or None)
             self.next_id = self._storage.next_id()
-            self._storage.remove_incomplete(self.next_id - 1)  # a killed driver's, which may fill the disk
+            self._storage.remove_incomplete(self.next_id - 1)  # left by a killed driver; they may fill the disk
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
         self._start_coordinator()
         self._connectors.begin(claim, self.latest)
 
     def _claim(self, program: Program) -> Claim:
-        """Claim the checkpoints and the results, both with one epoch."""
+        """Claim the checkpoints and the results with the same epoch."""
         home = referenced = None
         while True:
             epoch = 1 + self._connectors.newest_owner()
             if self._storage is not None:
                 before, epoch = self.latest, self._storage.claim(program, epoch, self.resumption.known_owner)
                 self.resumption.find_again(self._storage)
-                if self.latest is not before:  # another program, which started first, has completed it since
+                if self.latest is not before:  # another program, which started first, has completed a checkpoint since
                     self._connectors.abort()
                     self._connectors.prepare(self.latest)
                 home, referenced = self._storage.folder, self._storage.prepared()
-            resumed = (0, "") if self.latest is None else (self.latest.id, self.latest.run)
-            claim = Claim(program, epoch, self._require_owner, home, referenced, *resumed)
+            claim = Claim(
+                program=program,
+                epoch=epoch,
+                check=self._stored.require_owner,
+                home=home,
+                referenced=referenced,
+                resumed=0 if self.latest is None else self.latest.id,
+                resumed_run="" if self.latest is None else self.latest.run,
+            )
             if self._connectors.claim(claim):
                 return claim
 
@@ -186,84 +202,81 @@ class Checkpoints:
 
     @property
     def latest(self) -> CheckpointMetadata | None:
-        """What the job would go on from."""
+        """The checkpoint that the job would resume from, None for its beginning."""
         return self.resumption.latest
 
     def fall_back(self) -> Future[Found | None]:
-        """The attempt could not read `latest`: begin to look what another one may go on from. That is known once all is
-        settled, see `Resumption.find_usable`."""
+        """Start to look for a checkpoint to resume from: the attempt could not read `latest`. The answer is there once
+        all is settled, see `Resumption.find_usable`."""
         answer: Future[Found | None] = Future()
 
-        def look() -> None:
+        def find() -> None:
             try:
                 answer.set_result(self.resumption.find_usable())
             except Exception as error:
                 answer.set_exception(error)
 
-        self._background.begin(look, ignore_result)
+        self._background.submit(find, ignore_result)
         return answer
 
     def start(self, attempt: int) -> None:
-        """All tasks of the attempt run."""
+        """Start the coordinator: all tasks of the attempt run."""
         self._attempt = attempt
         self._runs, self._tasks_have_ended = True, False
-        self._hear(Started(attempt))
-        self.look()
+        self._handle(Started(attempt))
+        self.poll_requests()
 
-    def look(self) -> None:
-        """Something may have been asked for."""
+    def poll_requests(self) -> None:
+        """Handle the requests that have come."""
         if self.requests.drains:
-            self._tell(Drain())
+            self._send(Drain())
         for request in self.requests.take():
-            self._hear(Requested(request))
+            self._handle(Requested(request))
 
-    def go_on(self) -> None:
-        """With what follows from errands that are done."""
-        self._background.look()
+    def run_callbacks(self) -> None:
+        """Run the callbacks of background calls that are done."""
+        self._background.run_callbacks()
 
     def interrupted(self, error: Exception) -> None:
-        """The attempt has failed. What is being stored or committed goes on."""
+        """Note that the attempt has failed. Storing and committing continue."""
         self._runs = False
         self._run_remaining_callbacks()
         reason = "another program took over" if isinstance(error, Superseded) else f"the job failed: {error}"
-        self._hear(Interrupted(reason))
+        self._handle(Interrupted(reason))
 
     def settle(self, timeout: float) -> bool:
-        """No attempt runs: wait until nothing is being stored or committed any more. Returns whether that is so."""
-        is_settled = self._background.settle(timeout)
+        """Wait, while no attempt runs, until nothing is being stored or committed any more. Returns whether that
+        is so."""
+        is_settled = self._background.wait_until_idle(timeout)
         self._run_remaining_callbacks()
         return is_settled
 
     def _run_remaining_callbacks(self) -> None:
-        """What errands come to in a job that has failed is no reason to fail again: it is done again, or given up."""
+        """Run the remaining callbacks. In a job that has failed, their errors do not fail it again: the calls are
+        repeated, or given up."""
         while True:
             try:
-                return self._background.look()
+                return self._background.run_callbacks()
             except Superseded:
                 pass  # the job ends with it, and says so
             except HeadgateError as error:
                 log.warning("job %r: %s", self._job, error)
 
     def close(self, error: HeadgateError | None, reason: str) -> None:
-        """The job is over; `reason` is why nothing can be saved any more."""
+        """Answer all requests: the job is over. `reason` is why no savepoint can be taken any more."""
         self._background.close()
         self.requests.close(self._last, error, reason)
 
     def rollback(self) -> BackgroundCall:
-        """All is settled, and the job is to go on from `latest`: begin to take back what was written since."""
+        """Start to take back what was written since `latest`, which the job resumes from. All must be settled."""
         self.next_id = self._coordinator.last + 1
-        return self._background.begin(partial(self._roll_back, *self.resumption.results), ignore_result)
-
-    def _roll_back(self, pending: Pending, checkpoint: int) -> None:
-        """An errand: also make room for the next checkpoint."""
-        self._require_owner()
-        self._connectors.rollback(pending, checkpoint)
-        if self._storage is not None:
-            self._storage.remove_incomplete(self.next_id - 1)
+        return self._background.submit(
+            partial(self._stored.roll_back, *self.resumption.results, self._coordinator.last), ignore_result
+        )
 
     def end_of_tasks(self) -> None:
-        """All that they wrote has been told; the last checkpoint may still be being stored or committed. Raises
-        CheckpointError if there is none."""
+        """Note that all tasks have ended and reported what they wrote. The last checkpoint may still be being stored or
+        committed. Raises CheckpointError if there is none."""
         self._tasks_have_ended = True
         if self._coordinator.phase not in (Phase.STORING, Phase.COMMITTING, Phase.OVER):
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
@@ -271,55 +284,64 @@ class Checkpoints:
 
     def _finish_if_over(self) -> None:
         if self._tasks_have_ended and self._coordinator.phase is Phase.OVER:
-            self._background.begin(self._connectors.finish, self._on_finished)
+            self._background.submit(self._connectors.finish, self._on_finished)
 
     def _on_finished(self, error: Exception | None) -> None:
         raise_error(error)
         self._finished()
 
     def abort(self, known: str = "") -> list[str]:
-        """The job has failed or was cancelled: leave what belongs to `latest`. Returns what could not be cleaned up,
-        unless the job's error, `known`, says it."""
-        in_doubt = [checkpoint for checkpoint, errand in self._storing.items() if not self._background.drop(errand)]
+        """Undo what does not belong to `latest`: the job has failed or was cancelled. Returns what could not be cleaned
+        up, unless the job's error, `known`, says it."""
+        in_doubt = [checkpoint for checkpoint, call in self._storing.items() if not self._background.cancel(call)]
         if not in_doubt:
             return self._connectors.abort(*self.resumption.results, known)
-        why = f"checkpoint {in_doubt[0]} was being stored when the job ended; {LEFT}"
+        why = f"checkpoint {in_doubt[0]} was being stored when the job ended; {THREAD_LEFT_RUNNING}"
         stays = "it may yet be complete, so what sinks have written stays as it is"
         return [f"{why}, and {stays}", *self._connectors.release()]
 
-    # --- what tasks tell
+    # --- reports of tasks
 
-    def acknowledged(self, said: AcknowledgeCheckpoint, part: Any) -> None:
-        """A task's part is stored; `part` is what it told of its alignment."""
-        self._kept.update(said.nodes)
-        task = TaskId(said.vertex, said.subtask)
-        self._hear(Acknowledged(task, self._attempt, said.checkpoint, said.pending, said.file, part))
+    def acknowledged(self, message: AcknowledgeCheckpoint, part: Any) -> None:
+        """Note that a task's part is stored; `part` is what the task reported of its alignment."""
+        self._nodes_with_state.update(message.nodes)
+        task = TaskId(message.vertex, message.subtask)
+        self._handle(
+            Acknowledged(
+                task=task,
+                attempt=self._attempt,
+                checkpoint=message.checkpoint,
+                pending=message.pending,
+                state=message.file,
+                part=part,
+            )
+        )
 
-    def declined(self, said: DeclineCheckpoint) -> None:
-        """A task's part could not be stored."""
-        task = TaskId(said.vertex, said.subtask)
-        self._hear(Declined(task, self._attempt, said.checkpoint, said.pending, printable(said.reason)))
+    def declined(self, message: DeclineCheckpoint) -> None:
+        """Note that a task's part could not be stored."""
+        task = TaskId(message.vertex, message.subtask)
+        self._handle(Declined(task, self._attempt, message.checkpoint, message.pending, printable(message.reason)))
 
-    def task_finished(self, said: TaskFinished) -> None:
-        """A task has ended, and all that it sent has been worked on."""
-        task = TaskId(said.vertex, said.subtask)
-        self._hear(TaskEnded(task, self._attempt, said.took_part, said.final, said.pending))
+    def task_finished(self, message: TaskFinished) -> None:
+        """Note that a task has ended, and that its consumers have processed all that it sent."""
+        task = TaskId(message.vertex, message.subtask)
+        self._handle(TaskEnded(task, self._attempt, message.took_part, message.final, message.pending))
 
     # --- by the clock
 
     @property
     def deadline(self) -> float | None:
         deadlines = (self._coordinator.deadline, self._next_check)
-        return min((each for each in deadlines if each is not None), default=None)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_time(self, now: float) -> None:
-        self._hear(TimePassed())
+        self._handle(TimePassed())
         if self._next_check is not None and now >= self._next_check:
-            self._next_check = None  # until this one is done, however slow the storage
-            self._background.begin(self._require_owner, self._on_checked)
+            self._next_check = None  # no second check before this one is done, however slow the storage
+            self._background.submit(self._stored.require_owner, self._on_checked)
 
     def _on_checked(self, error: Exception | None) -> None:
-        """A program that was replaced ends soon, also between two checkpoints."""
+        """End a program that was replaced, also between two checkpoints."""
         if self._storage is not None:
             self._next_check = time.monotonic() + OWNER_CHECK_INTERVAL
         if isinstance(error, Superseded):
@@ -327,18 +349,18 @@ class Checkpoints:
 
     # --- what the coordinator decides
 
-    def _hear(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         self._do(self._coordinator.handle(event, time.monotonic()))
 
     def _do(self, actions: Sequence[Action]) -> None:
-        """Raises the error that the job cannot go on with."""
+        """Carry out what the coordinator decided. Raises the error that ends the attempt."""
         for action in actions:
             match action:
                 case TriggerCheckpoint(checkpoint, tasks, request):
-                    folder = self._savepoint(checkpoint, request) or self._own_folder(checkpoint)
+                    folder = self._stored.savepoint(checkpoint, request) or self._stored.own_folder(checkpoint)
                     how = alignment(self._config) if request is None else (Alignment.ALIGNED, 0.0)
                     stops = request is not None and request.stops
-                    self._tell(injection(checkpoint, *how, roots=tasks, folder=folder, stops=stops))
+                    self._send(injection(checkpoint, *how, roots=tasks, folder=folder, stops=stops))
                 case StoreMetadata():
                     self._complete(action)
                 case Commit(complete):
@@ -346,112 +368,80 @@ class Checkpoints:
                 case AbortCheckpoint():
                     self._abort(action)
                 case Fail(error):
-                    log.info("job %r: its checkpoint coordinator heard:\n%s", self._job, self._coordinator.trace)
+                    log.info(
+                        "job %r: the last events of its checkpoint coordinator:\n%s", self._job, self._coordinator.trace
+                    )
                     raise error
 
-    def _savepoint(self, checkpoint: int, request: Request | None) -> str | None:
-        """The folder it is stored in, if it is one."""
-        if request is None or request.uri is None:
-            return None
-        return savepoint_folder(request.uri, self._job, checkpoint, self._run)
-
-    def _own_folder(self, checkpoint: int) -> str | None:
-        return None if self._storage is None else self._storage.folder_of(checkpoint)
-
     def _complete(self, complete: StoreMetadata) -> None:
-        savepoint = self._savepoint(complete.checkpoint, complete.request)
+        savepoint = self._stored.savepoint(complete.checkpoint, complete.request)
         if self._storage is None and savepoint is None:  # all tasks have ended
             self._last = None
-            self._hear(Stored(complete.checkpoint))
+            self._handle(Stored(complete.checkpoint))
             return
         metadata = self._metadata(complete, "checkpoint" if savepoint is None else "savepoint")
-        work, then = partial(self._store, metadata, savepoint), partial(self._on_stored, complete, metadata)
-        self._storing[complete.checkpoint] = self._background.begin(work, then)
+        work = partial(self._stored.store, metadata, savepoint)
+        self._storing[complete.checkpoint] = self._background.submit(work, partial(self._on_stored, complete, metadata))
 
     def _on_stored(self, complete: StoreMetadata, metadata: CheckpointMetadata, error: Exception | None) -> None:
         del self._storing[complete.checkpoint]
         if isinstance(error, CheckpointError):
             actions = self._coordinator.handle(NotStored(complete.checkpoint, error.message), time.monotonic())
-            if not actions:  # it was given up before
+            if not actions:  # the checkpoint was given up before
                 self._discard(complete.checkpoint, complete.request)
             self._do(actions)
             return
         if error is not None:
             raise error
-        self._last = self._place(complete)
-        self.resumption.go_to((self._own_folder(complete.checkpoint) or self._last, metadata))
+        self._last = self._stored.place(complete)
+        self.resumption.use((self._stored.own_folder(complete.checkpoint) or self._last, metadata))
         actions = self._coordinator.handle(Stored(complete.checkpoint), time.monotonic())
         if not actions:
-            log.warning("job %r: checkpoint %d is complete after all, too late to count; that is what the job goes on "
-                        "from until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
+            log.warning("job %r: checkpoint %d is complete, too late to count; the job resumes from it "
+                        "until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
         self._do(actions)
 
     def _commit(self, complete: StoreMetadata) -> None:
-        if not self._runs:  # whoever goes on from it commits
+        if not self._runs:  # the program that resumes from it commits
             self._answer(complete)
             return
         checkpoint = 0 if self.latest is None else complete.checkpoint
-        work = partial(self._commit_pending, complete.pending, checkpoint)
-        self._background.begin(work, partial(self._on_committed, complete))
-
-    def _commit_pending(self, pending: Pending, checkpoint: int) -> None:
-        """An errand. Sinks look whether their results are still this program's; that does not say whether the
-        checkpoint is one that its successor goes on from."""
-        self._require_owner()
-        self._connectors.commit(pending, checkpoint)
-
-    def _require_owner(self) -> None:
-        if self._storage is not None:
-            self._storage.require_owner()
+        work = partial(self._stored.commit, complete.pending, checkpoint)
+        self._background.submit(work, partial(self._on_committed, complete))
 
     def _on_committed(self, complete: StoreMetadata, error: Exception | None) -> None:
-        """With an error the job goes on from it, and commits again."""
+        """Note that sinks have committed. After an error the job resumes from the checkpoint, and commits again."""
         self._answer(complete)
         raise_error(error)
         if not self._runs:
             return
         if self._storage is not None:
-            self._background.begin(self._storage.retain, raise_error)
+            self._background.submit(self._storage.retain, raise_error)
         if complete.request is not None and complete.request.stops and not all_finished(complete.parts):
             self._stopped()
-        self._hear(Committed(complete.checkpoint))
+        self._handle(Committed(complete.checkpoint))
         self._finish_if_over()
 
     def _answer(self, complete: StoreMetadata) -> None:
         if complete.request is not None:
-            self.requests.done(complete.request, self._place(complete))
-
-    def _place(self, complete: StoreMetadata) -> str:
-        """Its path or URI, once it is stored."""
-        place = self._savepoint(complete.checkpoint, complete.request) or self._own_folder(complete.checkpoint)
-        assert place is not None
-        return place
-
-    def _store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
-        """An errand. A savepoint is named among the job's own checkpoints, too: what sinks commit with it must not come
-        again when the job goes on from its latest."""
-        self._require_owner()
-        if savepoint is not None:
-            metadata = dataclasses.replace(metadata, folder=store(savepoint, metadata))
-        if self._storage is not None:
-            self._storage.complete(metadata)
+            self.requests.done(complete.request, self._stored.place(complete))
 
     def _discard(self, checkpoint: int, request: Request | None) -> None:
-        """Of a checkpoint of the job's own, what was written is removed with old ones. What is being stored may come to
-        be complete, and then stays."""
-        errand, savepoint = self._storing.get(checkpoint), self._savepoint(checkpoint, request)
-        if errand is not None:
-            if not self._background.drop(errand):
+        """Remove what was written for a checkpoint that failed. If its metadata is being written, it may become
+        complete, and stays. Files of the job's own checkpoints are removed later, with old ones."""
+        call, savepoint = self._storing.get(checkpoint), self._stored.savepoint(checkpoint, request)
+        if call is not None:
+            if not self._background.cancel(call):
                 return
             del self._storing[checkpoint]
         if savepoint is not None:
-            self._background.begin(partial(discard, savepoint), self._on_discarded)
+            self._background.submit(partial(discard, savepoint), self._on_discarded)
         elif self._storage is not None:
-            self._background.begin(partial(self._storage.remove_incomplete, checkpoint), raise_error)
+            self._background.submit(partial(self._storage.remove_incomplete, checkpoint), raise_error)
 
     def _on_discarded(self, error: Exception | None) -> None:
         if error is not None:
-            log.warning("job %r: of a savepoint that failed something is left: %s", self._job, error)
+            log.warning("job %r: files of a failed savepoint could not be removed: %s", self._job, error)
 
     def _abort(self, abort: AbortCheckpoint) -> None:
         self._discard(abort.checkpoint, abort.request)
@@ -461,14 +451,15 @@ class Checkpoints:
         what = "the stop" if abort.request.stops else "savepoint"
         self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
         if abort.request.stops:
-            self._tell(ContinueSources())
+            self._send(ContinueSources())
 
     def _metadata(self, complete: StoreMetadata, kind: Kind) -> CheckpointMetadata:
         job, prepared = self._plan.job, self._connectors.prepared()
         vertices = vertices_of(complete, job, self.resumption.key_groups)
-        nodes = nodes_of(complete, job, self._kept.union(prepared))
+        nodes = nodes_of(complete, job, self._nodes_with_state.union(prepared))
         began = time.time() - complete.duration
         return CheckpointMetadata(
-            complete.checkpoint, began, complete.duration, self._job, self._attempt, vertices, nodes,
-            complete.pending, prepared, kind, exchanges=exchanges_of(complete, job), run=self._run_id,
+            id=complete.checkpoint, timestamp=began, duration=complete.duration, job=self._job,
+            attempt=self._attempt, vertices=vertices, nodes=nodes, pending=complete.pending, prepared=prepared,
+            kind=kind, exchanges=exchanges_of(complete, job), run=self._run_id,
         )  # fmt: skip

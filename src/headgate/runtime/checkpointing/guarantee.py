@@ -1,4 +1,4 @@
-"""What a failure may do to the rows of a job: decided by its checkpoints, its sources and its sinks together."""
+"""Find out what a failure may do to a job's rows. Its checkpoints, sources and sinks decide that together."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Guarantee = Literal["exactly-once", "at-least-once", "none"]
 
 
 def guarantee_of(job: JobGraph, config: Config) -> Guarantee:
-    """See `JobHandle.guarantee`."""
+    """Return the guarantee of a job, see `JobHandle.guarantee`."""
     nodes = [node for vertex in job.vertices for node in vertex.nodes]
-    begun_anew = any(node.source is not None and not node.source.replayable for node in nodes)
-    if config.checkpoint_dir is None or begun_anew:
+    restarts_a_source = any(node.source is not None and not node.source.replayable for node in nodes)
+    if config.checkpoint_dir is None or restarts_a_source:
         return "none"
-    come_again = any(node.sink is not None and not node.sink.exactly_once for node in nodes)
-    return "at-least-once" if come_again or config.checkpoint_mode == "at-least-once" else "exactly-once"
+    repeats_rows = any(node.sink is not None and not node.sink.exactly_once for node in nodes)
+    return "at-least-once" if repeats_rows or config.checkpoint_mode == "at-least-once" else "exactly-once"
 
 
 def warn_of_sources(name: str, job: JobGraph, when: str) -> None:
-    """Say what is lost, or comes twice, when the job restarts or is resumed."""
+    """Log a warning for each source whose rows are lost, or come twice, when the job restarts or resumes."""
     for node in (vertex.head for vertex in job.vertices):
         if node.source is not None and not node.source.replayable:
-            log.warning("job %r: %s is begun anew when the job %s: what is on its way then is lost, and what it gives "
-                        "again counts twice", name, node.name, when)  # fmt: skip
+            log.warning("job %r: %s is read from its beginning when the job %s: rows in flight are lost, and "
+                        "rows that it gives again count twice", name, node.name, when)  # fmt: skip
         elif node.source is not None and not node.source.resumable:
-            log.warning("job %r: %s is read on when the job restarts by itself, but no other job goes on from its "
+            log.warning("job %r: %s is read on when the job restarts by itself, but no other job resumes from its "
                         "checkpoints or savepoints (resume=): for that, write the rows to files, and read these",
                         name, node.name)  # fmt: skip

@@ -1,4 +1,4 @@
-"""How a job's checkpoints begin: what TaskManagers are told."""
+"""How a job's checkpoints start: the messages to TaskManagers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.runtime.control_messages import InjectBarrier
 
 
 def alignment(config: Config) -> tuple[Alignment, float]:
-    """How the barriers of a job's checkpoints go, and their timeout in seconds."""
+    """Return how the barriers of a job's checkpoints are aligned, and their timeout in seconds."""
     if not config.unaligned:
         return (Alignment.COUNTED if config.checkpoint_mode == "at-least-once" else Alignment.ALIGNED), 0.0
     return (Alignment.TIMEOUT if config.aligned_timeout else Alignment.UNALIGNED), config.aligned_timeout
@@ -27,7 +27,8 @@ def injection(
     folder: str | None = None,
     stops: bool = False,
 ) -> InjectBarrier:
-    """A barrier that begins now at `roots`, or as a probe at all sources; `timeout` in seconds."""
+    """Return the message that starts a barrier now at `roots`, or as a probe at all sources; `timeout` is in
+    seconds."""
     return InjectBarrier(
         checkpoint=checkpoint,
         alignment=alignment,

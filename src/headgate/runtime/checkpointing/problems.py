@@ -1,4 +1,4 @@
-"""What could not be cleaned up at the end of a job, in one sentence for all that failed in the same way."""
+"""Describe what could not be cleaned up at the end of a job: one sentence for all that failed in the same way."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`error` is what the source or sink raised: it may begin with a place (a file, a folder), and then says the same
-    as others do of theirs."""
+    """A source or sink that could not clean up. `error` is what it raised. It may begin with a place (a file, a
+    folder); the rest of it is then often the same as in other errors."""
 
     kind: str
     name: str
@@ -21,9 +21,9 @@ class Problem:
         return (place, rest) if separator else ("", self.error)
 
 
-def told(problems: Iterable[Problem], known: str = "") -> list[str]:
-    """A sentence for each cause, which lists whom it concerns. `known` is the job's own error: what it says is not said
-    again."""
+def sentences(problems: Iterable[Problem], known: str = "") -> list[str]:
+    """Return one sentence for each cause, with the names of all sources or sinks that it concerns. `known` is the job's
+    own error: the sentences do not repeat it."""
     groups: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
         if not known or known not in problem.error:

@@ -1,4 +1,4 @@
-"""What is asked of a running job, from any thread, and what becomes of it."""
+"""Requests to a running job for savepoints and its stop, from any thread, and their answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NONE_IN_BATCH: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """`answer` is the job's last checkpoint, when it has ended."""
+    """A request to stop. `answer` gets the job's last checkpoint when it has ended."""
 
     drain: bool
     uri: str | None
@@ -33,11 +33,14 @@ class _Stop:
 
 
 class Requests:
-    """Savepoints and the stop of one job: `savepoint` and `stop` are called by any thread, the rest by the job's. Each
-    is answered once."""
+    """The requests to one job. Any thread calls `savepoint` and `stop`, the job's thread the rest. Each request gets
+    one answer.
+
+    `_lock` protects all fields that change.
+    """
 
     def __init__(self, job: str, graph: JobGraph, config: Config, storage: CheckpointStorage | None) -> None:
-        """`storage` is that of the job's own checkpoints."""
+        """Create it; `storage` is that of the job's own checkpoints."""
         self._job = job
         self._graph = graph
         self._config = config
@@ -46,13 +49,13 @@ class Requests:
         self._new: deque[Request] = deque()
         self._savepoints: dict[Request, Future[str]] = {}
         self._stop: _Stop | None = None
-        #: When the job has ended: what is said to those who come then.
+        #: The answer to requests that come after the job's end.
         self._too_late: HeadgateError | None = None
         self._last: Future[str | None] = Future()
 
     def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
-        """One below `uri` is wanted; its own URI, or CheckpointError, comes with the answer. Raises CheckpointError for
-        a folder that is of no use, and in batch mode."""
+        """Request a savepoint below `uri`. The answer is its own URI, or CheckpointError. Raises CheckpointError for a
+        folder that cannot be used, and in batch mode."""
         request, answer = Request(self._folder(uri)), Future[str]()
         with self._lock:
             if self._too_late is None:
@@ -63,9 +66,12 @@ class Requests:
         return answer
 
     def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
-        """The job is to end, its last checkpoint being a savepoint below `uri` if there is one; its path or URI, or the
-        job's error, comes with the answer when it has. To ask again is harmless. Raises CheckpointError where there can
-        be no checkpoint to end with, ConfigError when it is being stopped in another way."""
+        """Request a stop. With `uri` the last checkpoint is a savepoint below it.
+
+        The answer is the checkpoint's path or URI, or the job's error, when the job has ended. A second request gets
+        the same answer. Raises CheckpointError if there can be no checkpoint to end with, ConfigError if the job is
+        being stopped in another way.
+        """
         if self._too_late is not None:
             return self._last
         self._check_stop(drain, uri)
@@ -91,7 +97,7 @@ class Requests:
             raise CheckpointError(_NONE_IN_BATCH)
         if self._storage is None:
             raise CheckpointError(
-                "to stop where it is a job needs a place for what it is to go on from: give savepoint=, or set the "
+                "to stop without drain a job needs a folder for its last checkpoint: give savepoint=, or set the "
                 "option checkpoint_dir; stop(drain=True) needs none"
             )
         warn_of_sources(self._job, self._graph, "goes on")
@@ -107,29 +113,29 @@ class Requests:
 
     @property
     def last(self) -> Future[str | None] | None:
-        """When the job has ended: its last checkpoint, or its error."""
+        """Once the job has ended: its last checkpoint, or its error."""
         return None if self._too_late is None else self._last
 
     @property
     def drains(self) -> bool:
-        """Sources are to come to their end, in each attempt."""
+        """Whether sources are to end where they are, in each attempt."""
         return self._stop is not None and self._stop.drain
 
     def take(self) -> list[Request]:
-        """Those that are new."""
+        """Return the requests that are new."""
         with self._lock:
             taken = list(self._new)
             self._new.clear()
         return taken
 
     def done(self, request: Request, uri: str) -> None:
-        """It is stored."""
+        """Answer the request: its checkpoint is stored."""
         with self._lock:
             if request in self._savepoints:
                 self._savepoints.pop(request).set_result(uri)
 
     def failed(self, request: Request, reason: str) -> None:
-        """Nothing came of it. A job whose sources have come to their end ends all the same."""
+        """Answer the request: its checkpoint failed. A job whose sources have ended ends all the same."""
         error = CheckpointError(reason)
         with self._lock:
             if request in self._savepoints:
@@ -139,7 +145,7 @@ class Requests:
                 self._stop = self._stop if self._stop.drain else None
 
     def close(self, last: str | None, error: HeadgateError | None, reason: str) -> None:
-        """The job is over, well or with an error: whatever is asked for, or will be, comes too late."""
+        """Answer all requests, those that come later, too: the job is over, with or without an error."""
         with self._lock:
             self._too_late = CheckpointError(reason)
             for savepoint in self._savepoints.values():

@@ -1,4 +1,4 @@
-"""Which checkpoint a job goes on from."""
+"""Find the checkpoint that a job resumes from."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint
 
 log = logging.getLogger(__name__)
 
-#: Of the job's own checkpoints the newest that can be used.
+#: The newest of the job's own checkpoints that can be used.
 LATEST: Final = "latest"
 #: The same, or a fresh start where there is none yet.
 LATEST_IF_ANY: Final = "latest-if-any"
 
 
-#: Where a checkpoint is, a path or URI, and what it consists of.
+#: The path or URI of a checkpoint, and its metadata.
 Found = tuple[str, CheckpointMetadata]
 
 
-def found(resume: str, storage: CheckpointStorage | None) -> Found | None:
-    """The checkpoint to go on from, None for a fresh start; `storage` is that of the job's own. Raises
-    CheckpointError."""
+def find_checkpoint(resume: str, storage: CheckpointStorage | None) -> Found | None:
+    """Return the checkpoint to resume from, None for a fresh start; `storage` is that of the job's own checkpoints.
+    Raises CheckpointError."""
     if resume not in (LATEST, LATEST_IF_ANY):
         metadata = _load(resume)
         verify_checkpoint(metadata)
         return absolute(resume).rstrip("/").removesuffix(f"/{METADATA_FILE}"), metadata
     if storage is None:
         raise CheckpointError(
-            "to go on from the latest checkpoint the job needs its checkpoint_dir; give it to the environment: "
+            "to resume from the latest checkpoint the job needs its checkpoint_dir; give it to the environment: "
             "config=hg.Config(checkpoint_dir='...')"
         )
     completed = storage.completed()
@@ -47,15 +47,17 @@ def _load(resume: str) -> CheckpointMetadata:
     try:
         return load_checkpoint(resume)
     except CheckpointError as error:
-        if meant := difflib.get_close_matches(resume, (LATEST, LATEST_IF_ANY), 1):
-            error.message += f"; did you mean resume={meant[0]!r}?"
+        if similar := difflib.get_close_matches(resume, (LATEST, LATEST_IF_ANY), 1):
+            error.message += f"; did you mean resume={similar[0]!r}?"
         raise
 
 
 def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:
-    """The first of these that is as it was written. One that is not is passed over only if sinks had nothing to
-    commit with it: else what they committed would come a second time. Raises CheckpointError: StorageError where
-    nobody can tell now."""
+    """Return the first of these checkpoints that is not damaged.
+
+    A damaged one is passed over only if sinks committed nothing with it: otherwise their rows would come a second
+    time. Raises CheckpointError, or StorageError if the storage does not answer.
+    """
     unreadable: StorageError | None = None
     for checkpoint in completed:
         has_committed = True
@@ -73,6 +75,6 @@ def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:
     if unreadable is not None:
         raise unreadable
     usable = storage.latest_usable()
-    older = "" if usable is None else f"; to go on from an older one name {usable}, "
+    older = "" if usable is None else f"; to resume from an older one name {usable}, "
     again = older and "with allow_duplicates=True, and remove what was committed since, or it will be there twice"
     raise CheckpointError(f"{checkpoint}: is damaged, see the warnings{older}{again}")

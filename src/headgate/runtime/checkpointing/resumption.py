@@ -1,4 +1,4 @@
-"""What a job goes on from: at its start, when it takes over from another program, and after a failure."""
+"""Choose what a job resumes from: at its start, when it takes over from another program, and after a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.errors import CheckpointError, StorageError
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.node_keys import changed_sinks, check_fits
 from headgate.records.hashing import default_max_parallelism
-from headgate.runtime.checkpointing.resume import LATEST, LATEST_IF_ANY, Found, found, newest
+from headgate.runtime.checkpointing.resume import LATEST, LATEST_IF_ANY, Found, find_checkpoint, newest
 from headgate.state.checkpoint_metadata import LAST_ID, CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage, verify_checkpoint
 
@@ -20,8 +20,11 @@ _BOTH: Final = "results written before keep their types, so who reads both must 
 
 
 class Resumption:
-    """`latest` is what the job goes on from, None for its beginning, and `place` is where its metadata are: among the
-    job's own checkpoints, which are in `storage`, if it takes any. `resume` is what the user asked for."""
+    """The checkpoint that a job resumes from.
+
+    `latest` is its metadata, None for the job's beginning. `place` is where the metadata are, among the job's own
+    checkpoints in `storage`, if it takes any. `resume` is what the user requested.
+    """
 
     def __init__(
         self, job: str, plan: ExecutionPlan, config: Config, storage: CheckpointStorage | None, resume: str | None
@@ -33,55 +36,58 @@ class Resumption:
         self._resume = resume
         self.latest: CheckpointMetadata | None = None
         self.place = ""
-        #: Of a job that starts afresh: who owned its checkpoints when this program looked at what is there.
+        #: Of a job with a fresh start: the owner of its checkpoints when this program looked at them.
         self.known_owner: int | None = None
 
     @property
     def key_groups(self) -> dict[int, int]:
-        """How many each vertex has."""
+        """The number of key groups of each vertex."""
         most = self._config.max_parallelism
         return {vertex.id: most or default_max_parallelism(vertex.parallelism) for vertex in self._plan.job.vertices}
 
     @property
     def results(self) -> tuple[Mapping[str, Sequence[Any]], int]:
-        """What sinks have pending with `latest`, by node key, and its number; 0: nothing is to stay."""
+        """What sinks have pending with `latest`, by node key, and its number; 0: no rows are to stay."""
         return ({}, 0) if self.latest is None else (self.latest.pending, self.latest.id)
 
     @property
     def hint(self) -> str:
-        """For who starts the job anew: that it could go on from a checkpoint; nothing, where that is not so."""
+        """The end of an error message, which says that the job has a checkpoint to resume from; empty if it has
+        none."""
         if self.latest is not None or self._storage is None or not self._storage.completed():
             return ""
         return (
-            f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" goes on from the newest)'
+            f' (job {self._job!r} has checkpoints in {self._storage.folder}: resume="latest" resumes from the newest)'
         )
 
     def find(self) -> None:
-        """Look for what the user asked for. Raises CheckpointError where the job cannot go on from it."""
+        """Load the checkpoint that the user requested. Raises CheckpointError if the job cannot resume from it."""
         if self._resume is None:
             self.known_owner = None if self._storage is None else self._storage.newest_owner()
             return
         self.place, self.latest = "", None
-        usable = found(self._resume, self._storage)
+        usable = find_checkpoint(self._resume, self._storage)
         if usable is not None:
-            self.go_to(usable)
+            self.use(usable)
             check_fits(usable[1], self._plan.job, self.key_groups)
             require_numbers(usable[1].id + 1)
             for changed in changed_sinks(usable[1], self._plan.job):
-                log.warning("job %r goes on from %s: %s; %s", self._job, usable[0], changed, _BOTH)
+                log.warning("job %r resumes from %s: %s; %s", self._job, usable[0], changed, _BOTH)
 
     def find_again(self, storage: CheckpointStorage) -> None:
-        """This program is the owner of the checkpoints now: go on from the newest there is. Until now the owner before
-        may have completed another one. Raises CheckpointError."""
+        """Load the newest checkpoint again. This program owns the checkpoints now; until then the owner before may have
+        completed another one. Raises CheckpointError."""
         if self.known_owner is not None:
             self.known_owner = storage.owner
         if self._resume in (LATEST, LATEST_IF_ANY) and next(iter(storage.completed()), "") != self.place:
             self.find()
 
     def find_usable(self) -> Found | None:
-        """`latest` could not be read: what to go on from then. That is `latest`, if it is whole after all, or nobody
-        can tell now; or the one before, if it leads to the same results; None where neither is so. Reads all files of
-        a checkpoint, or of several."""
+        """Return what to resume from when `latest` could not be read.
+
+        That is `latest`, if it is not damaged after all or the storage does not answer; or the one before, if it
+        leads to the same results; None otherwise. Reads all files of one or several checkpoints.
+        """
         if self._storage is None or self.latest is None:
             return None
         try:
@@ -100,8 +106,8 @@ class Resumption:
             return None
         return self.place, self.latest
 
-    def go_to(self, usable: Found) -> None:
-        """The job goes on from this one."""
+    def use(self, usable: Found) -> None:
+        """Resume from this checkpoint."""
         self.place, self.latest = usable
 
 

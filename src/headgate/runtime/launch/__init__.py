@@ -1,1 +1,1 @@
-"""How TaskManagers are started on this machine: threads, or forks of a process that is ready."""
+"""How TaskManagers start on this machine: as threads, or as forks of a server process."""

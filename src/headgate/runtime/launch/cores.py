@@ -1,8 +1,8 @@
-"""One process, its own cores: TaskManagers of a machine do not run on each other's.
+"""Give each TaskManager process its own cores.
 
-The threads of a TaskManager take turns at one interpreter lock. Where the kernel moves them between cores, each turn
-costs a wake-up across cores and cold caches: two TaskManagers on two cores did keyed sums at half the rate until each
-kept to its own.
+The threads of a TaskManager take turns at one interpreter lock. If the kernel moves them between cores, each turn
+costs a wake-up across cores and cold caches. Two TaskManagers on two cores did keyed sums at half the rate until each
+kept to its own core.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from contextlib import contextmanager
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def share(cores: set[int], rank: int, processes: int) -> set[int]:
-    """The cores of process number `rank` of so many: an equal part, or one of them in turn when there are too few."""
+    """Return the cores of process number `rank` of `processes`: an equal share, or one core in turn if there are too
+    few."""
     ordered = sorted(cores)
     if processes >= len(ordered):
         return {ordered[rank % len(ordered)]}
@@ -27,8 +28,8 @@ def share(cores: set[int], rank: int, processes: int) -> set[int]:
 
 @contextmanager
 def own_cores(rank: int, processes: int) -> Iterator[None]:
-    """Keep the calling thread, and all that it starts, to its share of the cores this process may use; afterwards the
-    thread has them all again. Where the system cannot do that (it is Linux's to offer), nothing happens."""
+    """Keep the calling thread, and all threads that it starts, on its share of the cores within the context. Does
+    nothing on a system without CPU affinity (only Linux has it)."""
     if processes < 2 or not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -1,9 +1,9 @@
-"""A process that forks TaskManagers: what they import takes a second of each, and takes it once here.
+"""A server process that forks TaskManagers. Their imports take a second; this process imports once for all of them.
 
-It is started by `forks`, whose requests come on the socket that is its standard input; each brings four descriptors:
-the child's standard input, output and error, and a pipe that is told how the child ended. It has one thread and runs
-nothing of the user's, so a fork finds everything at rest. It ends with its driver, or when nobody has wanted anything
-for a while.
+`forks` starts it, and sends requests on the socket that is its standard input. Each request brings four descriptors:
+the child's standard input, output and error, and a pipe for how the child ended. The server has one thread and runs no
+code of the user's, so each fork starts from a clean state. It ends with its driver, or when no request has come for a
+while.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow as pa
 from headgate.runtime.launch import child, framing
 from headgate.runtime.launch.forks import ENDED, PROCESS_NAME
 
-#: Seconds without a request, after which the server imports what it need not have at once.
+#: Seconds without a request, after which the server imports what the first job should not wait for.
 _QUIET: Final = 0.1
 _LARGEST_REQUEST: Final = 4096
 _DESCRIPTORS: Final = 4
@@ -37,15 +37,15 @@ _ALL_DESCRIPTORS: Final = 1 << 16
 
 
 class _Server:
-    """DriverConnectors after `idle` seconds without a child and without a request."""
+    """The server. It ends after `idle` seconds without a child and without a request."""
 
     def __init__(self, control: socket.socket, idle: float) -> None:
         self._control = control
         self._idle = idle
         self._listens = True
-        #: All is imported that is not needed at once.
+        #: Whether everything is imported, also what is not needed at once.
         self._is_settled = False
-        #: By the driver's number for it: process, and the pipe for its end.
+        #: The children, by the driver's number: process, and the pipe for its end.
         self._children: dict[int, tuple[int, int]] = {}
         self._woken, wake = os.pipe()
         for descriptor in (self._woken, wake):
@@ -65,11 +65,11 @@ class _Server:
                 self._serve()
             if not readable and not self._is_settled:
                 self._settle()
-            elif not readable:  # what has been sent is still served; who asks later finds the socket shut
+            elif not readable:  # requests already sent are served; later ones find the socket shut
                 self._control.shutdown(socket.SHUT_RD)
 
     def _settle(self) -> None:
-        """Import what the first job should not wait for: pyarrow imports pandas when it is first given a list."""
+        """Import what the first job should not wait for: pyarrow imports pandas when it first gets a list."""
         pa.array([0])
         _freeze()
         self._is_settled = True
@@ -87,7 +87,7 @@ class _Server:
         *streams, status = descriptors
         process = _fork()
         if process == 0:
-            _become(streams, request["index"], request["count"], request["host"])
+            _run_child(streams, request["index"], request["count"], request["host"])
         for descriptor in streams:
             os.close(descriptor)
         self._children[request["start"]] = process, status
@@ -96,42 +96,43 @@ class _Server:
 
     def _reap(self) -> None:
         for number, (process, _) in list(self._children.items()):
-            found, status = os.waitpid(process, os.WNOHANG)
-            if found:
-                # What functions started there: its group has this number for as long as one of them lives.
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                # Processes that functions started there: the child's group has its number as long as one of them lives.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process, signal.SIGKILL)
                 self._tell_end(number, os.waitstatus_to_exitcode(status))
 
     def _tell_end(self, number: int, code: int) -> None:
         process, status = self._children.pop(number)
-        with suppress(OSError):  # the driver may have gone
+        with suppress(OSError):  # the driver may have ended
             os.write(status, ENDED.pack(max(process, 0), code))
         os.close(status)
 
 
 def _fork() -> int:
-    """The child's process, 0 in the child, -1 if there can be no more."""
+    """Fork. Returns the child's process, 0 in the child, -1 if the system can start no more processes."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads of OpenBLAS and jemalloc, which expect forks
+        # Python warns of threads in a process that forks: those of OpenBLAS and jemalloc handle forks.
+        warnings.simplefilter("ignore", DeprecationWarning)
         try:
             return os.fork()
         except OSError:
             return -1
 
 
-def _become(streams: list[int], index: int, count: int, host: str) -> None:
-    """In the child, which never returns: the frames above hold the server's sockets, and are not unwound."""
-    code = framing.NOBODY_TOLD
+def _run_child(streams: list[int], index: int, count: int, host: str) -> None:
+    """Run the child, which never returns: the frames above hold the server's sockets, and must not be unwound."""
+    code = framing.NOT_REPORTED
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setpgid(0, 0)  # Ctrl-C is the driver's to handle
+        os.setpgid(0, 0)  # the driver handles Ctrl-C
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.closerange(3, _ALL_DESCRIPTORS)
         if (process_settings := framing.read(0)) is not None:
-            _take_on(json.loads(process_settings))
+            _apply_settings(json.loads(process_settings))
             _name(f"{PROCESS_NAME}{index}")
             code = child.main(index, count, host)
     except BaseException:
@@ -142,8 +143,8 @@ def _become(streams: list[int], index: int, count: int, host: str) -> None:
         os._exit(code)
 
 
-def _take_on(process_settings: dict[str, Any]) -> None:
-    """Be what a process that the driver starts now would be: see `forks.process_settings`."""
+def _apply_settings(process_settings: dict[str, Any]) -> None:
+    """Take on the settings of the driver's process as they are now, see `forks.process_settings`."""
     os.environ.clear()
     os.environ.update(process_settings["environ"])
     time.tzset()
@@ -153,17 +154,17 @@ def _take_on(process_settings: dict[str, Any]) -> None:
     if process_settings["cores"]:
         os.sched_setaffinity(0, process_settings["cores"])
     random.seed()
-    np.random.seed()  # or all would draw the same
+    np.random.seed()  # or all children would draw the same numbers
 
 
 def _name(name: str) -> None:
-    """For `ps` and `top`; it is Linux's to offer."""
+    """Set the process's name for `ps` and `top`, on Linux."""
     with suppress(OSError), open("/proc/self/comm", "w") as file:
         file.write(name)
 
 
 def _freeze() -> None:
-    """What is here already is left in memory that all share."""
+    """Freeze the objects that exist, so that their memory stays shared with forks."""
     gc.collect()
     gc.freeze()
 
@@ -171,7 +172,7 @@ def _freeze() -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=0)
-    importlib.import_module("headgate")  # all that pipelines are made of
+    importlib.import_module("headgate")  # all modules that pipelines use
     _freeze()
     _Server(control, float(sys.argv[1])).run()
 

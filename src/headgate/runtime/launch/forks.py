@@ -1,5 +1,5 @@
-"""The driver's side of the process that forks TaskManagers, see `fork_server`: one for the life of this process, or
-until it has had nothing to do for a minute."""
+"""The driver's side of the server process that forks TaskManagers, see `fork_server`. There is one server for the life
+of this process, or until it has been idle for a minute."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from typing import Any, Final
 
 from headgate.runtime.launch.framing import framed
 
-#: How a child ended: its process, and its exit code, negative for a signal; the process is 0 if none could be made.
+#: How a child ended: its process, 0 if it could not be started, and its exit code, negative for a signal.
 ENDED: Final = struct.Struct("<qi")
 #: Seconds without a child and without a request, after which the server ends.
 _IDLE: Final = 60.0
-#: What `ps` calls a TaskManager's process, before its index.
+#: The name of a TaskManager's process in `ps`, before its index.
 PROCESS_NAME: Final = "headgate-tm-"
 
 
 class Fork:
-    """One TaskManager process. Raises OSError where it cannot be started."""
+    """One TaskManager process. Raises OSError if it cannot be started."""
 
     def __init__(self, payload: bytes, index: int, count: int, host: str) -> None:
         self._given = framed(json.dumps(process_settings()).encode()) + framed(payload)
         self._number = next(_numbers)
         read, self._stdin = os.pipe()
-        self._status, told = os.pipe()
-        streams = [read, _stream(1), _stream(2), told]
+        self._status, status = os.pipe()
+        streams = [read, _stream(1), _stream(2), status]
         try:
             request = {"start": self._number, "index": index, "count": count, "host": host}
             self._control = server.send(request, streams)
@@ -48,25 +48,26 @@ class Fork:
                 os.close(descriptor)
 
     def wait(self) -> tuple[int, int] | None:
-        """Give it what it is to run, and wait until it has ended: its process and exit code as in `ENDED`. None if
-        that is not known, since the server is gone; the child then ends too."""
+        """Send the child its settings and payload, and wait until it has ended. Returns its process and exit code as in
+        `ENDED`, None if that is not known because the server has ended; the child then ends, too."""
         with suppress(OSError):  # it may die at once; its exit code says more
             _write(self._stdin, self._given)
-        told = b""
-        while len(told) < ENDED.size and (part := os.read(self._status, ENDED.size - len(told))):
-            told += part
+        status = b""
+        while len(status) < ENDED.size and (part := os.read(self._status, ENDED.size - len(status))):
+            status += part
         os.close(self._status)
         os.close(self._stdin)
-        return ENDED.unpack(told) if len(told) == ENDED.size else None
+        return ENDED.unpack(status) if len(status) == ENDED.size else None
 
     def kill(self) -> None:
-        """Harmless when it has ended."""
+        """Kill the process. Does nothing when it has ended."""
         with suppress(OSError):
             self._control.sendall(json.dumps({"kill": self._number}).encode())
 
 
 def process_settings() -> dict[str, Any]:
-    """What a child has of this process as it is now. A folder that was removed is none: it then has the server's."""
+    """Return the settings that a child takes from this process as it is now. If the working folder was removed, the
+    child keeps the server's."""
     folder = None
     with suppress(FileNotFoundError):
         folder = os.getcwd()
@@ -79,7 +80,8 @@ def process_settings() -> dict[str, Any]:
 
 
 class _Server:
-    """Any thread may ask. A process that was forked from this one has a server of its own."""
+    """The client of the fork server. Any thread may use it. A process that was forked from this one gets a server of
+    its own. `_lock` protects the socket and the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -102,15 +104,15 @@ class _Server:
         if self._control is not None and self._process is not None and self._is_mine:
             self._control.close()
             self._process.kill()
-            with suppress(KeyboardInterrupt):  # who interrupts at the end need not see where
+            with suppress(KeyboardInterrupt):  # an interrupt at the end needs no traceback
                 self._process.wait()
 
     def send(self, request: dict[str, Any], descriptors: Sequence[int]) -> socket.socket:
-        """Returns what more can be said on of the same matter."""
+        """Send a request, and return the socket for further messages on the same child."""
         data = [json.dumps(request).encode()]
         with self._lock:
             if self._control is not None and self._is_mine:
-                with suppress(ConnectionError):  # it had been idle for long, or was killed
+                with suppress(ConnectionError):  # the server was idle and has ended, or was killed
                     socket.send_fds(self._control, data, descriptors)
                     return self._control
             self._control = self._start()
@@ -119,11 +121,11 @@ class _Server:
 
     @property
     def _is_mine(self) -> bool:
-        """It was started by this process, not by one that this process is a fork of."""
+        """Whether this process started the server, and not the process that this one was forked from."""
         return self._owner == os.getpid()
 
     def _start(self) -> socket.socket:
-        if self._control is not None and self._process is not None:  # of a server that has ended, or is another's
+        if self._control is not None and self._process is not None:  # of a server that has ended, or of another process
             self._control.close()
             self._process.poll()
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -164,7 +166,7 @@ atexit.register(server.close)
 
 
 def _stream(number: int) -> int:
-    """This process's output as it is now; what it has closed goes nowhere."""
+    """Return a copy of this process's output as it is now; /dev/null if it is closed."""
     try:
         return os.dup(number)
     except OSError:

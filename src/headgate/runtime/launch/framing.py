@@ -1,26 +1,26 @@
-"""What a driver and its processes say to each other by a pipe and an exit code: bytes with their length before them.
-Imports nothing else: the fork server's client is there at once."""
+"""Frames and exit codes between a driver and its processes. A frame is bytes with their length before them. This module
+imports almost nothing, so that the fork server's client loads fast."""
 
 from __future__ import annotations
 
 import os
 
 _LENGTH = 8
-#: Exit codes of a TaskManager, which no function of the user's is likely to leave with: the driver knows how it ended;
+#: Exit codes of a TaskManager, which a user's function is unlikely to use. The driver knows how it ended.
 DONE = 100
-#: it ended badly and could not tell the driver how;
-NOBODY_TOLD = 101
-#: it lost its link to the driver, and nothing else.
+#: It failed, and could not report that to the driver.
+NOT_REPORTED = 101
+#: It lost its link to the driver, and nothing else failed.
 CUT_OFF = 102
 
 
 def framed(data: bytes) -> bytes:
-    """As `read` takes it."""
+    """Return the data as a frame."""
     return len(data).to_bytes(_LENGTH, "big") + data
 
 
 def read(pipe: int) -> bytes | None:
-    """What was framed; None if the pipe ends before."""
+    """Read a frame from a pipe. Returns its data, None if the pipe ends before."""
     if (length := _exactly(pipe, _LENGTH)) is None:
         return None
     return _exactly(pipe, int.from_bytes(length, "big"))

@@ -13,10 +13,10 @@ from headgate.errors import ConfigError, HeadgateError, PlanError, TaskManagerLo
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec, cut_off
 from headgate.runtime.launch.cores import usable_cores
 from headgate.runtime.launch.forks import Fork, server
-from headgate.runtime.launch.framing import CUT_OFF, DONE, NOBODY_TOLD
+from headgate.runtime.launch.framing import CUT_OFF, DONE, NOT_REPORTED
 
 _LOOPBACK = "127.0.0.1"
-#: How long to wait for children that were killed because not all could be started.
+#: Seconds to wait for children that were killed because not all could be started.
 _KILL_TIMEOUT = 2.0
 
 
@@ -58,7 +58,7 @@ class LocalDeployment:
     def reserve(
         self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
     ) -> AbstractContextManager[None]:
-        """There is always room."""
+        """Return a context that reserves nothing: there is always room."""
         return nullcontext()
 
     def bind_hosts(self) -> str:
@@ -69,7 +69,7 @@ class LocalDeployment:
 
 
 class _Threads:
-    """TaskManagers as threads. They cannot be killed: `cancel` has nothing to add to what the driver tells them."""
+    """TaskManagers as threads. They cannot be killed: `cancel` does nothing beyond the driver's messages."""
 
     can_kill = False
 
@@ -105,7 +105,8 @@ class _Threads:
 
 
 class _Processes:
-    """TaskManagers as processes. The plan goes down a pipe, which also ends a process whose driver is gone."""
+    """TaskManagers as processes. The plan goes through a pipe. When the driver ends, the pipe closes and the process
+    ends, too."""
 
     can_kill = True
 
@@ -155,7 +156,7 @@ class _Processes:
 
 
 def _join(threads: list[threading.Thread], timeout: float) -> bool:
-    """Wait up to `timeout` seconds for all of them; returns whether they have ended."""
+    """Wait at most `timeout` seconds for all of them. Returns whether they have ended."""
     deadline = time.monotonic() + timeout
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -174,6 +175,6 @@ def _exit_reason(ended: tuple[int, int] | None, driver: tuple[str, int]) -> str:
         return f"process {process} was killed by {signal.Signals(-code).name}"
     if code == CUT_OFF:
         return cut_off(driver)
-    if code == NOBODY_TOLD:
+    if code == NOT_REPORTED:
         return f"process {process} could not tell the driver how it ended; its standard error says so"
     return f"process {process} ended with exit code {code}, as after os._exit({code}) in a function"

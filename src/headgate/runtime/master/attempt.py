@@ -1,7 +1,6 @@
-"""Attempt: one deployment of a job's tasks. It starts the TaskManagers, follows them, and ends them, for whatever
-reason.
+"""Attempt: one deployment of a job's tasks. It starts the TaskManagers, follows them, and ends them.
 
-Everything that happens arrives as an event on one queue and is handled by one thread, so there is one order of things.
+Every event arrives on one queue, and one thread handles it. So all events have one order.
 """
 
 from __future__ import annotations
@@ -43,30 +42,32 @@ from headgate.transport.sockets import Server, is_on_loopback, listen, reached_a
 
 log = logging.getLogger(__name__)
 
-#: From the order to end to the moment when the platform is asked to use force. TaskManagers themselves give up at 2 s.
+#: Seconds from the order to end until the platform uses force. TaskManagers themselves give up after 2 s.
 END_TIMEOUT = 3.0
-#: How long TaskManagers of a failed job that have said goodbye may take to be gone.
+#: Seconds in which TaskManagers of a failed job must end once they have closed their links.
 LEAVE_TIMEOUT = 1.0
-#: From the order to end until not even the effect of force is waited for: Spark takes up to four seconds to kill.
+#: Seconds from the order to end until the attempt stops waiting, even for the effect of force: Spark takes up to 4 s to
+#: kill.
 OVER_TIMEOUT = 4.0
-#: What force is given at the least.
+#: The least seconds to wait for the effect of force.
 FORCE_TIMEOUT = 0.5
-#: From the first word of a loss until nothing is waited for any more, also where that gives less time for it all.
+#: Seconds from the first report of a loss until the attempt stops waiting for anything, even if the timeouts above
+#: allow more.
 LOSS_TIMEOUT = 4.5
-#: How long the platform's word on why a TaskManager is gone is waited for, once its connection is closed. An exit code
-#: is there at once; Spark takes up to a second for an executor.
+#: Seconds to wait for the platform's reason, once a TaskManager's connection is closed. An exit code is there at once;
+#: Spark takes up to a second for an executor.
 EXIT_WORD = 1.5
-#: How long a lost TaskManager's own last words are waited for, once the platform has spoken.
+#: Seconds to wait for a lost TaskManager's own error, once the platform has given its reason.
 LAST_WORDS = 0.4
-#: How often to look whether the TaskManagers have ended, once they have been told to.
+#: Seconds between two looks at whether the TaskManagers have ended, once they were asked to.
 _GANG_POLL = 0.02
 _NETWORK_TIMEOUT = 2.0
-#: Of the name that a TaskManager gives itself, characters, as in DNS.
+#: The most characters of the host name that a TaskManager reports, as in DNS.
 _LONGEST_HOST = 253
 
 
 class _LossSource(Enum):
-    """Who says that a TaskManager is lost, in the order of what they know about the reason."""
+    """Who reports the loss of a TaskManager, in the order of how much they know about the reason."""
 
     NONE = 0
     PEER = 1  # a TaskManager whose data link was cut
@@ -75,7 +76,7 @@ class _LossSource(Enum):
 
 
 class Member:
-    """One TaskManager as the driver sees it."""
+    """One TaskManager, as the driver sees it."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -89,9 +90,9 @@ class Member:
         self.gone = False
         self.exited = False
         self.lost = False
-        #: Operators whose functions did not return when the job ended.
+        #: The operators whose functions did not return when the job ended.
         self.stuck: list[str] = []
-        #: What was wrong with what it sent, or was silent about, if its link ended for that.
+        #: Why the driver closed the link, if it did: a damaged message, or no heartbeat.
         self.damage = ""
 
     def __str__(self) -> str:
@@ -101,31 +102,33 @@ class Member:
 
 
 class Job(Protocol):
-    """What an attempt asks of the job it belongs to; all of it on the attempt's thread."""
+    """The job of an attempt. The attempt's thread calls all of it."""
 
     def start_tasks(self) -> float:
-        """All tasks run from now on. Returns `time.time()` at which those of the first attempt began."""
+        """Note that all tasks run now. Returns the `time.time()` at which the tasks of the first attempt started."""
 
     def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
-        """A TaskManager has told something of its tasks."""
+        """Handle a report of a TaskManager on its tasks."""
 
     def on_end_of_tasks(self) -> None:
-        """All TaskManagers have finished; the job says when the attempt is over. Raises HeadgateError, which the
-        attempt then failed with."""
+        """Act on the end of all tasks. The job calls `over` when the attempt is over. Raises HeadgateError: then the
+        attempt has failed with it."""
 
     def deadline(self) -> float | None:
-        """When `on_time` has something to do, on the monotonic clock."""
+        """Return when `on_time` has something to do, on the monotonic clock."""
 
     def on_time(self, now: float) -> None: ...
 
 
 class Attempt:
-    """See the module. `launch`, then `run` until nothing of it runs any more; `error` is then None or what ended it."""
+    """One attempt: call `launch`, then `run`, which returns when nothing of it runs any more. `error` is then None or
+    what ended it."""
 
     def __init__(
         self,
         job: Job,
         name: str,
+        *,
         plan: ExecutionPlan,
         config: Config,
         deployment: Deployment,
@@ -151,14 +154,14 @@ class Attempt:
         self._checkpoint = checkpoint
         self._restore = restore
         self._decided = False
-        #: What every TaskManager is told, also one that registers only now, once it is decided what became of it.
-        self._last_word: FromDriver | None = None
+        #: The message that says how the attempt ended. Every TaskManager gets it, also one that registers later.
+        self._last_message: FromDriver | None = None
         self.error: HeadgateError | None = None
 
     # --- from any thread
 
     def post(self, event: Callable[[], None]) -> None:
-        """Run it on the attempt's thread, unless it has been decided what becomes of it."""
+        """Run `event` on the attempt's thread, unless the outcome is decided by then."""
 
         def unless_decided() -> None:
             if not self._decided:
@@ -167,31 +170,31 @@ class Attempt:
         self._events.put(unless_decided)
 
     def end(self, error: HeadgateError) -> None:
-        """End it with this error, unless it has been decided already what becomes of it."""
+        """End the attempt with this error, unless its outcome is decided already."""
         self._events.put(lambda: self._decide(error))
 
     def metrics(self) -> Metrics:
-        """The last reports added up."""
+        """Return the last reports of all TaskManagers, added up."""
         return merge([member.metrics for member in self.members if member.metrics is not None])
 
     def operators(self) -> list[Metrics]:
-        """The last reports of each operator's subtasks."""
+        """Return the last report of each subtask of each operator."""
         return [row for member in self.members if member.metrics is not None for row in member.metrics["operators"]]
 
     @property
     def has_reported(self) -> bool:
-        """Whether the reports are of all TaskManagers, and of what they went on from."""
+        """Whether all TaskManagers have reported since they restored their state."""
         return all(member.has_reported for member in self.members)
 
     @property
     def has_registered(self) -> bool:
-        """Whether all TaskManagers have: they have started, and can reach the driver."""
+        """Whether all TaskManagers have registered: they have started, and reach the driver."""
         return all(member.address is not None for member in self.members)
 
     # --- the beginning
 
     def launch(self) -> None:
-        """Start the TaskManagers. Raises HeadgateError; then nothing is left of them."""
+        """Start the TaskManagers. Raises HeadgateError; then none of them is left."""
         host = self._deployment.bind_hosts()
         bind_host = self._config.bind_host
         sock = listen(bind_host or host, self._config.port_range)
@@ -204,21 +207,31 @@ class Attempt:
             raise
 
     def _start_gang(self, host: str, sock: Any) -> None:
-        ours, theirs = self._with_identities(sock)
+        ours, theirs = self._issue_identities(sock)
         server = Server(self._network, sock, ours, CONTROL_LINK, self._accepted)
         server.start()
         address = host, server.port
-        spec = TaskManagerSpec(self._name, self._plan, self._config, theirs, address, self._checkpoint, self._restore)
-        # Free slots were counted before: if no other Spark jobs hold them, this is for Python processes to start in.
+        spec = TaskManagerSpec(
+            job=self._name,
+            plan=self._plan,
+            config=self._config,
+            credentials=theirs,
+            control_address=address,
+            checkpoint=self._checkpoint,
+            restore=self._restore,
+        )
+        # The driver has counted free slots before. If no other Spark job holds them, this time is for Python processes
+        # to start.
         self._start_by = time.monotonic() + self._config.registration_timeout
         self._gang = self._deployment.launch(spec, len(self.members), self._on_exit)
 
-    def _with_identities(self, sock: Any) -> tuple[Credentials, Credentials]:
-        """The driver's credentials and the TaskManagers'; with identities where links are to be encrypted."""
+    def _issue_identities(self, sock: Any) -> tuple[Credentials, Credentials]:
+        """Issue TLS identities if links are to be encrypted. Returns the credentials of the driver and of the
+        TaskManagers."""
         tls = self._config.tls
         if tls == "off" or (tls == "auto" and is_on_loopback(sock)):
             return self.credentials, self.credentials
-        from headgate.runtime.master import certificates  # jobs on loopback need not load what makes these
+        from headgate.runtime.master import certificates  # jobs on loopback need no cryptography
 
         driver, taskmanager = certificates.issue()
         self.credentials = dataclasses.replace(self.credentials, identity=driver)
@@ -227,7 +240,7 @@ class Attempt:
     # --- events, posted by other threads
 
     def _accepted(self, sock: Any, index: int) -> None:
-        """On the network thread: a TaskManager has dialled and proved itself."""
+        """On the network thread: a TaskManager has connected and authenticated itself."""
         if index >= len(self.members) or self.members[index].link is not None:
             sock.close()
             return
@@ -235,26 +248,26 @@ class Attempt:
         link = ControlLink(
             self._network,
             sock,
-            self._config.heartbeat_timeout,
-            OF_DRIVER,
-            lambda message, payload: self._events.put(lambda: self._on_message(member, message, payload)),
-            lambda reason: self._events.put(lambda: self._on_lost(member, reason)),
+            heartbeat_timeout=self._config.heartbeat_timeout,
+            codec=OF_DRIVER,
+            on_message=lambda message, payload: self._events.put(lambda: self._on_message(member, message, payload)),
+            on_lost=lambda reason: self._events.put(lambda: self._on_lost(member, reason)),
         )
         link.start()
         member.link = link
-        self._events.put(lambda: self._tell_last_word(member))
+        self._events.put(lambda: self._send_last_message(member))
 
     def _on_network_error(self, error: Exception) -> None:
         self._events.put(lambda: self._decide(unexpected(error)))
 
     def _on_exit(self, index: int | None, reason: str) -> None:
-        """Any thread: the platform says that TaskManagers have ended."""
+        """Any thread: the platform reports that TaskManager `index` (None: all) has ended."""
         self._events.put(lambda: self._exited(index, reason))
 
     # --- its life, on the job's thread
 
     def run(self) -> None:
-        """Follow the TaskManagers until none of them is left."""
+        """Follow the TaskManagers until all have ended."""
         while not self._decided:
             deadlines = (self._start_by, self._decide_by, self._job.deadline())
             self._next_event(min((at for at in deadlines if at is not None), default=None))
@@ -263,7 +276,7 @@ class Attempt:
         self._end()
 
     def _next_event(self, deadline: float | None) -> None:
-        """Handle one event; return without one at the deadline."""
+        """Handle one event, or return at the deadline without one."""
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             event = self._events.get(timeout=timeout)
@@ -272,7 +285,7 @@ class Attempt:
         self._guarded(event)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Whatever goes wrong here ends the attempt."""
+        """Run `work`. An error of it ends the attempt."""
         try:
             work()
         except HeadgateError as error:
@@ -321,17 +334,19 @@ class Attempt:
     def _start_tasks(self) -> None:
         at = self._job.start_tasks()
         addresses = [member.address for member in self.members if member.address is not None]
-        self.tell(StartTasks(addresses=addresses, started_at=at))
+        self.send(StartTasks(addresses=addresses, started_at=at))
 
     def _on_failed(self, error: HeadgateError) -> None:
-        """A TaskManager failed. That it lost a peer may be the consequence of what the peer is about to say itself."""
+        """End the attempt, unless the TaskManager failed because it lost a peer: the peer may be about to report the
+        cause itself."""
         if isinstance(error, TaskManagerLost):
             self._suspect_lost(error, _LossSource.PEER)
         else:
             self._decide(error)
 
     def _suspect_lost(self, error: TaskManagerLost, evidence: _LossSource) -> None:
-        """This ended the job, unless something that says more comes at once, or nobody is needed any more."""
+        """Assume that this loss ends the attempt. A source that knows more may replace the reason for a short time.
+        Once all TaskManagers have finished, a loss does no harm."""
         if all(member.finished for member in self.members):
             return
         if evidence.value > self._evidence.value:
@@ -347,27 +362,28 @@ class Attempt:
         member.damage = "" if reason == CLOSED or reason.startswith("[Errno") else f"{reason}; then "
         if not member.finished:
             self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _LossSource.LINK)
-        self._drain_events(member)
+        self._stop_waiting_for(member)
 
     def _exited(self, index: int | None, reason: str) -> None:
         if index is None:
-            said = f"; {self._deployment.name} says: {reason}" if reason else ""
+            addition = f"; {self._deployment.name} says: {reason}" if reason else ""
             lost = self._suspect.message if self._suspect is not None else "the TaskManagers ended before the job did"
-            self._suspect_lost(TaskManagerLost(lost + said), _LossSource.EXIT)
+            self._suspect_lost(TaskManagerLost(lost + addition), _LossSource.EXIT)
             return
         member = self.members[index]
         member.exited = True
         lost = f"{member} was lost: {member.damage}{reason or 'it ended before the job did'}"
         self._suspect_lost(TaskManagerLost(lost), _LossSource.EXIT)
-        self._drain_events(member)
+        self._stop_waiting_for(member)
         if self._decided and self.error is None and member.stuck:
             log.warning("job %r has ended well: the user function of %s did not return when it ended, so %s was killed",
                         self._name, ", ".join(member.stuck), member)  # fmt: skip
         elif self._decided and self.error is None and reason:
             log.warning("job %r has ended well, and its result stands, but %s did not: %s", self._name, member, reason)
 
-    def _drain_events(self, member: Member) -> None:
-        """No last words can come of one that has ended and whose connection is closed."""
+    def _stop_waiting_for(self, member: Member) -> None:
+        """Stop waiting for a better reason: the TaskManager has ended and its connection is closed, so it can send no
+        message."""
         if member.gone and member.exited and self._decide_by is not None:
             self._decide_by = time.monotonic()
 
@@ -380,28 +396,29 @@ class Attempt:
     # --- the end
 
     def over(self) -> None:
-        """On its own thread: it has ended well, whether its tasks have ended or not."""
+        """On the attempt's thread: end it successfully, whether its tasks have ended or not."""
         self._decide(None)
 
     def _decide(self, error: HeadgateError | None) -> None:
-        """What became of it; the first word counts."""
+        """Decide the outcome; None is success. The first call counts."""
         if not self._decided:
             self._decided = True
             self.error = error.at(job=self._name) if error is not None else None
 
-    def tell(self, message: FromDriver) -> None:
+    def send(self, message: FromDriver) -> None:
         for member in self.members:
             if member.link is not None and not member.gone:
                 member.link.send(message)
 
-    def _tell_last_word(self, member: Member) -> None:
-        if self._last_word is not None and member.link is not None:
-            member.link.send(self._last_word)
+    def _send_last_message(self, member: Member) -> None:
+        if self._last_message is not None and member.link is not None:
+            member.link.send(self._last_message)
 
     def _end(self) -> None:
-        """Tell all TaskManagers, wait for them, use force where that does not help, and let go of everything."""
-        self._last_word = Close() if self.error is None else Cancel()
-        self.tell(self._last_word)
+        """Send all TaskManagers the outcome, wait until they end, use force on those that do not, and release
+        everything."""
+        self._last_message = Close() if self.error is None else Cancel()
+        self.send(self._last_message)
         began = time.monotonic()
         over = began + OVER_TIMEOUT
         if self.error is not None and self._suspected_at is not None:
@@ -409,7 +426,7 @@ class Attempt:
         deadline = min(began + END_TIMEOUT, over - FORCE_TIMEOUT)
         while (unresponsive := self._still_linked()) and time.monotonic() < deadline:
             self._next_event(deadline)
-        if not self._await_gang(self._patience(unresponsive)):
+        if not self._await_gang(self._time_before_force(unresponsive)):
             self._gang.cancel()
             self._await_gang(max(over - time.monotonic(), FORCE_TIMEOUT))
         self._network.stop(_NETWORK_TIMEOUT)
@@ -420,15 +437,16 @@ class Attempt:
     def _still_linked(self) -> list[Member]:
         return [member for member in self.members if member.link is not None and not member.gone]
 
-    def _patience(self, unresponsive: list[Member]) -> float:
-        """How long to wait before force; for those that are lost, do not listen or are still starting not at all."""
+    def _time_before_force(self, unresponsive: list[Member]) -> float:
+        """Return the seconds to wait before force. There is no wait if TaskManagers are lost, do not respond or are
+        still starting."""
         if self.error is None:
             return END_TIMEOUT
         has_left = not unresponsive and not any(member.link is None or member.lost for member in self.members)
         return LEAVE_TIMEOUT if has_left else 0.0
 
     def _await_gang(self, timeout: float) -> bool:
-        """TaskManagers that dial only now hear the last word meanwhile."""
+        """Wait until the TaskManagers have ended. Those that connect meanwhile get the last message."""
         deadline = time.monotonic() + timeout
         while not (ended := self._gang.join(_GANG_POLL)) and time.monotonic() < deadline:
             self._handle_waiting_events()
@@ -439,7 +457,7 @@ class Attempt:
             self._next_event(0.0)
 
     def _explain_end(self, error: HeadgateError, unresponsive: list[Member], waited: float) -> None:
-        """Add to the error what did not end by itself."""
+        """Add to the error which functions and TaskManagers did not end by themselves."""
         notes = []
         if stuck := self._stuck():
             left = "its process was killed" if self._gang.can_kill else "its daemon thread is left running"
@@ -454,10 +472,10 @@ class Attempt:
 
     @property
     def left_running(self) -> bool:
-        """A user's function did not return, and nothing can end the thread that it is in."""
+        """Whether a user's function did not return, in a thread that cannot be killed."""
         return bool(self._stuck()) and not self._gang.can_kill
 
 
 def unexpected(error: Exception) -> HeadgateError:
-    """A bug of ours, as the error that ends the job."""
+    """Return a bug of Headgate as the error that ends the job."""
     return HeadgateError(f"unexpected {type(error).__name__} in the JobMaster: {error}")

@@ -1,8 +1,8 @@
-"""The certificates of one attempt of a job: an authority of its own, one identity for the driver and one that its
+"""The certificates of one attempt of a job: its own authority, an identity for the driver, and one that its
 TaskManagers share.
 
-The authority's key is forgotten once it has signed these two. A TaskManager of an older attempt has certificates of an
-older authority, which the new one's links refuse; and no TaskManager can pass for the driver.
+The authority's key is dropped once it has signed these two. A TaskManager of an older attempt has certificates of an
+older authority, which links of the new attempt refuse. No TaskManager can pass for the driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AUTHORITY: Final = "authority"
 
 
 class _Authority:
-    """Signs while it lives."""
+    """A certificate authority. Its key exists as long as this object."""
 
     def __init__(self) -> None:
         self._key = generate_private_key(SECP256R1())
@@ -36,7 +36,7 @@ class _Authority:
         self.certificate = builder.add_extension(usage, critical=True).sign(self._key, SHA256())
 
     def identity(self, name: str, *uses: x509.ObjectIdentifier) -> Identity:
-        """For an end that is called `name` and may do what `uses` say."""
+        """Return an identity for an end of a link; `uses` are the extended key usages that it may have."""
         key = generate_private_key(SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
@@ -53,7 +53,8 @@ class _Authority:
 
 
 def issue() -> tuple[Identity, Identity]:
-    """The driver's identity, which may only be dialled, and the TaskManagers', which dial and are dialled."""
+    """Return the driver's identity, which can only accept connections, and the TaskManagers', which can connect and
+    accept."""
     authority = _Authority()
     driver = authority.identity(DRIVER, ExtendedKeyUsageOID.SERVER_AUTH)
     both = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
@@ -64,8 +65,8 @@ def _builder(name: str, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
-        .subject_name(_named(name))
-        .issuer_name(_named(_AUTHORITY))
+        .subject_name(_common_name(name))
+        .issuer_name(_common_name(_AUTHORITY))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BACKDATED)
@@ -74,5 +75,5 @@ def _builder(name: str, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder
     )
 
 
-def _named(name: str) -> x509.Name:
+def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"headgate {name}")])

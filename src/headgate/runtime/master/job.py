@@ -1,4 +1,4 @@
-"""What the user holds of a job: its handle, and its result."""
+"""The user's handle of a job, and its result."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from headgate.config import Config
 from headgate.errors import CheckpointError, HeadgateError, InsufficientBuffers
+from headgate.other_names import OtherNames
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
@@ -22,17 +23,17 @@ from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.guarantee import Guarantee
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.jobmaster import JobMaster, JobState
-from headgate.runtime.where import current_operator
+from headgate.runtime.running_operator import current_operator
 
 _T = TypeVar("_T")
-#: How long the end of a program waits for the end of its jobs.
+#: Seconds that the end of a program waits for the end of its jobs.
 _EXIT_TIMEOUT = 10.0
-#: How long a wait for a job may last before it looks for an interrupt.
+#: Seconds that a wait for a job may last before it looks for an interrupt.
 _WAIT_SLICE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class JobResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult(OtherNames):
     """A finished job.
 
     `rows_in` counts the rows that sources have read, and `rows_out` those that sinks have taken: a row that goes to two
@@ -50,20 +51,20 @@ class JobResult:
     metrics: dict[str, Any] = field(repr=False)
 
 
-class JobHandle:
-    """A running job. All methods may be called from any thread."""
+class JobHandle(OtherNames):
+    """A running job. Any thread may call all methods."""
 
     def __init__(self, name: str, master: JobMaster) -> None:
         self._name = name
         self._master = master
 
     def status(self) -> str:
-        """CREATED, RUNNING, RESTARTING, FINISHED, FAILED or CANCELLED."""
+        """Return the job's state: CREATED, RUNNING, RESTARTING, FINISHED, FAILED or CANCELLED."""
         return self._master.state.value
 
     def wait(self, timeout: float | None = None) -> JobResult:
-        """The result, once the job has finished and nothing of it is left running. Raises the job's error,
-        JobCancelled, or TimeoutError after `timeout` seconds."""
+        """Wait until the job has finished and nothing of it runs any more, and return its result. Raises the job's
+        error, JobCancelled, or TimeoutError after `timeout` seconds."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         # In slices: an interrupt that comes just before the wait begins does not end it.
         while not self._master.ended.wait(max(0.0, min(_WAIT_SLICE, deadline - time.monotonic()))):
@@ -74,20 +75,23 @@ class JobHandle:
         return self._result()
 
     def cancel(self) -> None:
-        """End the job; returns when all its tasks have ended. Again, or after the end, it does nothing. Within a
-        function of a job, which cannot wait for its own end, it returns at once."""
+        """Cancel the job, and return when all its tasks have ended. A second call, or one after the end, does nothing.
+        Within a function of a job it returns at once: the function cannot wait for the end of its own job."""
         self._master.cancel()
         if current_operator() is None:
             self._master.ended.wait()
 
     def savepoint(self, uri: str | os.PathLike[str], timeout: float | None = None) -> str:
-        """Take a savepoint: a checkpoint that is kept until you remove it, in a new folder below `uri`, a path or URI.
-        Returns its URI, once it is complete and what sinks wrote before it is committed; `execute(resume=)` takes it.
+        """Take a savepoint: a checkpoint that Headgate never deletes, in a new folder below `uri`, a path or URI.
 
-        The job goes on, and need not take checkpoints of its own. It begins when a checkpoint under way is over, or
-        when a job that is starting or restarting runs again. Raises CheckpointError when nothing comes of it, which
-        does the job no harm: because it cannot be written, or the job fails meanwhile or has ended. Raises
-        TimeoutError after `timeout` seconds; it may still become complete."""
+        Returns its URI, once it is complete and what sinks wrote before it is committed. `execute(resume=)` takes
+        this URI.
+
+        The job continues, and need not take checkpoints of its own. The savepoint starts when the current checkpoint
+        is over, or when a job that is starting or restarting runs again. Raises CheckpointError when it fails: it
+        cannot be written, or the job fails or ends before it is complete. A failed savepoint does not harm the job.
+        Raises TimeoutError after `timeout` seconds; the savepoint may still become complete.
+        """
         if current_operator() is not None:
             raise CheckpointError("a function of a job cannot wait for a savepoint; ask for it in the program")
         late = f"the savepoint of job {self._name!r} is not complete after {timeout} s"
@@ -100,58 +104,66 @@ class JobHandle:
         savepoint: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
     ) -> str | None:
-        """End the job well; returns when it is FINISHED, with the path or URI of its last checkpoint, None for a job
-        without. That is one of its own, or a savepoint below `savepoint`.
+        """Stop the job without a failure. Returns when it is FINISHED, with the path or URI of its last checkpoint,
+        None for a job without checkpoints. That is a checkpoint of the job's own, or a savepoint below `savepoint`.
 
-        Sources read no more. With `drain` they come to their end: what was read is worked on, event time ends, so all
-        windows fire, and sinks commit everything. Without, nothing fires: the last checkpoint has what operators hold,
-        sinks commit what came before it, and `execute(resume=)` goes on as if the job had not been stopped.
+        Sources stop reading. With `drain` the input ends there: operators process what was read, event time ends, so
+        all windows fire, and sinks commit everything. Without `drain` no window fires: the last checkpoint has the
+        operators' state, sinks commit what came before it, and `execute(resume=)` continues as if the job had not been
+        stopped.
 
-        Again it waits for the same end, and after the end it returns at once; within a function of a job always. A job
-        that fails meanwhile starts again, if it may, and is stopped then. Raises the job's error if it fails or is
-        cancelled, CheckpointError when the checkpoint could not be had: without `drain` the job goes on then, with it
-        it ends. Raises ConfigError when it is being stopped in another way, TimeoutError after `timeout` seconds,
-        when the job is still about to end."""
+        A second call waits for the same end. After the end, and within a function of the job, it returns at once. If
+        the job fails before it has stopped, it restarts, if it may, and then stops.
+
+        Raises the job's error if it fails or is cancelled. Raises CheckpointError when the checkpoint fails: without
+        `drain` the job then continues, with `drain` it ends. Raises ConfigError when the job is being stopped in
+        another way. Raises TimeoutError after `timeout` seconds; the job still ends later.
+        """
         answer = self._master.stop(drain, savepoint)
         if current_operator() is not None:
             return None
         return _answer(answer, timeout, f"job {self._name!r} has not ended {timeout} s after it was asked to stop")
 
     def metrics(self) -> dict[str, Any]:
-        """Counters of the job as last reported (four times a second while it runs); see `docs/metrics.md`."""
+        """Return the counters of the job as last reported (four times a second while it runs); see
+        `docs/reference/metrics.md`."""
         return self._master.metrics()
 
     @property
     def restarts(self) -> int:
-        """How often it has started again so far."""
+        """How many times the job has restarted so far."""
         return self._master.restarts
 
     @property
     def guarantee(self) -> Guarantee:
-        """What holds for the rows through the job's failures, with the checkpoints, sources and sinks that it has.
+        """The guarantee for the job's rows when it fails, with its checkpoints, sources and sinks.
 
-        "exactly-once": each counts once in the state, and is once at the sinks. "at-least-once": none is lost, but some
-        may count or come twice, by `checkpoint_mode`, or at a sink that cannot take back what it was given:
-        `for_each_batch`, `foreach_dataframe`, `printer`, one of your own; what a function does may still count once, as
-        is said there. "none": some may be lost, at a source that cannot go on from where it was; or there are no
-        checkpoints, and a failure ends the job."""
+        "exactly-once": each row affects state once, and appears once at the sinks.
+
+        "at-least-once": no row is lost, but some may count or appear twice. The reason is `checkpoint_mode`, or a
+        sink that cannot take back rows: `for_each_batch`, `foreach_dataframe`, `printer`, or one of your own. The
+        reference of these sinks says how a function can still count rows once.
+
+        "none": rows may be lost, at a source that cannot resume from its position; or the job has no checkpoints,
+        and a failure ends it.
+        """
         return self._master.guarantee
 
     def checkpoints(self) -> list[CheckpointRecord]:
-        """The last ten checkpoints and savepoints, of all attempts, in the order in which they ended."""
+        """Return the last ten checkpoints and savepoints of all attempts, in the order in which they ended."""
         return self._master.checkpoints()
 
     def _result(self) -> JobResult:
-        """By the counters as they are now."""
+        """Return the result, from the current counters."""
         metrics = self.metrics()
         return JobResult(
-            self._name,
-            metrics["rows_in"],
-            metrics["rows_out"],
-            metrics["late_rows"],
-            self._master.duration_s,
-            self._master.restarts,
-            metrics,
+            name=self._name,
+            rows_in=metrics["rows_in"],
+            rows_out=metrics["rows_out"],
+            late_rows=metrics["late_rows"],
+            duration_s=self._master.duration_s,
+            restarts=self._master.restarts,
+            metrics=metrics,
         )
 
     def __repr__(self) -> str:
@@ -159,12 +171,12 @@ class JobHandle:
 
 
 def report(job: JobHandle) -> dict[str, Any]:
-    """What is known of it now, as JSON has it: its `state`, what ended it if it did not end well, and what `JobResult`
-    has but for the metrics."""
+    """Return what is known of a job now, as JSON values: its `state`, the error that ended it, and the fields of
+    `JobResult` without the metrics."""
     result, error = job._result(), job._master.error
-    said = None if error is None else f"{type(error).__name__}: {error}"
+    description = None if error is None else f"{type(error).__name__}: {error}"
     counters = {name: getattr(result, name) for name in ("rows_in", "rows_out", "late_rows", "duration_s", "restarts")}
-    return {"name": result.name, "state": job.status(), "error": said, **counters}
+    return {"name": result.name, "state": job.status(), "error": description, **counters}
 
 
 def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
@@ -176,21 +188,24 @@ def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
         raise error.with_traceback(None) from None  # not those of earlier calls
 
 
-#: Called with each job that starts, for whoever runs a program of another's.
+#: Called with each job that starts, for a program that runs the script of another.
 listeners: list[Callable[[JobHandle], None]] = []
 
 
 def submit(
     graph: StreamGraph,
     name: str,
+    *,
     config: Config,
     deployment: Deployment,
     resume: str | None = None,
     allow_duplicates: bool = False,
 ) -> JobHandle:
-    """Check, prepare sources and sinks, and start; `resume` is the checkpoint to go on from: its path or URI,
-    "latest" or "latest-if-any". Raises what is wrong before anything runs, also a checkpoint older than what sinks have
-    shown, unless `allow_duplicates`."""
+    """Check the job, prepare its sources and sinks, and start it.
+
+    `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any". Raises what is wrong
+    before anything runs, also for a checkpoint older than what sinks have published, unless `allow_duplicates`.
+    """
     job_graph = build_job_graph(graph)
     count = deployment.taskmanagers(job_graph.parallelism, config)
     plan = ExecutionPlan(job_graph, count)
@@ -199,7 +214,9 @@ def submit(
     except InsufficientBuffers as error:
         raise error.at(job=name) from None
     run = f"{os.getpid():x}-{os.urandom(4).hex()}"
-    master = JobMaster(name, run, plan, config, deployment, resume, allow_duplicates)
+    master = JobMaster(
+        name, run, plan=plan, config=config, deployment=deployment, resume=resume, allow_duplicates=allow_duplicates
+    )
     try:
         master.start()
     except HeadgateError as error:
@@ -211,13 +228,13 @@ def submit(
     return handle
 
 
-#: Jobs that nobody may be waiting for.
+#: Jobs that may still run when the program ends.
 _unfinished: weakref.WeakSet[JobMaster] = weakref.WeakSet()
 
 
 @atexit.register
 def _cancel_unfinished() -> None:
-    """A program that ends takes its jobs with it, and they take back their hidden files."""
+    """Cancel the jobs of a program that ends, so that their sinks remove hidden files."""
     masters = [master for master in _unfinished if not master.ended.is_set()]
     for master in masters:
         master.cancel()

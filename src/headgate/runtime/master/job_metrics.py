@@ -1,4 +1,4 @@
-"""A job's counters: those of its TaskManagers added up."""
+"""Add up the counters of a job's TaskManagers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headgate.operators.operator import MIN_TIME
 from headgate.runtime.latency_markers import summary
 
 Metrics = dict[str, Any]
-#: Counters of an operator that are the sum of those of its subtasks.
+#: The counters of an operator that are sums over its subtasks.
 _ADDED_UP: Final = ("rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
 
 
 def merge(snapshots: Sequence[Metrics]) -> Metrics:
-    """The job's counters from its TaskManagers': operators by name, subtasks added up."""
+    """Return the job's counters from those of its TaskManagers: operators by name, subtasks added up."""
     rows = [row for each in snapshots for row in each["operators"]]
     operators: dict[str, Metrics] = {}
     for row in rows:
@@ -56,13 +56,13 @@ def _edges(snapshots: Sequence[Metrics]) -> dict[str, Metrics]:
 
 
 def _least_watermark(watermarks: Sequence[int | None]) -> int | None:
-    """How far all subtasks have come; None while one of them has sent no watermark."""
+    """Return the least watermark, None while a subtask has sent none."""
     known = [watermark for watermark in watermarks if watermark is not None and watermark > MIN_TIME]
     return min(known) if len(known) == len(watermarks) else None
 
 
 def _latencies(rows: Sequence[Metrics]) -> dict[str, Metrics]:
-    """By operator and source, what the markers that reached the operator's subtasks say; nothing where none did."""
+    """Return a latency summary by operator and source, from the markers that reached the operator's subtasks."""
     sources = {row["node"]: row["name"] for row in rows}
     histograms: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
@@ -75,8 +75,8 @@ def _latencies(rows: Sequence[Metrics]) -> dict[str, Metrics]:
 
 
 def _before_end(rows: Sequence[Metrics]) -> int | None:
-    """Rows that window operators had emitted when the last source subtask read its last row; None before that, or
-    without windows. Emissions are logged at intervals, so this is what had been emitted at least."""
+    """Return how many rows windows had emitted when the last source subtask read its last row; None before that, or
+    without windows. Emissions are logged at intervals, so the true number is at least this."""
     ends = [row["ended_at"] for row in rows if row["kind"] == "source"]
     logs = [row["emissions"] for row in rows if "emissions" in row]
     if not logs or not ends or any(end is None for end in ends):

@@ -1,6 +1,6 @@
-"""JobMaster: one job's life on the driver: attempt after attempt, from one checkpoint to the next, until its end.
+"""JobMaster: one job on the driver, from its start through its attempts and checkpoints to its end.
 
-All of it but the beginning happens on one thread, the job's, which runs the attempts.
+Everything but the start happens on one thread, the job's, which runs the attempts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headgate.runtime import printed_lines
 from headgate.runtime.background_worker import BackgroundWorker, raise_error
 from headgate.runtime.checkpointing.checkpoint_record import HISTORY, CheckpointRecord
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
-from headgate.runtime.checkpointing.driver_connectors import LEFT, DriverConnectors
+from headgate.runtime.checkpointing.driver_connectors import THREAD_LEFT_RUNNING, DriverConnectors
 from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
 from headgate.runtime.checkpointing.injection import injection
 from headgate.runtime.control_messages import (
@@ -67,14 +67,15 @@ from headgate.runtime.master.stalled_watermarks import StalledWatermarks
 
 log = logging.getLogger(__name__)
 
-#: How long a job that ends waits for what is being stored or committed, once its tasks have ended.
+#: Seconds that a job waits for checkpoints that are being stored or committed, once its tasks have ended.
 _SETTLE_TIMEOUT = 1.5
-#: How long it then waits until sources and sinks have removed what is not to stay.
+#: Seconds that it then waits until sources and sinks have removed what is not to stay.
 _CLEAN_TIMEOUT = 2.5
-#: How often to look whether a job that waits for that was cancelled.
+#: Seconds between two looks at whether a job that waits for that was cancelled.
 _SETTLE_POLL = 0.02
-#: So many attempts in a row may lose a TaskManager before it registers, in a job that has never run. Where it lacks a
-#: package or cannot reach the driver each attempt fails in the same way, and a restart strategy may have no limit.
+#: The most attempts in a row that may lose a TaskManager before it registers, in a job that has never run and whose
+#: restart strategy has no limit. Without a package, or without a connection to the driver, each attempt fails in the
+#: same way.
 _STARTS = 3
 
 
@@ -88,12 +89,13 @@ class JobState(enum.Enum):
 
 
 class JobMaster:
-    """See the module. `ended` is set when nothing of the job runs any more; `error` is then None or what ended it."""
+    """Runs one job. `ended` is set when nothing of the job runs any more; `error` is then None or what ended it."""
 
     def __init__(
         self,
         name: str,
         run: str,
+        *,
         plan: ExecutionPlan,
         config: Config,
         deployment: Deployment,
@@ -111,17 +113,17 @@ class JobMaster:
         self._checkpoints = Checkpoints(
             name,
             run,
-            plan,
-            config,
-            self._connectors,
-            self._tell,
-            self._on_stopped,
-            self._on_finished,
-            self._go_on,
-            resume,
+            plan=plan,
+            config=config,
+            ends=self._connectors,
+            send=self._send,
+            stopped=self._on_stopped,
+            finished=self._on_finished,
+            done=self._on_background_done,
+            resume=resume,
         )
         self._restarts = Restarts(config.restarts)
-        #: Restarts that found too few slots, since the last that did not.
+        #: The restarts in a row that found too few slots.
         self._slot_retries = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
         self._injected = itertools.count(1)
@@ -144,19 +146,19 @@ class JobMaster:
         self._attempt = Attempt(
             self,
             self._name,
-            self._plan,
-            self._config,
-            self._deployment,
-            self._credentials,
-            self._checkpoints.next_id,
-            self._checkpoints.latest,
+            plan=self._plan,
+            config=self._config,
+            deployment=self._deployment,
+            credentials=self._credentials,
+            checkpoint=self._checkpoints.next_id,
+            restore=self._checkpoints.latest,
         )
 
     # --- from any thread
 
     def start(self) -> None:
-        """Reserve slots, prepare sources and sinks on the caller's thread, then launch. Raises HeadgateError; then
-        nothing is left behind."""
+        """Reserve slots, prepare sources and sinks on the caller's thread, then launch the first attempt. Raises
+        HeadgateError; then nothing is left behind."""
         with self._reserved_slots():
             self._prepare()
             try:
@@ -190,41 +192,44 @@ class JobMaster:
         self._attempt.end(self._as_cancelled())
 
     def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
-        """Its URI comes with the answer. Raises CheckpointError for a folder that is of no use."""
+        """Request a savepoint. The answer is its URI. Raises CheckpointError for a folder that cannot be used."""
         answer = self._checkpoints.requests.savepoint(uri)
-        self._attempt.post(self._checkpoints.look)
+        self._attempt.post(self._checkpoints.poll_requests)
         return answer
 
     def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
-        """The path or URI of the last checkpoint comes with the answer, when the job has ended. Raises CheckpointError
-        where there can be none, ConfigError when it is being stopped in another way."""
+        """Stop the job. The answer is the path or URI of its last checkpoint, when the job has ended. Raises
+        CheckpointError if the job can have none, ConfigError if it is being stopped in another way."""
         answer = self._checkpoints.requests.stop(drain, uri)
-        self._attempt.post(self._checkpoints.look)
+        self._attempt.post(self._checkpoints.poll_requests)
         return answer
 
     def _as_cancelled(self) -> JobCancelled:
         return JobCancelled(f"job {self._name!r} was cancelled")
 
     def inject_barrier(self, alignment: Alignment = Alignment.ALIGNED, timeout: float = 0.0) -> int:
-        """Have every source send a checkpoint's barrier, from when the job runs on; `timeout` (seconds) is for
-        Alignment.TIMEOUT. Returns the checkpoint's number, by which `checkpoint_parts` tells how far it has come.
-        Nothing is stored; it is not for a job of which savepoints are taken. Raises ConfigError where the data plane
-        knows no overtaking, and in a job that takes checkpoints of its own."""
+        """Send a checkpoint's barrier from every source, and return its number; `checkpoint_parts` reports how far it
+        has come.
+
+        `timeout` (seconds) is for Alignment.TIMEOUT. Nothing is stored. Do not use it in a job of which savepoints
+        are taken. Raises ConfigError if barriers cannot overtake in the job's data plane, and in a job that takes
+        checkpoints of its own.
+        """
         overtakes = alignment in (Alignment.TIMEOUT, Alignment.UNALIGNED)
         if overtakes and self._config.flow_control is not FlowControl.CREDIT:
             raise ConfigError(f"a barrier overtakes only under credit, and flow_control={self._config.flow_control}")
         if self._config.checkpoint_dir is not None:
             raise ConfigError("the job takes checkpoints of its own; barriers from outside would be taken for theirs")
         checkpoint = next(self._injected)
-        self._attempt.post(lambda: self._tell(injection(checkpoint, alignment, timeout)))
+        self._attempt.post(lambda: self._send(injection(checkpoint, alignment, timeout)))
         return checkpoint
 
     def checkpoint_parts(self, checkpoint: int) -> dict[str, Part]:
-        """What tasks have told so far of one of the last ten checkpoints, by task; see `TaskBarriers`."""
+        """Return what tasks have reported of one of the last ten checkpoints, by task; see `TaskBarriers`."""
         return dict(self._parts.get(checkpoint, {}))
 
     def checkpoints(self) -> list[CheckpointRecord]:
-        """What became of the last ten, in the order in which they ended."""
+        """Return the last ten checkpoints, in the order in which they ended."""
         return self._checkpoints.history
 
     @property
@@ -233,7 +238,8 @@ class JobMaster:
         return guarantee_of(self._plan.job, self._config)
 
     def metrics(self) -> Metrics:
-        """The last reports added up. A job that starts again keeps those of before until all have reported."""
+        """Return the last reports of all TaskManagers, added up. While a job restarts, these are those of the attempt
+        before, until all TaskManagers have reported."""
         attempt = self._attempt
         return attempt.metrics() if self._before is None or attempt.has_reported else self._before
 
@@ -249,9 +255,9 @@ class JobMaster:
     def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
         match message:
             case ReportMetrics():
-                self._late_rows.look(self.metrics, ended=False)
+                self._late_rows.update(self.metrics, ended=False)
                 if self._attempt.has_reported:
-                    self._stalled_watermarks.look(self._attempt.operators)
+                    self._stalled_watermarks.update(self._attempt.operators)
             case ReportCheckpointMetrics():
                 self._note(message.part)
             case AcknowledgeCheckpoint():
@@ -269,7 +275,7 @@ class JobMaster:
                 self._checkpoints.task_finished(message)
                 vertices = self._stages.finished(message.vertex)
                 if vertices:
-                    self._tell(RunStage(vertices=vertices))
+                    self._send(RunStage(vertices=vertices))
 
     def _note(self, part: Part) -> None:
         self._parts.setdefault(part["checkpoint"], {})[part["task"]] = part
@@ -277,7 +283,7 @@ class JobMaster:
         self._parts = {checkpoint: parts for checkpoint, parts in self._parts.items() if checkpoint > oldest}
 
     def _on_stopped(self) -> None:
-        """The checkpoint that the job was to end with is committed; its tasks wait for what becomes of it."""
+        """End the attempt: the last checkpoint of a job that stops is committed. Its tasks wait for that."""
         self._is_stopped = True
         self.duration_s = time.time() - (self._started_at or time.time())
         self._attempt.over()
@@ -286,13 +292,13 @@ class JobMaster:
         self._checkpoints.end_of_tasks()
 
     def _on_finished(self) -> None:
-        """All is committed, too."""
+        """End the attempt: all tasks have ended, and everything is committed."""
         self.duration_s = time.time() - (self._started_at or time.time())
         self._attempt.over()
 
-    def _go_on(self) -> None:
-        """Any thread: something has been stored or committed, or could not be."""
-        self._attempt.post(self._checkpoints.go_on)
+    def _on_background_done(self) -> None:
+        """Any thread: a background call is done. Run its callback on the job's thread."""
+        self._attempt.post(self._checkpoints.run_callbacks)
 
     def deadline(self) -> float | None:
         return self._checkpoints.deadline
@@ -300,18 +306,18 @@ class JobMaster:
     def on_time(self, now: float) -> None:
         self._checkpoints.on_time(now)
 
-    def _tell(self, message: FromDriver) -> None:
-        self._attempt.tell(message)
+    def _send(self, message: FromDriver) -> None:
+        self._attempt.send(message)
 
     # --- its life, on its own thread
 
     def _run(self) -> None:
         try:
             self._run_attempt()
-            while self._attempt.error is not None and self._is_to_restart(self._attempt):
+            while self._attempt.error is not None and self._await_restart(self._attempt):
                 self._restart()
             self._end(self._attempt.error)
-        except Exception as error:  # a bug of ours must not look like the end of a job
+        except Exception as error:  # a bug of Headgate must not look like the end of a job
             log.exception("error in the JobMaster")
             self.error = unexpected(error).at(job=self._name)
             self.state = JobState.FAILED
@@ -326,11 +332,17 @@ class JobMaster:
         if self._attempt.error is not None:
             self._checkpoints.interrupted(self._attempt.error)
 
-    def _is_to_restart(self, failed: Attempt) -> bool:
-        """Waits as long as the restart strategy asks. A job that cannot read what it is to go on from, lacks finished
-        files or its Spark session, or holds more than it may would only fail again; and what a user's function that did
-        not return might do to the next attempt cannot be known. A restart that found too few slots was none of those
-        that the strategy allows: of such there may be as many in a row."""
+    def _await_restart(self, failed: Attempt) -> bool:
+        """Wait as long as the restart strategy says. Returns whether the job is restarted.
+
+        Some failures repeat themselves: the job cannot read its checkpoint, lacks finished files or its Spark
+        session, or holds more state than it may. If a user's function did not return, its effect on another attempt is
+        unknown. In these cases the job is not restarted. A restart that found too few slots does not count as one of
+        those that the strategy allows; as many of these may come in a row.
+        """
+        is_lost = isinstance(failed.error, TaskManagerLost) and not failed.has_registered
+        if is_lost and not self._restarts.has_limit:
+            self._failed_starts += 1
         ran = self.state is JobState.RUNNING
         hopeless = (StateMemoryExceeded, ResultsGone, SessionLost, Superseded, UnusableState)
         is_hopeless = failed.left_running or isinstance(failed.error, hopeless)
@@ -338,41 +350,42 @@ class JobMaster:
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
-        if isinstance(failed.error, CheckpointError) and not ran and not self._can_go_back(failed):
+        if isinstance(failed.error, CheckpointError) and not ran and not self._fall_back(failed):
             return False
         in_vain = isinstance(failed.error, NotEnoughSlots) and not ran
-        delay = (self._slot_retries if in_vain else self._restarts).next_delay(time.monotonic())
+        delay = (self._slot_retries if in_vain else self._restarts).note_failure(time.monotonic())
         if delay is None:
             return False
         self.state = JobState.RESTARTING
         latest = self._checkpoints.latest
-        where = "the beginning" if latest is None else f"checkpoint {latest.id}"
-        log.warning("job %r starts again from %s, after: %s", self._name, where, failed.error)
+        start = "the beginning" if latest is None else f"checkpoint {latest.id}"
+        log.warning("job %r starts again from %s, after: %s", self._name, start, failed.error)
         if self._cancelled.wait(delay):
             failed.error = self._as_cancelled()
         return not self._cancelled.is_set()
 
-    def _can_go_back(self, failed: Attempt) -> bool:
-        """What the attempt could not read can be read, or there is another checkpoint. Storage may take long to tell;
-        a cancel that comes meanwhile counts."""
-        found = self._checkpoints.fall_back()
+    def _fall_back(self, failed: Attempt) -> bool:
+        """Resume from what can be read: the checkpoint after all, or another one. Returns whether there is one. Storage
+        may take long to answer; a cancel ends the wait."""
+        answer = self._checkpoints.fall_back()
         try:
             self._settle()
         except JobCancelled as error:
             failed.error = error
             return False
-        usable = found.result()
+        usable = answer.result()
         if usable is not None:
-            self._checkpoints.resumption.go_to(usable)
+            self._checkpoints.resumption.use(usable)
         return usable is not None
 
     def _may_start(self, failed: Attempt) -> bool:
-        """The job has never run. A lost TaskManager, storage that does not answer and too few slots may be better the
-        next time. Whatever else keeps tasks from starting (a function, a file, an option) is the same again."""
-        if isinstance(failed.error, TaskManagerLost) and not failed.has_registered:
-            self._failed_starts += 1
+        """Whether a job that has never run may be started again. A lost TaskManager, storage that does not answer and
+        too few slots may be better the next time. Any other error (of a function, a file, an option) would come again.
+        """
+        is_lost = isinstance(failed.error, TaskManagerLost)
+        if is_lost and not failed.has_registered and not self._restarts.has_limit:
             return self._failed_starts < _STARTS
-        return isinstance(failed.error, (TaskManagerLost, StorageError, NotEnoughSlots))
+        return is_lost or isinstance(failed.error, (StorageError, NotEnoughSlots))
 
     def _restart(self) -> None:
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
@@ -389,13 +402,13 @@ class JobMaster:
         except HeadgateError as error:
             self._attempt.error = error
             return
-        if self._cancelled.is_set():  # the one before may have been told in place of this one
+        if self._cancelled.is_set():  # the attempt before may have got the cancel in place of this one
             self.cancel()
         self._run_attempt()
 
     def _load_older_checkpoint(self) -> None:
-        """To what the job is to go on from, which may still be being stored. Raises the error of a sink, or
-        JobCancelled when it is cancelled meanwhile."""
+        """Wait until the checkpoint to resume from is stored, and roll back the sinks to it. Raises the error of a
+        sink, or JobCancelled."""
         self._settle()
         rollback = self._checkpoints.rollback()
         self._settle()
@@ -408,7 +421,8 @@ class JobMaster:
                 raise self._as_cancelled()
 
     def _settle_at_the_end(self, settle: Callable[[float], bool], timeout: float, error: HeadgateError | None) -> bool:
-        """Whether all is settled. A job that has failed, or is cancelled then, waits no longer than this timeout."""
+        """Wait until all is settled, and return whether it is. A job that has failed or is cancelled waits no longer
+        than `timeout` seconds."""
         give_up: float | None = None
         while not settle(_SETTLE_POLL):
             now = time.monotonic()
@@ -419,7 +433,7 @@ class JobMaster:
         return True
 
     def _end(self, error: HeadgateError | None) -> None:
-        self._late_rows.look(self.metrics, ended=True)
+        self._late_rows.update(self.metrics, ended=True)
         self._settle_at_the_end(self._checkpoints.settle, _SETTLE_TIMEOUT, error)
         problems = self._clean_up(error)
         if error is not None:
@@ -431,15 +445,20 @@ class JobMaster:
         self.state = _STATES.get(type(error), JobState.FAILED)
 
     def _clean_up(self, error: HeadgateError | None) -> list[str]:
-        """On a thread of its own, for the errands' may still be held up, and this one sees to cancels. Returns what
-        could not be cleaned up."""
+        """Have sources and sinks clean up, and return what could not be cleaned up.
+
+        It runs on a thread of its own: the storing thread may still hang, and the job's thread must react to
+        cancels.
+        """
         problems: list[str] = []
         cleaning = BackgroundWorker(f"headgate-cleaning-{self._run_id}", lambda: None)
-        cleaning.begin(lambda: problems.extend(self._leave(error)), raise_error)
-        is_clean = self._settle_at_the_end(cleaning.settle, _CLEAN_TIMEOUT, error)
+        cleaning.submit(lambda: problems.extend(self._leave(error)), raise_error)
+        is_clean = self._settle_at_the_end(cleaning.wait_until_idle, _CLEAN_TIMEOUT, error)
         cleaning.close()
-        cleaning.look()
-        return problems if is_clean else [f"{self._connectors.at_hand} did not return when the job ended; {LEFT}"]
+        cleaning.run_callbacks()
+        if is_clean:
+            return problems
+        return [f"{self._connectors.current_cleanup} did not return when the job ended; {THREAD_LEFT_RUNNING}"]
 
     def _leave(self, error: HeadgateError | None) -> list[str]:
         if not isinstance(error, Superseded) and (error is not None or self._is_stopped):

@@ -1,4 +1,4 @@
-"""Telling the user that windows drop rows as late: once when it begins, and how many there were at the end."""
+"""Warn the user that windows drop rows as late: when it starts, and with the total at the end."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ log = logging.getLogger(__name__)
 
 
 class LateRowWarnings:
-    """Warns in the driver's log; `look` takes what gives the job's counters as they are now."""
+    """Warns in the driver's log. `update` gets a function that returns the job's current counters."""
 
     def __init__(self, job: JobGraph) -> None:
         nodes = [node for vertex in job.vertices for node in vertex.nodes]
         self._bounds = {node.name: node.attributes["bound"] for node in nodes if "bound" in node.attributes}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
-    def look(self, metrics: Callable[[], Mapping[str, Any]], *, ended: bool) -> None:
+    def update(self, metrics: Callable[[], Mapping[str, Any]], *, ended: bool) -> None:
         if not self._bounds:
             return
         operators = metrics()["operators"]
         for name in self._bounds.keys() & operators.keys():
-            late, told = operators[name]["late_rows"], self._told.get(name, 0)
-            if late > told and (ended or not told):
-                self._told[name] = late
+            late, reported = operators[name]["late_rows"], self._reported.get(name, 0)
+            if late > reported and (ended or not reported):
+                self._reported[name] = late
                 log.warning(
                     "%s: %d rows%s came late and were dropped (%s); raise one of the two, or keep such rows with "
                     "late_output(tag)", name, late, "" if ended else " so far", self._bounds[name],

@@ -1,4 +1,4 @@
-"""How long a job that failed waits for its restart. No clock: times are given, in seconds on one clock."""
+"""How long a failed job waits for its restart. No clock: callers pass times, in seconds of one clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.restart import ExponentialDelay, FailureRate, FixedDelay, RestartS
 
 
 class Restarts:
-    """The restarts of one job."""
+    """The restarts of one job, by its restart strategy."""
 
     def __init__(self, strategy: RestartStrategy) -> None:
         self._strategy = strategy
@@ -18,8 +18,13 @@ class Restarts:
         self._longer = 0.0
         self._failures: deque[float] = deque()
 
-    def next_delay(self, now: float) -> float | None:
-        """The job has failed: how many seconds to wait before it is restarted, or None if it is not to be."""
+    @property
+    def has_limit(self) -> bool:
+        """Whether the strategy gives up on a job that fails each time."""
+        return not isinstance(self._strategy, ExponentialDelay)
+
+    def note_failure(self, now: float) -> float | None:
+        """Record a failure. Returns the seconds to wait before the restart, None if the job is not restarted."""
         match self._strategy:
             case FixedDelay(attempts, delay):
                 return self._restart(now, delay) if self._made < attempts else None

@@ -1,4 +1,4 @@
-"""Telling the user that event time stands still while rows flow, and which split holds it: once, until it moves."""
+"""Warn the user, once, that event time stands still while rows flow, and name the split that holds it back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.plan.job_graph import JobGraph
 
 log = logging.getLogger(__name__)
 
-#: How long a watermark may stand while rows flow, seconds.
+#: The seconds that a watermark may stand while rows flow.
 STANDS: Final = 10.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Row = Mapping[str, Any]
@@ -23,34 +23,35 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Standing:
-    """Since when an operator's watermark is what it is, and how many rows had come then."""
+    """An operator's watermark, since when it has stood, and the operator's row count at that time."""
 
     watermark: int
     since: float
     rows: int
-    told: bool = False
+    is_reported: bool = False
 
 
 class StalledWatermarks:
-    """Warns in the driver's log. `look` takes the job's counters for each operator and subtask, see `measures`."""
+    """Warns in the driver's log. `update` gets a function that returns the counters of each operator and subtask, see
+    `Attempt.operators`."""
 
     def __init__(self, job: JobGraph, clock: Callable[[], float] = time.monotonic) -> None:
         nodes = [node for vertex in job.vertices for node in vertex.nodes]
-        #: Operators that go by event time, and the sources with watermarks that their rows come from.
+        #: Operators that use event time, with the sources whose watermarks reach them.
         self._sources = {node.name: sources for node in nodes if (sources := _timed_sources(node, nodes))}
         self._standing: dict[str, _Standing] = {}
         self._clock = clock
 
-    def look(self, rows: Callable[[], Sequence[Row]]) -> None:
+    def update(self, rows: Callable[[], Sequence[Row]]) -> None:
         if not self._sources:
             return
         now, operators = self._clock(), rows()
         for name, sources in self._sources.items():
             mine = [row for row in operators if row["name"] == name]
             if mine:
-                self._look_at(name, mine, [row for row in operators if row["name"] in sources], now)
+                self._update_operator(name, mine, [row for row in operators if row["name"] in sources], now)
 
-    def _look_at(self, name: str, mine: Sequence[Row], sources: Sequence[Row], now: float) -> None:
+    def _update_operator(self, name: str, mine: Sequence[Row], sources: Sequence[Row], now: float) -> None:
         watermark = min(row["watermark"] for row in mine)
         rows = sum(row["rows_in"] for row in mine)
         standing = self._standing.get(name)
@@ -58,11 +59,11 @@ class StalledWatermarks:
             self._standing[name] = _Standing(watermark, now, rows)
             return
         flows = rows > standing.rows
-        if standing.told or not flows or now - standing.since < STANDS or watermark == MAX_TIME:
+        if standing.is_reported or not flows or now - standing.since < STANDS or watermark == MAX_TIME:
             return
         holding = [row for row in sources if row["watermark"] <= watermark and not row["is_idle"]]
         if holding:
-            standing.told = True
+            standing.is_reported = True
             self._warn(name, standing, rows - standing.rows, min(holding, key=lambda row: int(row["watermark"])), now)
 
     def _warn(self, name: str, standing: _Standing, rows: int, holder: Row, now: float) -> None:
@@ -77,21 +78,22 @@ class StalledWatermarks:
 
 
 def _timed_sources(node: Node, nodes: Sequence[Node]) -> frozenset[str]:
-    """Names of the sources with watermarks above an operator that goes by event time; none of another."""
+    """Return the names of the sources with watermarks above an operator that uses event time; none for another
+    operator."""
     if "by_time" not in node.attributes:
         return frozenset()
-    by_id = {each.id: each for each in nodes}
-    found, waiting = {node.id}, [node]
+    by_id = {other.id: other for other in nodes}
+    reached, waiting = {node.id}, [node]
     while waiting:
         for edge in waiting.pop().inputs:
-            if edge.source not in found:
-                found.add(edge.source)
+            if edge.source not in reached:
+                reached.add(edge.source)
                 waiting.append(by_id[edge.source])
-    return frozenset(by_id[each].name for each in found if by_id[each].watermark is not None)
+    return frozenset(by_id[each].name for each in reached if by_id[each].watermark is not None)
 
 
 def _shown(watermark: int) -> str:
-    """A time for people; microseconds where a calendar has no such year."""
+    """Return a time in ISO format; in microseconds if a calendar has no such year."""
     if watermark == MIN_TIME:
         return "no time"
     try:

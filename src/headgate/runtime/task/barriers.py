@@ -1,5 +1,7 @@
-"""A task's part in checkpoints: it takes barriers from its input, or from outside if it is a source, passes them on,
-and tells when. What a barrier overtakes is kept with the task's state.
+"""Handle the checkpoint barriers of one task: align them, pass them on, and report the task's part.
+
+A task takes barriers from its input, or from the driver if it is a source. The data that a barrier overtakes are
+stored with the task's state. Flink's classes are SubtaskCheckpointCoordinator and SingleCheckpointBarrierHandler.
 """
 
 from __future__ import annotations
@@ -28,39 +30,41 @@ from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 
 
 class StateCapturer(Protocol):
-    """Takes and stores a task's part of a checkpoint. Of each one captured it is told once what becomes of it."""
+    """Takes and stores a task's part of a checkpoint. One `store` or `drop` follows each `capture`."""
 
     def capture(self, checkpoint: int) -> None:
-        """Take the task's state: all rows before the barrier have been worked on, or are in flight."""
+        """Take the task's state. All rows before the barrier have been processed, or are in flight."""
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        """The part is whole."""
+        """Store what was captured, with the data in flight. The part is complete."""
 
     def drop(self, checkpoint: int, reason: str) -> None:
-        """Nothing comes of it."""
+        """Discard what was captured. The checkpoint cannot use it."""
 
 
 class TaskBarriers:
-    """Used by the task thread only, between two batches, but for `inject`. It is a `Timed`: what is urgent is due at
-    once, also while the task waits for its output.
+    """The barriers of one task. Only the task thread uses it, between two batches, except for `inject` and the two
+    methods that say "any thread".
 
-    `tell` is given a part when the checkpoint is complete at this task, or aborted, and again if its output turned
-    urgent later: `start_delay_s` from the barrier's injection to its first arrival, `alignment_s` from the first to the
-    last, `triggered_s` and `completed_s` from the injection on, `sync_s` in which the task did nothing but take its
-    part; `unaligned`; `aborted`; `processed_bytes`, that were read meanwhile; and the bytes that were overtaken in the
-    input and in the output.
+    It is a `Timed`: an urgent event is due at once, also while the task waits for its output.
 
-    What belongs to the checkpoint is with `capturer` once it is known: at once where barriers go in order, but for one
-    with a timeout only when it has left, for until then it may have to overtake.
+    `report` gets the task's part when the checkpoint is complete at this task or aborted, and again if the output
+    turns urgent later. A part has `start_delay_s`, from the barrier's injection to its first arrival; `alignment_s`,
+    from the first arrival to the last; `triggered_s` and `completed_s`, from the injection; `sync_s`, in which the task
+    only took its state; `unaligned`; `aborted`; `processed_bytes`, read during the alignment; and the bytes that the
+    barrier overtook in the input and in the output.
+
+    `capturer` stores the part once all of it is known. A barrier with a timeout may still overtake data in the
+    output, so its part is known only when the barrier has left the output.
     """
 
     def __init__(
-        self, task: str, gates: Sequence[InputGate], writers: Sequence[RecordWriter], tell: Callable[[Part], None]
+        self, task: str, gates: Sequence[InputGate], writers: Sequence[RecordWriter], report: Callable[[Part], None]
     ) -> None:
         self._task = task
         self._gates = gates
         self._writers = writers
-        self._tell = tell
+        self._report = report
         self._channels = [channel for gate in gates for channel in gate.channels]
         self._handler = BarrierHandler(len(self._channels))
         self._injected: deque[CheckpointBarrier] = deque()
@@ -74,22 +78,22 @@ class TaskBarriers:
         self._polled = 0
         self._input_timeout: float | None = None
         self._output_timeout: tuple[float, int] | None = None
-        self._captured = 0  # the checkpoint of which the state was taken, while it is not known what becomes of it
+        self._captured = 0  # the captured checkpoint that is neither stored nor dropped; 0: none
         self._is_complete = False
         self._in_flight = InFlight()
-        #: What the input reads while the barriers of a checkpoint come in that was taken before they did.
+        #: Records what the input reads from the time when the state was taken until all barriers are in.
         self.recording: InputRecording | None = None
-        #: By channel, the bytes that were taken from it and not worked on; the input knows.
+        #: The bytes of each channel that the task has taken and not processed; `TaskInput` sets it.
         self.held: Callable[[], list[Pieces]] = list
         self.capturer: StateCapturer | None = None
 
     def inject(self, barrier: CheckpointBarrier) -> None:
-        """Any thread: a barrier that begins at this task, a source. The task is to be woken."""
+        """Any thread: add a barrier that starts at this task, a source. The caller then wakes the task."""
         self._injected.append(barrier)
         self._urgent = True
 
     def end(self) -> None:
-        """The last row has left the task, whether or not it has outputs: it takes no part in what comes from now on."""
+        """Take no part in later checkpoints: the last row has left the task."""
         self._has_ended = True
 
     def _on_priority(self) -> None:
@@ -97,13 +101,13 @@ class TaskBarriers:
         self._urgent = True
 
     def on_barrier_left(self) -> None:
-        """Any thread: a barrier with a timeout has left an output. The task is to be woken."""
+        """Any thread: a barrier with a timeout has left an output. The caller then wakes the task."""
         self._urgent = True
 
     # --- in order with the rows
 
     def on_event(self, channel: int, event: Event) -> None:
-        """An event has come on a channel; what follows is done by `catch_up`."""
+        """Take an event of a channel. `catch_up` does what follows from it, in order with the rows."""
         match event:
             case CheckpointBarrier():
                 self._in_order += self._handler.delivered(channel, event)
@@ -118,11 +122,11 @@ class TaskBarriers:
 
     @property
     def is_behind(self) -> bool:
-        """There is something to do before another row is taken from the channels."""
+        """Whether `catch_up` must run before the task takes another row from its channels."""
         return bool(self._in_order)
 
     def catch_up(self) -> None:
-        """All rows before them have been worked on: do what follows from the events that came."""
+        """Act on the events that came. All rows before them have been processed."""
         while self._in_order:
             action = self._in_order.popleft()
             if isinstance(action, int):
@@ -142,9 +146,9 @@ class TaskBarriers:
         return min(self._input_timeout, output)
 
     def on_time(self, now: float) -> None:
-        self._urgent = False  # before the look, or what comes during it would be missed
+        self._urgent = False  # cleared first: an event that comes during the poll sets it again
         if self._has_ended:
-            self._injected.clear()  # it has nothing of what they ask for
+            self._injected.clear()  # an ended task has no state to take
         while self._injected:
             barrier = self._injected.popleft()
             for action in (BeginAlignment(barrier), TriggerTask(barrier), AllBarriersIn(barrier.id)):
@@ -171,7 +175,7 @@ class TaskBarriers:
             offset += len(gate.channels)
 
     def _perform_urgent(self, actions: list[Action]) -> None:
-        """At once, but not before what has been decided earlier."""
+        """Perform the actions at once, or after those that already wait."""
         if self._in_order:
             self._in_order += actions
             return
@@ -179,15 +183,15 @@ class TaskBarriers:
             self._perform(action)
 
     def _turn_output_urgent(self, checkpoint: int) -> None:
-        """The barrier passed on still waits for what is before it: it overtakes that now. It may have left some
-        outputs, or some channels of one: nothing is in flight there."""
+        """Let the barrier in the outputs overtake the data before it. Channels that it has already left have no data in
+        flight."""
         self._output_timeout = None
         overtaken = [writer.prioritise(checkpoint) for writer in self._writers]
-        if any(each is not None for channels in overtaken for each in channels):
-            self._in_flight.outputs = [[each or [] for each in channels] for channels in overtaken]
+        if any(pieces is not None for channels in overtaken for pieces in channels):
+            self._in_flight.outputs = [[pieces or [] for pieces in channels] for channels in overtaken]
             self._part["unaligned"] = True
             self._part["overtaken_out_bytes"] = self._in_flight.output_bytes
-            self._tell(self._part.copy())
+            self._report(self._part.copy())
         self._store_if_known()
 
     def _waits_in_output(self, checkpoint: int) -> bool:
@@ -219,7 +223,7 @@ class TaskBarriers:
                     self._finish(aborted=True)
 
     def _begin(self, barrier: CheckpointBarrier) -> None:
-        self._drop(f"checkpoint {barrier.id} came before its barrier had left")
+        self._drop(f"checkpoint {barrier.id} started before the barrier of this one had left the task")
         self._barrier = barrier
         self._is_complete = False
         self._output_timeout = None
@@ -233,20 +237,20 @@ class TaskBarriers:
             "overtaken_in_bytes": 0,
             "overtaken_out_bytes": 0,
         }
-        self._input_timeout = self._timeout_of(barrier) if self._channels else None
+        self._input_timeout = self._deadline_of(barrier) if self._channels else None
 
     def _trigger(self, barrier: CheckpointBarrier) -> None:
         began = time.perf_counter()
         self._part["triggered_s"] = self._since_injection()
         self._part["unaligned"] = barrier.is_priority
-        # Barriers first, so that those behind need not wait for the copying.
+        # Barriers first: the tasks behind this one need not wait while it copies its state.
         if barrier.is_priority:
             self._in_flight.outputs = [writer.overtake(barrier) for writer in self._writers]
             self.recording = InputRecording(self._channels, self.held())
         else:
             for writer in self._writers:
                 writer.write_barrier(barrier)
-            timeout = self._timeout_of(barrier)
+            timeout = self._deadline_of(barrier)
             if timeout is not None and self._waits_in_output(barrier.id):
                 self._output_timeout = timeout, barrier.id
         if self.capturer is not None and not barrier.is_probe:
@@ -265,13 +269,14 @@ class TaskBarriers:
         self._part["aborted"] = aborted
         self._part["completed_s"] = self._since_injection()
         self._part["alignment_s"] = self._part["completed_s"] - self._part["start_delay_s"]
-        self._tell(self._part.copy())
+        self._report(self._part.copy())
         if aborted:
-            self._drop("it was aborted on its way")
+            self._drop("its barrier was cancelled upstream")
         self._store_if_known()
 
     def _store_if_known(self) -> None:
-        """All that belongs to the checkpoint is there: it goes to who keeps it."""
+        """Store the captured part if all of it is known: the input is aligned and no barrier in the output may still
+        overtake."""
         if not self._is_complete or self._output_timeout is not None:
             return
         in_flight, self._in_flight = self._in_flight, InFlight()
@@ -280,7 +285,7 @@ class TaskBarriers:
             self.capturer.store(checkpoint, in_flight)
 
     def _drop(self, reason: str) -> None:
-        """A checkpoint of which the state was taken will not be."""
+        """Discard the captured part, if there is one."""
         self._in_flight = InFlight()
         checkpoint, self._captured = self._captured, 0
         if checkpoint and self.capturer is not None:
@@ -294,8 +299,8 @@ class TaskBarriers:
         return time.time() - self._barrier.timestamp / 1e6
 
     @staticmethod
-    def _timeout_of(barrier: CheckpointBarrier) -> float | None:
-        """When the barrier's timeout passes, on the monotonic clock."""
+    def _deadline_of(barrier: CheckpointBarrier) -> float | None:
+        """Return when the barrier's timeout passes, in seconds of the monotonic clock; None without a timeout."""
         if not barrier.is_announced:
             return None
         return time.monotonic() + (barrier.timestamp + barrier.timeout) / 1e6 - time.time()

@@ -1,4 +1,4 @@
-"""Operator chains: direct calls from one operator to the next, and to the writers where a chain ends."""
+"""Operator chains: direct calls from one operator to the next, and to the writers at the end of the chain."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from headgate.exchange.writer import RecordWriter
 from headgate.operators.operator import Operator, OperatorContext, Output
 from headgate.records.elements import MIN_TIME, LatencyMarker
 from headgate.runtime.latency_markers import LatencyHistogram
+from headgate.runtime.running_operator import calls_operators
 from headgate.runtime.task.state_memory import StateMemory
-from headgate.runtime.where import calls_operators
 
 
 class Chained(Output):
-    """An output that leads somewhere within the task; the end of input is passed on like everything else.
+    """An output within a task: to the next operator, to a writer, or to several of them. It passes on the end of input,
+    too.
 
-    `watermark` is the last one that it was given, for metrics.
+    `watermark` is the last watermark that it got, for metrics.
     """
 
     watermark: int = MIN_TIME
 
     def emit_marker(self, marker: LatencyMarker) -> None:
-        """Past user code: a marker is for the operators' histograms and the queues between them."""
+        """Pass a latency marker on without running user code. Operators record its age."""
 
     def end_input(self) -> None: ...
 
 
 class ToOperator(Chained):
-    """The next operator, called directly. What it raises is given its name and subtask."""
+    """Calls the next operator of the chain. It adds the operator's name and subtask to what the operator raises."""
 
     __slots__ = ("_account", "context", "latency", "operator")
 
     def __init__(self, operator: Operator, context: OperatorContext, memory: StateMemory | None = None) -> None:
         self.operator = operator
         self.context = context
-        self._account = None if memory is None else memory.account(operator, context)
+        self._account = None if memory is None else memory.open_account(operator, context)
         self.latency: dict[int, LatencyHistogram] = {}  # by source
 
     def open(self) -> None:
         try:
             self.operator.open(self.context)
         except Exception as error:
-            raise placed(error, self.context) from error
+            raise with_location(error, self.context) from error
 
     def close(self) -> None:
         if self._account is not None:
@@ -55,7 +56,7 @@ class ToOperator(Chained):
         try:
             self.operator.close()
         except Exception as error:
-            raise placed(error, self.context) from error
+            raise with_location(error, self.context) from error
 
     def emit(self, batch: pa.RecordBatch) -> None:
         operator = self.operator
@@ -63,18 +64,18 @@ class ToOperator(Chained):
         try:
             operator.process(batch)
             if self._account is not None:
-                self._account.look()
+                self._account.update()
         except Exception as error:
-            raise placed(error, self.context) from error
+            raise with_location(error, self.context) from error
 
     def emit_watermark(self, time: int) -> None:
         self.watermark = time
         try:
             self.operator.process_watermark(time)
             if self._account is not None:
-                self._account.look()
+                self._account.update()
         except Exception as error:
-            raise placed(error, self.context) from error
+            raise with_location(error, self.context) from error
 
     def emit_status(self, active: bool) -> None:
         self.operator.process_status(active)
@@ -83,13 +84,13 @@ class ToOperator(Chained):
         try:
             self.operator.on_processing_time()
             if self._account is not None:
-                self._account.look()
+                self._account.update()
         except Exception as error:
-            raise placed(error, self.context) from error
+            raise with_location(error, self.context) from error
 
     def emit_marker(self, marker: LatencyMarker) -> None:
         if marker.source not in self.latency:
-            self.latency = {**self.latency, marker.source: LatencyHistogram()}  # read by other threads
+            self.latency = {**self.latency, marker.source: LatencyHistogram()}  # replaced: other threads read it
         self.latency[marker.source].record(round(time.time() * 1e6) - marker.time)
         output = self.operator.output
         assert isinstance(output, Chained)
@@ -99,7 +100,7 @@ class ToOperator(Chained):
         try:
             self.operator.end_input()
         except Exception as error:
-            raise placed(error, self.context) from error
+            raise with_location(error, self.context) from error
         output = self.operator.output
         assert isinstance(output, Chained)
         output.end_input()
@@ -109,7 +110,7 @@ calls_operators(ToOperator)
 
 
 class ToWriter(Chained):
-    """An exchange begins here."""
+    """Writes to an exchange: the end of a chain."""
 
     __slots__ = ("_writer",)
 
@@ -134,8 +135,8 @@ class ToWriter(Chained):
 
 
 class FanOut(Chained):
-    """Several consumers of one stream, each given all of it (batches are immutable and shared); none at the end of a
-    chain."""
+    """Gives a stream to several consumers, each of which gets every batch (batches are immutable and shared). Without
+    consumers it is the end of a chain."""
 
     __slots__ = ("_outputs",)
 
@@ -156,7 +157,7 @@ class FanOut(Chained):
             output.emit_status(active)
 
     def emit_marker(self, marker: LatencyMarker) -> None:
-        """To one of them, as to one channel of an exchange: a stream has as many markers behind a fork as before."""
+        """Send the marker to one consumer, as to one channel of an exchange. So a fork does not multiply markers."""
         if self._outputs:
             random.choice(self._outputs).emit_marker(marker)
 
@@ -166,7 +167,8 @@ class FanOut(Chained):
 
 
 class SideOutputs(Chained):
-    """The output of a node with side outputs that are read: rows go one way, what all must hear goes all ways."""
+    """The output of a node whose side outputs are read. Rows go to the main output; watermarks, status, markers and the
+    end go to all."""
 
     __slots__ = ("_all", "_main")
 
@@ -191,13 +193,14 @@ class SideOutputs(Chained):
         self._all.end_input()
 
 
-def joined(outputs: Sequence[Chained]) -> Chained:
-    """One output for all of them."""
+def fan_out(outputs: Sequence[Chained]) -> Chained:
+    """Return one output that leads to all of `outputs`."""
     return outputs[0] if len(outputs) == 1 else FanOut(outputs)
 
 
-def placed(error: Exception, context: OperatorContext) -> HeadgateError:
-    """The error with its place. What is no error of ours is a bug of ours, or of Arrow's: it keeps its traceback."""
+def with_location(error: Exception, context: OperatorContext) -> HeadgateError:
+    """Return the error with the job, operator and subtask where it was raised. An error that is not a HeadgateError is
+    a bug of Headgate or Arrow: it keeps its traceback."""
     if not isinstance(error, HeadgateError):
         text = "".join(traceback.format_exception(error)).rstrip()
         error = HeadgateError(f"unexpected {type(error).__name__}: {error}\n{text}")

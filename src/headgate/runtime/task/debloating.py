@@ -1,4 +1,4 @@
-"""Debloating at work: measures a task's input gates, and announces buffer sizes to their producers."""
+"""Buffer debloating of one task: measure its input gates, and announce buffer sizes to their producers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from headgate.exchange.gate import InputGate
 
 
 class Debloating:
-    """All gates of one task, each with a size of its own; runs on the task thread, every `debloat_period` seconds.
+    """The debloating of one task: each gate gets a buffer size of its own. Runs on the task thread, every
+    `debloat_period` seconds.
 
-    Throughput is what was polled in the time in which the task had input; `idle_seconds` tells how long it had none so
-    far. `set_message_size` is told how much of it the task should take at once.
+    A gate's throughput is the bytes polled per second in which the task had input. `idle_seconds` returns for how
+    long the task has had none so far. `set_message_size` gets the number of bytes that the task should take at once.
     """
 
     def __init__(
@@ -36,20 +37,20 @@ class Debloating:
 
     @property
     def buffer_size(self) -> int:
-        """The smallest of any gate, bytes."""
+        """The smallest buffer size of any gate, in bytes."""
         return min(debloater.size for debloater in self._debloaters)
 
     @property
     def time_to_consume(self) -> float:
-        """What is in flight to the gate that would take longest, seconds."""
+        """How long the task needs for the data in flight to its slowest gate, in seconds."""
         return max(debloater.time_to_consume for debloater in self._debloaters)
 
     def on_time(self, now: float) -> None:
-        """Measure, and tell producers what has changed."""
+        """Measure each gate, and announce a changed buffer size to its producers."""
         if now < self.deadline:
             return
         self.deadline = now + self._config.debloat_period
-        first, active = self._measured_at is None, self._active(now)
+        first, active = self._measured_at is None, self._measure_active(now)
         for number, gate in enumerate(self._gates):
             polled = sum(channel.bytes_polled for channel in gate.channels)
             if active > 0 and not first:
@@ -58,8 +59,8 @@ class Debloating:
             if not first:
                 self._adjust(gate, self._debloaters[number], self._throughput[number])
 
-    def _active(self, now: float) -> float:
-        """Seconds since the last time in which there was input."""
+    def _measure_active(self, now: float) -> float:
+        """End a measurement. Returns for how many seconds of it the task had input."""
         idle = self._idle_seconds()
         since = now if self._measured_at is None else self._measured_at
         active = now - since - (idle - self._idle)

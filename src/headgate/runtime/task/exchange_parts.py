@@ -1,6 +1,6 @@
-"""The parts of an exchange, put together: a partition and its pool, a writer, and a gate's channels and their buffers.
+"""Build the parts of an exchange: a partition and its pool, a writer, and a gate's channels with their buffers.
 
-Tasks are built of these, and so are benchmarks, experiments and tests; tests give locks and a clock of their own.
+Tasks, benchmarks, experiments and tests are built of these. Tests pass their own locks and clock.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headgate.records.arrow import BatchCodec
 
 
 def network_memory(config: Config) -> NetworkBufferPool:
-    """All segments of a TaskManager. Raises ConfigError when the machine has no room for them."""
+    """Allocate all segments of a TaskManager. Raises ConfigError when the machine has no room for them."""
     try:
         return NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
     except OSError as error:
@@ -48,7 +48,7 @@ def network_memory(config: Config) -> NetworkBufferPool:
 
 
 class ExchangeParts:
-    """Makes what tasks exchange rows with: as large as `config` says, out of the segments of `memory`."""
+    """Builds the parts of exchanges, with the sizes of `config`, from the segments of `memory`."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class ExchangeParts:
         self._clock = clock
 
     def partition(self, name: str, subpartitions: int, wake: Callable[[], None]) -> ResultPartition:
-        """An output and its pool; its task is woken when it can write again, and when a consumer has processed all.
-        In batch mode its data go to a file. Raises InsufficientBuffers."""
+        """Create an output and its pool. It wakes its task when the task can write again, and when consumers have
+        processed everything. In batch mode its data go to a file. Raises InsufficientBuffers."""
         config, size = self.config, output_pool(subpartitions, self.config)
         is_unbounded = config.flow_control is FlowControl.UNBOUNDED
         cap = sys.maxsize if is_unbounded else config.max_buffers_per_channel
@@ -97,7 +97,7 @@ class ExchangeParts:
         budget: PendingBudget,
         wait_within_record: Callable[[RecordWriter], None],
     ) -> RecordWriter:
-        """What fills a partition with rows."""
+        """Create the writer that fills a partition with rows."""
         config = self.config
         return RecordWriter(
             partition=partition,
@@ -105,7 +105,7 @@ class ExchangeParts:
             codec=codec,
             budget=budget,
             message_size=config.message_size,
-            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # nobody looks before the end
+            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # consumers wait for the end
             watermark_interval=config.watermark_interval,
             clock=self._clock,
             wait_within_record=wait_within_record,
@@ -113,8 +113,7 @@ class ExchangeParts:
 
 
 class GateChannels:
-    """The channels of a gate, which come one after the other, and the memory that the `remote` ones of them share.
-    Raises InsufficientBuffers."""
+    """The channels of a gate, in order, and the memory that its `remote` channels share. Raises InsufficientBuffers."""
 
     def __init__(self, parts: ExchangeParts, gate: InputGate, name: str, remote: int) -> None:
         self.gate = gate
@@ -131,15 +130,15 @@ class GateChannels:
             self._remote_channel = partial(PlainInputChannel, spill_folder=folder)
         self._remote = remote
         self._exclusive = ExclusiveBuffers(parts.memory, f"{name}, exclusive")
-        #: The floating buffers; without credit, all there are. None without remote channels.
-        self.pool: LocalBufferPool | None = None
+        #: One pool: of the floating buffers, or without credit of all buffers. None without remote channels.
+        self.pools: list[LocalBufferPool] = []
         if remote:
             size = floating_pool(config) if self._is_credit else shared_pool(remote, config)
             owner = f"{name}, {'floating' if self._is_credit else 'shared'}"
-            self.pool = parts.memory.create_local_pool(owner, size.required, size.maximum)
+            self.pools.append(parts.memory.create_local_pool(owner, required=size.required, maximum=size.maximum))
 
     def add_local(self, source: Subpartition) -> LocalInputChannel:
-        """One that reads what is in this TaskManager."""
+        """Add a channel that reads a partition of this TaskManager."""
         channel = self._local_channel(
             index=len(self.channels),
             subpartition=source,
@@ -150,7 +149,8 @@ class GateChannels:
         return channel
 
     def add_remote(self, address: tuple[int, int, int], connection: Connection) -> RemoteInputChannel:
-        """One that receives what is at `address` (edge, producer, subpartition); the caller has it requested."""
+        """Add a channel that receives from `address` (edge, producer, subpartition). The caller requests the
+        partition."""
         channel = self._remote_channel(
             index=len(self.channels),
             address=address,
@@ -163,21 +163,21 @@ class GateChannels:
         return channel
 
     def buffers(self, on_buffer: Callable[[], None]) -> ChannelBuffers:
-        """Those of one more remote channel."""
-        assert self.pool is not None
+        """Create the buffers of one more remote channel."""
+        [pool] = self.pools
         if not self._is_credit:
-            return SharedBuffers(self.pool, on_buffer, self._lock_factory)
+            return SharedBuffers(pool, on_buffer, self._lock_factory)
         return BufferManager(
             exclusive=self._exclusive,
             initial_credit=self._config.buffers_per_channel,
-            floating_pool=self.pool,
+            floating_pool=pool,
             channels=self._remote,
             on_credit=on_buffer,
             lock_factory=self._lock_factory,
         )
 
     def release(self) -> None:
-        """Take leave of all producers and give back the memory; again is harmless."""
+        """Release all channels and give back the memory. A second call does nothing."""
         self.gate.release()
-        if self.pool is not None:
-            self.pool.destroy()
+        for pool in self.pools:
+            pool.destroy()

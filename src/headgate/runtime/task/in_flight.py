@@ -1,7 +1,8 @@
-"""What belongs to a checkpoint and is in nobody's state: the data that its barrier overtakes at one task.
+"""Data in flight: what a checkpoint's barrier overtakes at one task. It belongs to the checkpoint, but to no operator's
+state.
 
-Of a channel to the task that is what it has received and not worked on when its state is taken, and then what comes
-until the channel's own barrier; of a channel from the task, what the barrier that it passes on leaves behind. A
+At an input channel these are the bytes that the task has received and not processed when it takes its state, and
+then what comes until the channel's own barrier. At an output channel these are the bytes that the barrier overtakes. A
 channel's two parts, the consumer's first, are one run of bytes, which ends with an element.
 """
 
@@ -14,13 +15,13 @@ from typing import Final, TypeAlias
 from headgate.exchange.channels import InputChannel
 from headgate.memory.buffer import Buffer
 
-#: Bytes one behind the other, which do not change any more.
+#: Consecutive bytes, which no longer change.
 Pieces: TypeAlias = list[memoryview]
 
 
 @dataclass(slots=True)
 class InFlight:
-    """By channel to the task, gate after gate, and by channel of each output."""
+    """The data in flight of one task: of each input channel, gate after gate, and of each channel of each output."""
 
     inputs: list[Pieces] = field(default_factory=list)
     outputs: list[list[Pieces]] = field(default_factory=list)
@@ -35,8 +36,8 @@ class InFlight:
 
 
 class InputRecording:
-    """Copies of what comes to a task, from when its state was taken until all barriers are in. `held` is what it had
-    taken from each channel by then and not worked on."""
+    """Copies what a task reads, from when its state was taken until all barriers are in. `held` are the bytes of each
+    channel that it had taken by then and not processed."""
 
     def __init__(self, channels: Sequence[InputChannel], held: list[Pieces]) -> None:
         self._channels: Final = channels
@@ -44,12 +45,13 @@ class InputRecording:
         self.pieces: Final = held
 
     def add(self, channel: int, buffers: Sequence[Buffer]) -> None:
-        """The task has taken these from a channel, and is about to read them."""
+        """Copy buffers that the task has taken from a channel, and is about to read."""
         if self._open[channel]:
             self.pieces[channel] += [memoryview(b"".join(buffer.views)) for buffer in buffers]
 
     def end(self, channel: int, arrived: int) -> None:
-        """A channel's barrier has come, behind so many bytes; some of these may still wait for the task."""
+        """End the recording of a channel. Its barrier came after `arrived` bytes, some of which may still wait for the
+        task."""
         if self._open[channel]:
             self._open[channel] = False
             source = self._channels[channel]
@@ -57,5 +59,5 @@ class InputRecording:
 
 
 def size_of(pieces: Pieces) -> int:
-    """Bytes."""
+    """Return the number of bytes."""
     return sum(map(len, pieces))

@@ -1,4 +1,4 @@
-"""A task's input: from the buffers of its gates to batches worth working on, and one event time for all channels."""
+"""The input of a task: it turns the buffers of all gates into batches and one event time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer, serialize
 from headgate.runtime.task.barriers import TaskBarriers
 
-#: About as many bytes of one channel are read, and their segments given back, in one step.
+#: In one step about so many bytes of one channel are read, and their segments given back.
 _RUN_BYTES: Final = 32 << 10
 
 
 class TaskInput:
-    """The union of a task's gates. `next` gives batches of up to about `message_size` bytes: small ones that are there
-    together are joined, or an exchange over many channels would starve what follows with scraps."""
+    """Reads the union of a task's gates.
+
+    `next` returns batches of up to about `message_size` bytes. It joins small batches that have come: otherwise an
+    exchange over many channels would give the operators batches of a few rows each.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class TaskInput:
 
     @property
     def is_finished(self) -> bool:
-        """All channels have ended and everything of theirs was handed out."""
+        """Whether all channels have ended and `next` has returned all of their data."""
         held = self._elements or self._batches or self._markers or self._barriers.is_behind
         return not self._open and not held and self._watermark is None
 
@@ -67,8 +70,11 @@ class TaskInput:
         return bool(self._elements) or self._gates.has_data
 
     def _held(self) -> list[list[memoryview]]:
-        """By channel, the bytes of rows that were taken from it and not handed out; between two calls of `next`. What
-        is no row is not kept: sources say again what the time is, and whether they are idle."""
+        """Return the bytes of each channel that were taken and not returned by `next`. Call it between two calls of
+        `next`.
+
+        Only rows count: after a restart sources send watermarks and their status again.
+        """
         held: list[list[memoryview]] = [[] for _ in self._deserializers]
         for channel, element in self._elements:
             if isinstance(element, pa.RecordBatch):
@@ -78,21 +84,22 @@ class TaskInput:
         return held
 
     def restore(self, rows: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        """Before the first `next`: what was in flight, by the number of its channel, comes before all else."""
+        """Before the first `next`: add the rows that were in flight, by the number of their channel. They come before
+        all others."""
         self._elements += rows
 
     def set_message_size(self, message_size: int) -> None:
-        """Join batches up to another size from now on."""
+        """Join batches up to another size, in bytes, from now on."""
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
 
     def next(self) -> Element | None:
-        """The next thing to do, or None when nothing is there. Watermarks never overtake rows, and wait for no others
-        than those they came behind; nor do latency markers."""
+        """Return the next batch, watermark, status or marker; None when there is none. Watermarks and latency markers
+        never overtake rows. They wait only for the rows that came before them."""
         if self._watermark is None and self._status is None and not self._markers:
             self._gather()
         if self._batches:
-            return self._joined()
+            return self._join_batches()
         if self._watermark is not None:
             time, self._watermark = self._watermark, None
             return WatermarkElement(time)
@@ -102,14 +109,15 @@ class TaskInput:
         return self._markers.popleft() if self._markers else None
 
     def catch_up(self) -> bool:
-        """When `next` has nothing more: act upon the events that came behind it. Returns whether there were any."""
+        """Act on the events behind what `next` has returned. Call it when `next` returns None. Returns whether there
+        were any."""
         if not self._barriers.is_behind:
             return False
         self._barriers.catch_up()
         return True
 
     def _gather(self) -> None:
-        """Take what is there, up to a message's size."""
+        """Take elements that have come, up to the message size."""
         while self._has_room and not self._barriers.is_behind:
             if not self._elements and not self._poll():
                 return
@@ -118,11 +126,11 @@ class TaskInput:
 
     @property
     def _has_room(self) -> bool:
-        """More may be taken: a message's size is not reached, and nothing waits behind the rows that more of them must
-        not come before."""
+        """Whether another element may be taken: the message size is not reached, and no status or marker waits, which
+        later rows must not overtake."""
         return self._bytes < self._message_size and self._status is None and not self._markers
 
-    def _joined(self) -> pa.RecordBatch:
+    def _join_batches(self) -> pa.RecordBatch:
         batches, self._batches, self._bytes = self._batches, [], 0
         batch = batches[0] if len(batches) == 1 else concat_batches(batches)
         self.rows_in += batch.num_rows
@@ -133,17 +141,17 @@ class TaskInput:
             self._batches.append(element)
             self._bytes += self._codec.batch_bytes(element)
         elif isinstance(element, WatermarkElement):
-            # A later watermark replaces an earlier one: it says more, and rows in between were on time for both.
-            watermark = self._valve.watermark(channel, element.time)
+            # A later watermark replaces an earlier one: it says more, and the rows in between were on time for both.
+            watermark = self._valve.on_watermark(channel, element.time)
             self._watermark = watermark if watermark is not None else self._watermark
         elif isinstance(element, LatencyMarker):
             self._markers.append(element)
         else:
-            watermark, self._status = self._valve.status(channel, element.active)
+            watermark, self._status = self._valve.on_status(channel, element.active)
             self._watermark = watermark if watermark is not None else self._watermark
 
     def _poll(self) -> bool:
-        """Buffers of one channel, or an event, of any gate in turn; returns False when there is none."""
+        """Read the buffers of one channel, or an event, of the gates in turn. Returns False when there is none."""
         polled = self._gates.poll(self._run)
         if polled is None:
             return False

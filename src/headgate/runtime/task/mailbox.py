@@ -1,4 +1,4 @@
-"""How other threads talk to a task: a wake-up that coalesces, and mail that runs on the task thread between batches."""
+"""The mailbox of a task thread: other threads wake it, or send it calls, which it runs between two batches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 
 class Signal:
-    """A binary flag one thread waits for and any thread sets; setting it again before it was seen costs next to
-    nothing."""
+    """A flag that one thread waits for and any thread sets. To set it again before the thread has seen it costs almost
+    nothing.
+
+    `_mutex` protects `_is_set`. `_lock` is held while the flag is not set: `wait` acquires it, `set` releases it.
+    """
 
     __slots__ = ("_is_set", "_lock", "_mutex")
 
@@ -28,7 +31,7 @@ class Signal:
                 self._lock.release()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until set, or for `timeout` seconds; clears the flag. Returns whether it was set."""
+        """Wait until the flag is set, at most `timeout` seconds, and clear it. Returns whether it was set."""
         if not self._lock.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX))):
             return False
         with self._mutex:
@@ -37,7 +40,7 @@ class Signal:
 
 
 class Mailbox:
-    """Mail to one task thread. `wake` alone makes it look at its inputs and outputs again."""
+    """The mailbox of one task thread. `wake` makes the thread look at its inputs and outputs again."""
 
     def __init__(self) -> None:
         self._signal = Signal()
@@ -46,11 +49,11 @@ class Mailbox:
         self.wait = self._signal.wait
 
     def put(self, mail: Callable[[], None]) -> None:
-        """Any thread: run `mail` on the task thread, between batches, also while it waits."""
+        """Any thread: have the task thread run `mail`, between two batches or while it waits."""
         self._mail.append(mail)
         self._signal.set()
 
     def run(self) -> None:
-        """The task thread: run what has come; what it raises ends the task."""
+        """The task thread: run the mail that has come. An exception of it ends the task."""
         while self._mail:
             self._mail.popleft()()

@@ -1,4 +1,4 @@
-"""What a task goes on from: the part of a checkpoint that its subtasks of then wrote."""
+"""Read what a task resumes from: the state and the rows in flight that a checkpoint has of its old subtasks."""
 
 from __future__ import annotations
 
@@ -34,22 +34,25 @@ _VALUES: Final = shapes.mapping(shapes.plain)
 def snapshots(
     metadata: CheckpointMetadata, nodes: Collection[str], groups: range, max_parallelism: int
 ) -> dict[str, list[Snapshot]]:
-    """By node key those of all subtasks that had one of these nodes, whatever it was chained with, in their order; of
-    their tables the rows of these key groups, of `max_parallelism` that there are. Waits for the storage. Raises
-    CheckpointError for a file that is not as it was written."""
-    found: dict[str, list[Snapshot]] = {}
+    """Return the snapshots of these nodes by node key, of all old subtasks in order, whatever the nodes were chained
+    with.
+
+    Their tables contain only the rows of the given key groups, of `max_parallelism` groups. Waits for the storage.
+    Raises CheckpointError for a damaged file.
+    """
+    by_node: dict[str, list[Snapshot]] = {}
     for state in metadata.vertices:
         for task in state.tasks if state.has_any(nodes) else ():
-            for key, snapshot in _of(task, METADATA_FILE):
+            for key, snapshot in _snapshots_of(task, METADATA_FILE):
                 with checkpoint_errors(snapshot.origin):
                     snapshot.check_groups(max_parallelism)
-                    found.setdefault(key, []).append(snapshot.of_key_groups(groups))
-    return found
+                    by_node.setdefault(key, []).append(snapshot.of_key_groups(groups))
+    return by_node
 
 
 def ended_groups(metadata: CheckpointMetadata, nodes: Collection[str]) -> dict[str, list[range]]:
-    """By node key the key groups of those subtasks that had ended: they left no snapshot."""
-    found: dict[str, list[range]] = {}
+    """Return by node key the key groups of those subtasks that had ended: they left no snapshot."""
+    groups: dict[str, list[range]] = {}
     for state in metadata.vertices:
         ended = [
             key_group_range(subtask, len(state.tasks), state.max_parallelism)
@@ -57,11 +60,11 @@ def ended_groups(metadata: CheckpointMetadata, nodes: Collection[str]) -> dict[s
             if isinstance(task, Finished)
         ]
         if ended:
-            found.update((key, ended) for key in {state.key, *state.nodes}.intersection(nodes))
-    return found
+            groups.update((key, ended) for key in {state.key, *state.nodes}.intersection(nodes))
+    return groups
 
 
-def _of(task: TaskState, metadata: str) -> Iterator[tuple[str, Snapshot]]:
+def _snapshots_of(task: TaskState, metadata: str) -> Iterator[tuple[str, Snapshot]]:
     if isinstance(task, Finished):
         for key, values in task.positions.items():
             with checkpoint_errors(metadata):
@@ -69,21 +72,25 @@ def _of(task: TaskState, metadata: str) -> Iterator[tuple[str, Snapshot]]:
             yield key, Snapshot(values=values, origin=metadata)
         return
     with checkpoint_errors(task.path):
-        found = decode(read_state(task))
-    yield from ((key, replace(snapshot, origin=task.path)) for key, snapshot in found.items())
+        decoded = decode(read_state(task))
+    yield from ((key, replace(snapshot, origin=task.path)) for key, snapshot in decoded.items())
 
 
 def input_in_flight(
     metadata: CheckpointMetadata,
     plan: ExecutionPlan,
+    *,
     vertex: JobVertex,
     subtask: int,
     codecs: Sequence[BatchCodec],
     keyed: Callable[[JobEdge, int], KeyGroups],
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows that were on their way to a subtask, each batch with the number of the channel that it came by, over all
-    its gates; where there is no such channel any more, of another one of that gate. `codecs` are those of its gates;
-    `keyed` makes the selector of a keyed exchange to so many channels."""
+    """Yield the rows that were in flight to a subtask, each batch with the number of its channel, counted over all
+    gates.
+
+    A batch of a channel that no longer exists comes by another channel of the same gate. `codecs` are those of the
+    gates. `keyed` makes the selector of a keyed exchange to a number of channels.
+    """
     first, nodes = 0, set(map(node_key, vertex.nodes))
     groups = {state.max_parallelism for state in metadata.vertices if state.has_any(nodes)}
     for edge, codec in zip(plan.job.inputs(vertex), codecs, strict=True):
@@ -99,9 +106,12 @@ def input_in_flight(
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """A subtask, of `subtasks`, at the end of an exchange. `selector` deals the rows of a keyed exchange: each target
-    takes its share by itself, so it must give the same rows the same way everywhere. Else whole channels are dealt.
-    `groups_stay` says whether keys have the key groups that they had."""
+    """One subtask, of `subtasks`, at the end of an exchange.
+
+    `selector` partitions the rows of a keyed exchange. Each target takes its own share, so the selector must give
+    the same result everywhere. Without a selector whole channels are assigned to targets. `groups_stay` is whether keys
+    have the same key groups as before.
+    """
 
     exchange: str
     subtask: int
@@ -113,13 +123,13 @@ class RestoreTarget:
 def rows_in_flight(
     metadata: CheckpointMetadata, target: RestoreTarget, codec: BatchCodec
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows that were on their way to the target, of each channel that there was in order, with the producer's
-    number. Waits for the storage. Raises CheckpointError for data that are not as they were written."""
-    there = [exchange for exchange in metadata.exchanges if exchange.key == target.exchange]
-    if not there:
+    """Yield the rows that were in flight to the target with the producer's number, in the order of each old channel.
+    Waits for the storage. Raises CheckpointError for damaged data."""
+    exchanges = [exchange for exchange in metadata.exchanges if exchange.key == target.exchange]
+    if not exchanges:
         return
-    as_before = there[0].consumers == target.subtasks and target.groups_stay
-    parts = _parts(metadata, there[0])
+    as_before = exchanges[0].consumers == target.subtasks and target.groups_stay
+    parts = _parts(metadata, exchanges[0])
     for producer, consumer in sorted({(part.producer, part.consumer) for part in parts}):
         takes_all = consumer % target.subtasks == target.subtask
         if not takes_all and (as_before or target.selector is None):
@@ -131,7 +141,7 @@ def rows_in_flight(
                 shares = target.selector.select(batch)
             if as_before and any(subtask != target.subtask for subtask, _ in shares):
                 raise UnusableState(
-                    f"{_named(channel, parts)}: rows in flight from subtask {producer} to {consumer} of "
+                    f"{_files_of(channel, parts)}: rows in flight from subtask {producer} to {consumer} of "
                     f"{target.exchange!r} have keys of other subtasks; start from another checkpoint"
                 )
             yield from ((producer, rows) for subtask, rows in shares if subtask == target.subtask)
@@ -143,41 +153,43 @@ class _Part:
     file: str
 
 
-def _named(channel: list[ChannelPart], parts: dict[ChannelPart, _Part]) -> str:
-    """The files that have something of a channel."""
+def _files_of(channel: list[ChannelPart], parts: dict[ChannelPart, _Part]) -> str:
+    """Return the names of the files that have data of a channel."""
     return " or ".join(dict.fromkeys(parts[part].file for part in channel if part in parts))
 
 
 def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[ChannelPart, _Part]:
-    """All that there is of an exchange."""
-    found: dict[ChannelPart, _Part] = {}
+    """Read all data in flight of an exchange."""
+    parts: dict[ChannelPart, _Part] = {}
     for file in (state.in_flight for state in metadata.states):
         if file is None or exchange.key not in file.exchanges:
             continue
         with checkpoint_errors(file.path):
             for part, content in decode_in_flight(read_state(file)).items():
                 if part.exchange == exchange.key:
-                    if part in found or part.producer >= exchange.producers or part.consumer >= exchange.consumers:
-                        raise UnusableState(f"{part} is there twice, or of no such channel; start from another one")
-                    found[part] = _Part(content, file.path)
-    return found
+                    if part in parts or part.producer >= exchange.producers or part.consumer >= exchange.consumers:
+                        raise UnusableState(
+                            f"{part} is there twice, or its channel does not exist; start from another checkpoint"
+                        )
+                    parts[part] = _Part(content, file.path)
+    return parts
 
 
 def _decoded(
     channel: list[ChannelPart], parts: dict[ChannelPart, _Part], codec: BatchCodec
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one channel: a row may begin in what the consumer had received and end in what was still at the
-    producer."""
+    """Return the batches of one channel. A row may begin in what the consumer had received and end in what the producer
+    still had."""
     deserializer = SpanningDeserializer(codec)
-    there = [parts[part] for part in channel if part in parts]
-    with checkpoint_errors(*(part.file for part in there)):
+    present = [parts[part] for part in channel if part in parts]
+    with checkpoint_errors(*(part.file for part in present)):
         try:
-            elements = deserializer.feed(part.content for part in there)
+            elements = deserializer.feed(part.content for part in present)
         except ExchangeError as error:
             raise UnusableState(
-                f"what was in flight cannot be read: {error.message}; start from another checkpoint"
+                f"the data in flight cannot be read: {error.message}; start from another checkpoint"
             ) from error
         if deserializer.partial:
-            raise UnusableState(f"what was in flight from subtask {channel[0].producer} to {channel[0].consumer} of "
-                                  f"{channel[0].exchange!r} ends in the midst of an element")  # fmt: skip
+            raise UnusableState(f"the data in flight from subtask {channel[0].producer} to {channel[0].consumer} of "
+                                  f"{channel[0].exchange!r} end within an element; use another checkpoint")  # fmt: skip
     return (element for element in elements if isinstance(element, pa.RecordBatch))

@@ -1,4 +1,4 @@
-"""Which channel a row goes to: the selector of an exchange, as its partitioning says."""
+"""The channel selector of an exchange, chosen by its partitioning."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from headgate.records.hashing import default_max_parallelism
 
 
 def selector_of(
-    edge: JobEdge, partition: ResultPartition, subtask: int, context: OperatorContext, most: int | None
+    edge: JobEdge, partition: ResultPartition, subtask: int, context: OperatorContext, max_parallelism: int | None
 ) -> ChannelSelector:
-    """That of the output of `subtask` on an edge; `context` is that of the node whose output it is, and `most` the
-    job's max_parallelism, if it is given."""
+    """Return the channel selector for the output of `subtask` on an edge. `context` is that of the node whose output it
+    is. `max_parallelism` is the job's option, None if it is not given."""
     channels = len(partition.subpartitions)
     match edge.partitioning.kind:
         case "forward" | "to_one":
@@ -39,9 +39,9 @@ def selector_of(
             assert edge.partitioning.function is not None
             return UserPartitioner(edge.partitioning.function, channels, context)
         case _:
-            return key_groups(edge, channels, most)
+            return key_groups(edge, channels, max_parallelism)
 
 
-def key_groups(edge: JobEdge, channels: int, most: int | None) -> KeyGroups:
-    """That of a keyed exchange."""
-    return KeyGroups(edge.partitioning.keys, channels, most or default_max_parallelism(channels))
+def key_groups(edge: JobEdge, channels: int, max_parallelism: int | None) -> KeyGroups:
+    """Return the selector of a keyed exchange."""
+    return KeyGroups(edge.partitioning.keys, channels, max_parallelism or default_max_parallelism(channels))

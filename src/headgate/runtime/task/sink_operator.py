@@ -1,4 +1,4 @@
-"""The operator at the end of a chain: hands batches to a sink's writer."""
+"""The operator of a sink, at the end of a chain: it hands batches to the sink's writer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from headgate.operators.operator import Operator, OperatorContext
 
 
 class SinkOperator(Operator):
-    """`pending` is what the writer returned at the end of input, for `Sink.commit` on the driver; `checkpoint` is the
-    one that the first rows belong to, 0 without checkpoints. A batch is delivered with the one that it belongs to."""
+    """Writes the batches of one sink in one subtask.
+
+    `pending` is what the writer returned at the end of input, for `Sink.commit` on the driver. `checkpoint` is the
+    number of the checkpoint that the first rows belong to, 0 without checkpoints. Each delivered batch carries the
+    number of its checkpoint.
+    """
 
     def __init__(
         self,
@@ -36,14 +40,14 @@ class SinkOperator(Operator):
         super().open(context)
         self._writer = self._sink.writer(
             WriterContext(
-                context.job,
-                context.operator,
-                context.subtask,
-                context.parallelism,
-                self._schema,
-                lambda batch: self._deliver(batch, self._checkpoint),
-                self._attempt,
-                self._checkpoint,
+                job=context.job,
+                operator=context.operator,
+                subtask=context.subtask,
+                parallelism=context.parallelism,
+                schema=self._schema,
+                deliver=lambda batch: self._deliver(batch, self._checkpoint),
+                attempt=self._attempt,
+                checkpoint=self._checkpoint,
             )
         )
 
@@ -57,7 +61,7 @@ class SinkOperator(Operator):
     def process_status(self, active: bool) -> None: ...
 
     def flush(self, checkpoint: int) -> Any:
-        """All rows before a checkpoint's barrier were taken: what the writer returns for `Sink.commit`."""
+        """Return what the writer has for `Sink.commit`, once it has taken all rows before a checkpoint's barrier."""
         assert self._writer is not None
         self._checkpoint = checkpoint + 1
         return self._writer.flush(checkpoint)

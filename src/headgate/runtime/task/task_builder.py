@@ -1,4 +1,4 @@
-"""From the plan to the tasks of one TaskManager, with their partitions, gates and channels joined up."""
+"""Build the tasks of one TaskManager from the plan, and connect their partitions, gates and channels."""
 
 from __future__ import annotations
 
@@ -10,28 +10,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.config import Config
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
-from headgate.errors import HeadgateError
 from headgate.exchange.channels import InputChannel, RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
-from headgate.exchange.pending import PendingBudget
 from headgate.exchange.writer import RecordWriter
-from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.operator import Operator, OperatorContext
-from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.node_keys import node_key
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
-from headgate.runtime.control_messages import Part
 from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
-from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToWriter, joined
+from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToWriter, fan_out
 from headgate.runtime.task.debloating import Debloating
 from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
@@ -40,50 +34,17 @@ from headgate.runtime.task.operator_timers import operator_timers
 from headgate.runtime.task.restore import ended_groups, input_in_flight, snapshots
 from headgate.runtime.task.routing import key_groups, selector_of
 from headgate.runtime.task.sink_operator import SinkOperator
-from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import Head, InputHead, SourceHead, Task
 from headgate.runtime.task.task_channels import channels_of
-from headgate.runtime.task.task_state import Captured, TaskState
+from headgate.runtime.task.task_manager_services import TaskManagerServices
+from headgate.runtime.task.task_state import TaskState
 from headgate.runtime.task.time_account import Wait
-from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.data_link import ConsumerEnd
 
 
-@dataclass(slots=True)
-class TaskManagerServices:
-    """What a TaskManager gives its tasks."""
-
-    job: str
-    index: int
-    config: Config
-    plan: ExecutionPlan
-    pool: NetworkBufferPool
-    budget: PendingBudget
-    state_memory: StateMemory | None
-    #: The link by which this TaskManager receives an edge's data from another one.
-    consumer_end: Callable[[int, int], ConsumerEnd]
-    #: Sends a batch of a sink (by node id), and the checkpoint that it belongs to, to the driver; waits in the given
-    #: task while the driver is behind.
-    deliver: Callable[[int, pa.RecordBatch, int, Task], None]
-    opened: Callable[[], None]
-    done: Callable[[Task, HeadgateError | None], None]
-    #: `time.time()` at which the job started; known only when the tasks are about to run.
-    started_at: Callable[[], float]
-    #: Tells the driver of a task's part in a checkpoint.
-    tell_part: Callable[[Part], None]
-    #: Of the job; sinks name what they write by it.
-    attempt: int
-    #: The number of the next checkpoint, 0 without.
-    checkpoint: int
-    #: The checkpoint that the job goes on from.
-    restore: CheckpointMetadata | None
-    #: Takes what a task, by its name, vertex and subtask, has captured; None in batch mode, which knows no checkpoints.
-    upload: Callable[[str, int, int, Captured], None] | None
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class BuiltTask:
-    """A task and what has to be released after it."""
+    """A task, and what is to be released when it has ended."""
 
     task: Task
     vertex: JobVertex
@@ -97,20 +58,21 @@ class BuiltTask:
     debloating: Debloating | None
     barriers: TaskBarriers
     state: TaskState
-    #: What leaves by each exchange, named `operator -> operator`.
+    #: The writer of each exchange, named `operator -> operator`.
     writers: list[tuple[str, RecordWriter]]
-    #: For the network thread: asks for remote partitions that could not be asked for before they were finished.
+    #: Calls for the network thread: they request remote partitions, which in batch mode must be finished first.
     requests: list[Callable[[], None]]
 
     def return_buffers(self) -> None:
-        """Give back the network memory of a task that has ended and whose output lies in files; again is harmless."""
+        """Give back the network memory of a task that has ended, whose output is in files. A second call does
+        nothing."""
         for gate in self.gates:
             gate.release()
         for partition in self.partitions:
             partition.pool.destroy()
 
     def release(self) -> None:
-        """Give back all that a task had which has ended, its output too; again is harmless."""
+        """Release all that a task had which has ended, its output too. A second call does nothing."""
         for partition in self.partitions:
             partition.release()
         for writer in self.task.writers:
@@ -119,21 +81,21 @@ class BuiltTask:
 
 
 class TaskBuilder:
-    """Builds partitions first, so that local channels and early requests of others find them, then the tasks: all at
-    once, or in batch mode stage by stage."""
+    """Builds the tasks of one TaskManager: all at once, or in batch mode stage by stage. It builds partitions first, so
+    that local channels and early requests of other TaskManagers find them."""
 
-    def __init__(self, surroundings: TaskManagerServices) -> None:
-        self._services = surroundings
-        self.parts = ExchangeParts(surroundings.config, surroundings.pool)
+    def __init__(self, services: TaskManagerServices) -> None:
+        self._services = services
+        self.parts = ExchangeParts(services.config, services.pool)
         self.partitions: dict[tuple[int, int], ResultPartition] = {}
-        # What was made for tasks that are not whole yet.
+        # Gates and partitions of tasks that are not complete yet.
         self.gates: list[GateChannels] = []
         self._written: list[ResultPartition] = []
         self._mailboxes: dict[tuple[int, int], Mailbox] = {}
 
     def build(self, vertices: Container[int]) -> list[BuiltTask]:
-        """This TaskManager's tasks of the vertices. Raises InsufficientBuffers when network memory is too small for
-        them; then `discard` gives back what some of them had got."""
+        """Build this TaskManager's tasks of the given vertices. Raises InsufficientBuffers when network memory is too
+        small; then call `discard`."""
         mine = [each for each in self._services.plan.subtasks(self._services.index) if each[0].id in vertices]
         for vertex, subtask in mine:
             self._mailboxes[vertex.id, subtask] = Mailbox()
@@ -149,7 +111,7 @@ class TaskBuilder:
         return built
 
     def discard(self) -> None:
-        """Give back the network memory of tasks that never ran."""
+        """Give back the network memory of tasks that never ran, after `build` failed."""
         for gate in self.gates:
             gate.release()
         for partition in self._written:
@@ -164,10 +126,10 @@ class TaskBuilder:
 
 
 class _TaskAssembly:
-    """One task in the making."""
+    """Assembles one task."""
 
-    def __init__(self, here: TaskManagerServices, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
-        self._services = here
+    def __init__(self, services: TaskManagerServices, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
+        self._services = services
         self._builder = builder
         self._vertex = vertex
         self._subtask = subtask
@@ -182,7 +144,7 @@ class _TaskAssembly:
         self._nodes: dict[int, Operator | SourceHead] = {}
         self._gates: list[GateChannels] = []
         self._gathering: Gathering | None = None
-        self._barriers = TaskBarriers(self._name, [], self._writers, here.tell_part)
+        self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part)
         self._requests: list[Callable[[], None]] = []
         self._task: Task | None = None
 
@@ -191,54 +153,57 @@ class _TaskAssembly:
         task_input: TaskInput | None = None
         head: Head
         if head_node.source is not None:
-            head = self._nodes[head_node.id] = self._source_head(head_node)
+            head = self._nodes[head_node.id] = self._build_source_head(head_node)
         else:
-            task_input = self._input()
-            head = InputHead(task_input, self._entry(head_node))
-        state = self._state(head)
+            task_input = self._build_input()
+            head = InputHead(task_input, self._build_entry(head_node))
+        state = self._build_state(head)
         partitions = [writer.partition for writer in self._writers]
         for partition in partitions:
             partition.watch_barriers(self._on_barrier_left)
         task = self._task = Task(
             self._name,
             head,
-            self._entries,
-            self._writers,
-            self._mailbox,
-            self._services.opened,
-            self._services.done,
-            lambda: self._restore(state, task_input),
-            lambda: self._ended(state),
+            operators=self._entries,
+            writers=self._writers,
+            mailbox=self._mailbox,
+            opened=self._services.opened,
+            done=self._services.done,
+            restore=lambda: self._restore(state, task_input),
+            ended=lambda: self._ended(state),
         )
-        task.add_timed(self._barriers, *operator_timers(self._entries, self._writers))
-        debloating = self._debloating(task_input, task)
+        task.add_timed(self._barriers)
+        task.add_timers(operator_timers(self._entries))
+        debloating = self._build_debloating(task_input, task)
         channels = [channel for gate in self._gates for channel in gate.channels]
         return BuiltTask(
-            task,
-            self._vertex,
-            self._subtask,
-            self._nodes,
-            task_input,
-            self._gates,
-            partitions,
-            channels,
-            self._gathering,
-            debloating,
-            self._barriers,
-            state,
-            self._named_writers,
-            self._requests,
+            task=task,
+            vertex=self._vertex,
+            subtask=self._subtask,
+            nodes=self._nodes,
+            input=task_input,
+            gates=self._gates,
+            partitions=partitions,
+            channels=channels,
+            gathering=self._gathering,
+            debloating=debloating,
+            barriers=self._barriers,
+            state=state,
+            writers=self._named_writers,
+            requests=self._requests,
         )
 
     # --- its state
 
-    def _state(self, head: Head) -> TaskState:
+    def _build_state(self, head: Head) -> TaskState:
         source = (node_key(self._vertex.head), head) if isinstance(head, SourceHead) else None
         entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
         upload = self._services.upload
         store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
         channels = partial(channels_of, self._services.plan, self._vertex, self._subtask, self._written)
-        state = TaskState(self._subtask, self._vertex.parallelism, source, entries, store, channels)
+        state = TaskState(
+            self._subtask, self._vertex.parallelism, head=source, entries=entries, store=store, channels=channels
+        )
         if store is not None:
             self._barriers.capturer = state
         return state
@@ -252,7 +217,7 @@ class _TaskAssembly:
         state.end()
 
     def _restore(self, state: TaskState, task_input: TaskInput | None) -> None:
-        """On the task's thread, which may wait for the storage."""
+        """Restore the task from the checkpoint. Runs on the task's thread, which may wait for the storage."""
         if self._services.restore is None:
             return
         groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
@@ -260,9 +225,14 @@ class _TaskAssembly:
         found = snapshots(self._services.restore, nodes, groups, self._max_parallelism)
         state.restore(found, ended_groups(self._services.restore, nodes))
         if task_input is not None:
-            keyed = partial(key_groups, most=self._services.config.max_parallelism)
+            keyed = partial(key_groups, max_parallelism=self._services.config.max_parallelism)
             restored = input_in_flight(
-                self._services.restore, self._services.plan, self._vertex, self._subtask, self._codecs, keyed
+                self._services.restore,
+                self._services.plan,
+                vertex=self._vertex,
+                subtask=self._subtask,
+                codecs=self._codecs,
+                keyed=keyed,
             )
             task_input.restore(restored)
 
@@ -270,7 +240,7 @@ class _TaskAssembly:
     def _max_parallelism(self) -> int:
         return self._services.config.max_parallelism or default_max_parallelism(self._vertex.parallelism)
 
-    def _debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
+    def _build_debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
         if task_input is None or not self._services.config.debloat:
             return None
         idle_seconds = partial(task.times.seconds, Wait.IDLE)
@@ -284,26 +254,26 @@ class _TaskAssembly:
     def _context(self, node: Node) -> OperatorContext:
         return OperatorContext(self._services.job, node.name, self._subtask, node.parallelism, self._max_parallelism)
 
-    def _source_head(self, node: Node) -> SourceHead:
+    def _build_source_head(self, node: Node) -> SourceHead:
         source, spec = node.source, node.watermark
         assert source is not None
         context = self._context(node)
-        output, sides = self._outputs(node)
+        output, sides = self._build_outputs(node)
 
         def open_reader(positions: Sequence[Any] | None) -> SourceReader:
             for position in positions or ():
                 source.check_position(position)
             return source.reader(
                 ReaderContext(
-                    context.job,
-                    context.operator,
-                    context.subtask,
-                    context.parallelism,
-                    self._mailbox.wake,
-                    self._services.started_at(),
-                    time.time,
-                    positions,
-                    {tag: side.emit for tag, side in sides.items()},
+                    job=context.job,
+                    operator=context.operator,
+                    subtask=context.subtask,
+                    parallelism=context.parallelism,
+                    wake=self._mailbox.wake,
+                    started_at=self._services.started_at(),
+                    clock=time.time,
+                    positions=positions,
+                    sides={tag: side.emit for tag, side in sides.items()},
                 )
             )
 
@@ -320,11 +290,20 @@ class _TaskAssembly:
         plain = None if node.schema.types == source.schema.types else node.schema
         interval = self._services.config.latency_interval
         markers = MarkerTimer(interval, node.id, self._subtask) if interval else None
-        return SourceHead(open_reader, plain, watermarks, idle_timeout, output, context, markers)
+        return SourceHead(
+            open_reader,
+            plain=plain,
+            watermarks=watermarks,
+            idle_timeout=idle_timeout,
+            output=output,
+            context=context,
+            markers=markers,
+        )
 
-    def _entry(self, node: Node) -> ToOperator:
-        """The node's operator with everything behind it. Operators are opened from the end of the chain on."""
-        output, sides = self._outputs(node)
+    def _build_entry(self, node: Node) -> ToOperator:
+        """Build the node's operator and everything behind it. The end of the chain comes first in `_entries`, so
+        operators are opened from there."""
+        output, sides = self._build_outputs(node)
         operator: Operator
         if node.sink is not None:
             deliver = partial(self._deliver, node.id)
@@ -343,21 +322,21 @@ class _TaskAssembly:
         assert self._task is not None
         self._services.deliver(node_id, batch, checkpoint, self._task)
 
-    def _outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
-        """The node's output, and those of its side outputs that are read."""
-        main = joined(self._consumers(node, None))
-        consumers = {tag: self._consumers(node, tag) for tag in node.sides}
-        sides = {tag: joined(outputs) for tag, outputs in consumers.items() if outputs}
+    def _build_outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
+        """Build the node's output, and those of its side outputs that are read."""
+        main = fan_out(self._build_consumers(node, None))
+        consumers = {tag: self._build_consumers(node, tag) for tag in node.sides}
+        sides = {tag: fan_out(outputs) for tag, outputs in consumers.items() if outputs}
         return SideOutputs(main, sides.values()) if sides else main, sides
 
-    def _consumers(self, node: Node, tag: str | None) -> list[Chained]:
+    def _build_consumers(self, node: Node, tag: str | None) -> list[Chained]:
         edges = self._services.plan.job.outputs(self._vertex, node, tag)
-        outputs: list[Chained] = [ToWriter(self._writer(edge, node)) for edge in edges]
-        return outputs + [self._entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
+        outputs: list[Chained] = [ToWriter(self._build_writer(edge, node)) for edge in edges]
+        return outputs + [self._build_entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
 
     # --- outputs and inputs
 
-    def _writer(self, edge: JobEdge, node: Node) -> RecordWriter:
+    def _build_writer(self, edge: JobEdge, node: Node) -> RecordWriter:
         partition = self._builder.partitions[edge.id, self._subtask]
         writer = self._builder.parts.writer(
             partition,
@@ -377,33 +356,33 @@ class _TaskAssembly:
         assert self._task is not None
         self._task.wait_within_record(writer)
 
-    def _input(self) -> TaskInput:
+    def _build_input(self) -> TaskInput:
         for edge in self._services.plan.job.inputs(self._vertex):
-            self._gates.append(self._gate(edge))
+            self._gates.append(self._build_gate(edge))
             source = self._services.plan.job.vertex(edge.source)
             node = next(node for node in source.nodes if node.id == edge.source_node)
             schema = node.output_schema(edge.tag)
             self._codecs.append(BatchCodec(schema, paranoid=self._services.config.validates_batches))
         self._gathering = Gathering(self._services.budget, self._services.config.spill_dir)
         gates = [each.gate for each in self._gates]
-        self._barriers = TaskBarriers(self._name, gates, self._writers, self._services.tell_part)
+        self._barriers = TaskBarriers(self._name, gates, self._writers, self._services.report_part)
         return TaskInput(gates, self._codecs, self._services.config.message_size, self._barriers, self._gathering)
 
-    def _gate(self, edge: JobEdge) -> GateChannels:
-        here, plan = self._services, self._services.plan
+    def _build_gate(self, edge: JobEdge) -> GateChannels:
+        services, plan = self._services, self._services.plan
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
-        remote = sum(plan.place(channel.producer) != here.index for channel in wanted)
-        made = GateChannels(self._builder.parts, InputGate(self._mailbox.wake), name, remote)
-        self._builder.gates.append(made)
+        remote = sum(plan.place(channel.producer) != services.index for channel in wanted)
+        gate = GateChannels(self._builder.parts, InputGate(self._mailbox.wake), name, remote)
+        self._builder.gates.append(gate)
         for channel in wanted:
             place = plan.place(channel.producer)
-            if place == here.index:
-                made.add_local(self._builder.partitions[edge.id, channel.producer].subpartitions[channel.subpartition])
+            if place == services.index:
+                gate.add_local(self._builder.partitions[edge.id, channel.producer].subpartitions[channel.subpartition])
             else:
-                end = here.consumer_end(place, edge.id)
-                self._request(end, made.add_remote((edge.id, channel.producer, channel.subpartition), end))
-        return made
+                end = services.consumer_end(place, edge.id)
+                self._request(end, gate.add_remote((edge.id, channel.producer, channel.subpartition), end))
+        return gate
 
     def _request(self, end: ConsumerEnd, channel: RemoteInputChannel) -> None:
         if self._services.config.is_batch:
@@ -413,6 +392,6 @@ class _TaskAssembly:
 
 
 def _request_now(end: ConsumerEnd, channel: RemoteInputChannel) -> None:
-    """On the network thread, whether or not the connection has been made."""
+    """Request the partition. Runs on the network thread, whether or not the connection is established."""
     end.request(channel)
     end.on_marked()

@@ -1,4 +1,4 @@
-"""What the channels of a task are called in a checkpoint."""
+"""The names of a task's channels in a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from headgate.state.in_flight_file import ChannelPart, InFlightData
 
 @dataclass(frozen=True, slots=True)
 class TaskChannels:
-    """Those of its gates, one after the other, and those of each output."""
+    """The channel names of one task: of its gates, in order, and of each of its outputs."""
 
     inputs: Sequence[ChannelPart]
     outputs: Sequence[Sequence[ChannelPart]]
 
-    def named(self, in_flight: InFlight) -> InFlightData:
-        """What there is, with its channel; where a barrier went in order there is nothing."""
-        found = list(zip(self.inputs, in_flight.inputs, strict=True)) if in_flight.inputs else []
+    def name(self, in_flight: InFlight) -> InFlightData:
+        """Return the data in flight, with the channel of each part. A channel without data is left out."""
+        named = list(zip(self.inputs, in_flight.inputs, strict=True)) if in_flight.inputs else []
         for parts, pieces in zip(self.outputs, in_flight.outputs, strict=True) if in_flight.outputs else ():
-            found += zip(parts, pieces, strict=True)
-        return [(part, pieces) for part, pieces in found if size_of(pieces)]
+            named += zip(parts, pieces, strict=True)
+        return [(part, pieces) for part, pieces in named if size_of(pieces)]
 
 
 def channels_of(plan: ExecutionPlan, vertex: JobVertex, subtask: int, written: Sequence[JobEdge]) -> TaskChannels:
-    """Those of a subtask; `written` are the edges of its outputs, in their order."""
+    """Return the channel names of a subtask; `written` are the edges of its outputs, in order."""
     inputs: list[ChannelPart] = []
     for edge in plan.job.inputs(vertex):
         key = exchange_key(edge, plan.job)

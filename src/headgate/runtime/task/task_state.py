@@ -1,6 +1,6 @@
-"""What one task holds: taken for a checkpoint between two batches, and given back before the first.
+"""The state of one task: taken for a checkpoint between two batches, and restored before the first batch.
 
-Everything here runs on the task's thread. What was taken is a copy; another thread stores it.
+Everything here runs on the task's thread. What was taken is a copy, which another thread stores.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from headgate.runtime.task.chain import ToOperator, placed
+from headgate.runtime.task.chain import ToOperator, with_location
 from headgate.runtime.task.in_flight import InFlight
 from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.task import SourceHead
@@ -20,15 +20,15 @@ from headgate.state import shapes
 from headgate.state.in_flight_file import InFlightData
 from headgate.state.snapshot import Snapshot, checkpoint_errors
 
-#: Beside the operators: what has been counted, so that a job's figures are those of all its attempts.
+#: The counters of the task, stored beside the operators' state: so a job's counters include all its attempts.
 _COUNTERS = "#counters"
 _COUNTED = shapes.mapping(shapes.items(shapes.count))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """`snapshots` by node key; `pending` is what sinks wrote before the barrier, by node key, for their commit. With a
-    `failure` nothing of it is to be stored."""
+    """What a task took for one checkpoint. `snapshots` are by node key. `pending` is what sinks wrote before the
+    barrier, by node key, for their commit. With a `failure` the snapshots are not stored."""
 
     checkpoint: int
     snapshots: Mapping[str, Snapshot]
@@ -39,13 +39,14 @@ class Captured:
 
 
 class TaskState:
-    """Of one subtask: its source, if it has one, and its operators, each with its node key. `store` takes what was
-    captured; None in batch mode."""
+    """The state of one subtask: its source, if it has one, and its operators, each with its node key. `store` stores
+    what was captured; None in batch mode."""
 
     def __init__(
         self,
         subtask: int,
         parallelism: int,
+        *,
         head: tuple[str, SourceHead] | None,
         entries: Sequence[tuple[str, ToOperator]],
         store: Callable[[Captured], None] | None,
@@ -59,55 +60,60 @@ class TaskState:
         self._channels = channels
         self._captured: Captured | None = None
         self._has_ended = False
-        #: The last checkpoint that the task took its part in.
+        #: The number of the last checkpoint that the task took part in.
         self.took_part = 0
-        #: Of a task that has ended: where its source stood, its counters, and what its sinks wrote since the last
-        #: checkpoint.
+        #: Of a task that has ended: its source's position and its counters by node key, and what its sinks wrote since
+        #: the last checkpoint.
         self.final: dict[str, Any] = {}
         self.pending: dict[str, Any] = {}
 
     def capture(self, checkpoint: int) -> None:
-        """All rows before the checkpoint's barrier have been worked on or are in flight, and none behind it. Raises the
-        error of a sink that cannot write what it holds."""
-        assert not self._has_ended, "what its sinks had pending is in no part of a task that has ended"
+        """Take the task's state for a checkpoint. All rows before its barrier have been processed or are in flight, and
+        none behind it. Raises the error of a sink that cannot write its rows."""
+        assert not self._has_ended, (
+            f"checkpoint {checkpoint}: the task has ended, and what its sinks have pending is in no part"
+        )
         self.took_part = checkpoint
         pending = {}
         for key, sink in self._sinks():
             try:
                 written = sink.flush(checkpoint)
             except Exception as error:
-                raise placed(error, sink.context) from error
+                raise with_location(error, sink.context) from error
             if written:
                 pending[key] = written
-        self._captured = Captured(checkpoint, self._snapshots(), pending, time.monotonic())
+        self._captured = Captured(
+            checkpoint=checkpoint, snapshots=self._snapshots(), pending=pending, taken_at=time.monotonic()
+        )
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        """The part of that checkpoint is whole."""
+        """Store what was captured, with the data in flight."""
         is_empty = not in_flight.inputs and not in_flight.outputs
-        self._pass_on(in_flight=() if is_empty else self._channels().named(in_flight))
+        self._pass_on(in_flight=() if is_empty else self._channels().name(in_flight))
 
     def drop(self, checkpoint: int, reason: str) -> None:
-        """Nothing comes of that checkpoint."""
+        """Report that the task has no part in the checkpoint, and why."""
         self._pass_on(failure=reason)
 
     def _pass_on(self, *, in_flight: InFlightData = (), failure: str | None = None) -> None:
         captured, self._captured = self._captured, None
-        assert captured is not None and self._store is not None  # or nobody would ask
+        assert captured is not None and self._store is not None  # a capture comes before each store and drop
         self._store(replace(captured, in_flight=in_flight, failure=failure))
 
     def end(self) -> None:
-        """The last row has left the task. All who give it input end with it, so the state of its operators is needed no
-        more; a source that goes on must not begin anew. There is no `capture` from now on."""
+        """Keep what is needed after the last row has left the task. Its producers end with it, so later checkpoints
+        need no state of its operators. They need the source's position: a restart must not read it from the beginning.
+        No `capture` follows."""
         self._has_ended = True
         if self._store is not None:
-            self.final = {key: dict(snapshot.values) for key, snapshot in self._of_the_task().items()}
+            self.final = {key: dict(snapshot.values) for key, snapshot in self._task_snapshots().items()}
         self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
 
     def restore(
         self, snapshots: Mapping[str, Sequence[Snapshot]], ended: Mapping[str, Sequence[range]] = MappingProxyType({})
     ) -> None:
-        """Go on from what the subtasks there were held, by node key; tables have this subtask's key groups only.
-        `ended` are the key groups of those that had ended. Raises CheckpointError for what they did not write."""
+        """Restore the state of old subtasks, by node key; tables contain only this subtask's key groups. `ended` are
+        the key groups of subtasks that had ended. Raises CheckpointError for state that these nodes did not write."""
         for key, entry in self._entries:
             if key in ended:
                 entry.operator.restore_ended(ended[key])
@@ -116,7 +122,7 @@ class TaskState:
                     with checkpoint_errors(*(snapshot.origin for snapshot in snapshots[key])):
                         entry.operator.restore(snapshots[key])
                 except Exception as error:
-                    raise placed(error, entry.context) from error
+                    raise with_location(error, entry.context) from error
         if self._head is not None and self._head[0] in snapshots:
             self._head[1].restore(snapshots[self._head[0]])
         for counters in snapshots.get(_COUNTERS, ()):
@@ -125,15 +131,15 @@ class TaskState:
         self._restore_counters([snapshot.values for snapshot in snapshots.get(_COUNTERS, ())])
 
     def _snapshots(self) -> dict[str, Snapshot]:
-        snapshots = self._of_the_task()
+        snapshots = self._task_snapshots()
         for key, entry in self._entries:
             snapshot = entry.operator.snapshot()
             if snapshot is not None:
                 snapshots[key] = snapshot
         return snapshots
 
-    def _of_the_task(self) -> dict[str, Snapshot]:
-        """But for its operators."""
+    def _task_snapshots(self) -> dict[str, Snapshot]:
+        """Return the snapshots of the task itself, without its operators."""
         snapshots = {_COUNTERS: Snapshot(values=self._counters())}
         if self._head is not None:
             snapshots[self._head[0]] = Snapshot(values=self._head[1].snapshot())
@@ -152,7 +158,7 @@ class TaskState:
         return counters
 
     def _restore_counters(self, old: Sequence[Mapping[str, Any]]) -> None:
-        """Those of an old subtask go on in the new one of its number, of the last numbers in turn."""
+        """Add the counters of old subtasks. Each goes to the new subtask of its number, modulo the parallelism."""
         for counters in old[self._subtask :: self._parallelism]:
             for key, entry in self._entries:
                 rows_in, rows_out, late = (*counters.get(key, ()), 0, 0, 0)[:3]

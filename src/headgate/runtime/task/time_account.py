@@ -1,4 +1,4 @@
-"""Where a task's time goes: seconds it waited, by reason; what is left was work."""
+"""How a task spends its time: the seconds it waited, by reason. The rest was work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Wait(enum.IntEnum):
 
 
 class TimeAccount:
-    """Written by the task's thread, read by any: all of it is one tuple, replaced as a whole. Times are seconds."""
+    """The waiting times of one task, in seconds. The task's thread writes it, any thread reads it: all of it is one
+    tuple, which is replaced as a whole."""
 
     __slots__ = ("_clock", "_state")
 
@@ -24,19 +25,19 @@ class TimeAccount:
         self._state: tuple[tuple[float, ...], Wait | None, float] = ((0.0,) * len(Wait), None, 0.0)
 
     def begin(self, why: Wait) -> None:
-        """The task waits from now on."""
+        """Start a wait."""
         self._state = self._totals(), why, self._clock()
 
     def end(self) -> None:
-        """The task goes on."""
+        """End the wait."""
         self._state = self._totals(), None, 0.0
 
     def reset(self) -> None:
-        """Forget what was before the job began."""
+        """Forget the time before the job started."""
         self._state = (0.0,) * len(Wait), None, 0.0
 
     def seconds(self, why: Wait) -> float:
-        """Waited so far, the wait that is under way included."""
+        """Return the seconds waited so far for this reason, with the current wait."""
         return self._totals()[why]
 
     def _totals(self) -> tuple[float, ...]:

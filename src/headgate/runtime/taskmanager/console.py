@@ -1,8 +1,8 @@
-"""What users' functions print in a TaskManager process reaches the driver, line by line, with the subtask's name.
+"""Send to the driver what users' functions print in a TaskManager process, line by line, with the subtask's name.
 
-`sys.stdout` and `sys.stderr` are replaced while the TaskManager runs. Whole lines go over the control link and the
-driver prints them as `name[subtask] | line`. `logging` needs nothing more: its handlers, and its handler of last
-resort, write to `sys.stderr`. A thread TaskManager shares the user's own streams, so there prints simply appear.
+`sys.stdout` and `sys.stderr` are replaced while the TaskManager runs. Whole lines go over the control link, and the
+driver prints them as `name[subtask] | line`. `logging` needs nothing more: its handlers write to `sys.stderr`. A thread
+TaskManager shares the user's own streams, so its prints simply appear.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ from typing import Any, Final, TextIO
 
 from headgate.runtime.control_messages import Printed, Stream
 from headgate.runtime.printed_lines import LINE_LENGTH
-from headgate.runtime.where import current_operator
+from headgate.runtime.running_operator import current_operator
 
-#: Lines a second that one subtask may print, and how many at once; more are counted and dropped.
+#: The lines per second that one subtask may print, and the most at once. Further lines are counted and dropped.
 LINES_PER_SECOND: Final = 200
 
 Send = Callable[[Printed], None]
 
 
 class Console:
-    """The lines of one TaskManager on their way to the driver. Any thread may print."""
+    """The printed lines of one TaskManager on their way to the driver. Any thread may print. `_lock` protects the
+    partial lines and the limits."""
 
     def __init__(self, taskmanager: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._taskmanager = taskmanager
         self._clock = clock
         self._send: Send | None = None
-        self._lock = threading.RLock()  # a destructor may print while we hold it
+        self._lock = threading.RLock()  # reentrant: a destructor may print while this thread holds it
         self._partial: dict[tuple[str, Stream], str] = {}
         self._limits: dict[tuple[str, Stream], RateLimit] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take the place of the process's streams; afterwards they are back, for whatever a reused worker does next."""
+        """Replace the process's streams within the context. Afterwards the old ones are back, since a worker may be
+        reused."""
         before = sys.stdout, sys.stderr
         sys.stdout = ConsoleStream("stdout", before[0], self)
         sys.stderr = ConsoleStream("stderr", before[1], self)
@@ -49,7 +51,7 @@ class Console:
             sys.stdout, sys.stderr = before
 
     def connect(self, send: Send) -> None:
-        """There is a way to the driver now. Until then, and after `disconnect`, lines go where they went before."""
+        """Send lines by `send` from now on. Before that, and after `disconnect`, they go to the old streams."""
         self._send = send
 
     def disconnect(self) -> None:
@@ -57,7 +59,7 @@ class Console:
         self._send = None
 
     def write(self, stream: Stream, text: str) -> bool:
-        """Take text as it was printed; returns False when there is no way to the driver."""
+        """Take printed text. Returns False when there is no link to the driver."""
         with self._lock:
             if self._send is None:
                 return False
@@ -70,18 +72,18 @@ class Console:
             return True
 
     def flush(self) -> None:
-        """Send what is not yet a whole line, and how many lines were dropped: nothing more will come, perhaps."""
+        """Send incomplete lines, and how many lines were dropped: perhaps nothing more will come."""
         with self._lock:
             partial, self._partial = self._partial, {}
             for source, text in partial.items():
                 self._deliver(source, [text])
             for source, limit in self._limits.items():
-                self._send_lines(source, limit.dropped())
+                self._send_lines(source, limit.take_dropped())
 
     def _deliver(self, source: tuple[str, Stream], lines: list[str]) -> None:
         limit = self._limits.setdefault(source, RateLimit(LINES_PER_SECOND))
         allowed = limit.take(len(lines), self._clock())
-        self._send_lines(source, [*(limit.dropped() if allowed else []), *map(_shortened, lines[:allowed])])
+        self._send_lines(source, [*(limit.take_dropped() if allowed else []), *map(_shortened, lines[:allowed])])
         limit.count_dropped(len(lines) - allowed)
 
     def _send_lines(self, source: tuple[str, Stream], lines: Sequence[str]) -> None:
@@ -90,35 +92,35 @@ class Console:
 
 
 class RateLimit:
-    """A bucket that holds one second's lines."""
+    """A token bucket that holds one second's lines."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
-        self._left = float(per_second)
+        self._tokens = float(per_second)
         self._at: float | None = None
         self._dropped = 0
 
     def take(self, lines: int, now: float) -> int:
-        """How many of so many lines may go now."""
+        """Return how many of `lines` lines may be sent now."""
         passed = now - self._at if self._at is not None else 0.0
         self._at = now
-        self._left = min(float(self._per_second), self._left + passed * self._per_second)
-        allowed = min(lines, int(self._left))
-        self._left -= allowed
+        self._tokens = min(float(self._per_second), self._tokens + passed * self._per_second)
+        allowed = min(lines, int(self._tokens))
+        self._tokens -= allowed
         return allowed
 
     def count_dropped(self, lines: int) -> None:
         self._dropped += lines
 
-    def dropped(self) -> list[str]:
-        """A line that says how many were dropped since the last one; none if none were."""
+    def take_dropped(self) -> list[str]:
+        """Return a line that says how many were dropped since the last call; nothing if none were."""
         count, self._dropped = self._dropped, 0
         return [f"... {count} lines dropped: more than {self._per_second} in a second"] if count else []
 
 
 class ConsoleStream(io.TextIOBase):
-    """Stands for `sys.stdout` or `sys.stderr`. Once the job is over it passes everything on to what stands there then:
-    a logging handler that was made with it may outlive the job in a reused worker."""
+    """Replaces `sys.stdout` or `sys.stderr`. Once the job is over it writes to the current stream: a logging handler
+    that was made with it may outlive the job in a reused worker."""
 
     def __init__(self, name: Stream, before: TextIO, console: Console) -> None:
         self._name = name
@@ -131,7 +133,7 @@ class ConsoleStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """A line goes when it is whole; only the end sends part of one."""
+        """Flush the stream behind. Lines are sent when they are complete; only the end sends an incomplete one."""
         self._behind().flush()
 
     def _behind(self) -> TextIO:
@@ -139,7 +141,7 @@ class ConsoleStream(io.TextIOBase):
         return self._before if id(current) == id(self) else current
 
     def fileno(self) -> int:
-        """Of the stream replaced: what child processes print is not ours to see."""
+        """The descriptor of the replaced stream: the console cannot see what child processes print."""
         return self._before.fileno()
 
     @property

@@ -1,4 +1,4 @@
-"""Counters of a TaskManager's tasks as plain values, which the driver adds up. Nothing here changes what it reads."""
+"""Read the counters of a TaskManager's tasks as plain values, which the driver adds up. Reading changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Counters = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LinkBytes:
-    """Bytes in the data links of a TaskManager: in segments that are being written, and in the kernel's buffers."""
+    """Bytes in the data links of a TaskManager: in segments that are being sent, and in the kernel's buffers."""
 
     writing: int
     kernel: int
@@ -35,7 +35,7 @@ def snapshot(
     sendfile_bytes: int,
     link_bytes: LinkBytes,
 ) -> Counters:
-    """One TaskManager's counters now: bytes, seconds and rows, all counted from the job's start."""
+    """Return one TaskManager's counters now: bytes, seconds and rows, all from the job's start."""
     operators = [_operator(built, node.id) for built in tasks for node in built.vertex.nodes]
     return {
         "operators": operators,
@@ -57,7 +57,7 @@ def snapshot(
 
 
 def _in_flight(tasks: Sequence[BuiltTask], link_bytes: LinkBytes) -> dict[str, int]:
-    """Bytes under way, by the place where they are."""
+    """Return the bytes in flight, by where they are."""
     queued = sum(subpartition.queued_bytes for built in tasks for partition in built.partitions
                  for subpartition in partition.subpartitions)  # fmt: skip
     received = sum(channel.queued_bytes for built in tasks for channel in built.channels)
@@ -100,7 +100,7 @@ def _operator(built: BuiltTask, node_id: int) -> Counters:
 
 
 def _watermark(instance: Operator) -> int | None:
-    """The last watermark that left the operator; a sink passes none on."""
+    """Return the last watermark that left the operator, None for a sink."""
     return None if isinstance(instance, SinkOperator) else getattr(instance.output, "watermark", None)
 
 
@@ -131,7 +131,7 @@ def _task(built: BuiltTask) -> Counters:
 
 
 def _pool_usage(built: BuiltTask) -> Counters:
-    pools = [each.pool for each in built.gates if each.pool is not None]
+    pools = [pool for gate in built.gates for pool in gate.pools]
     floating, exclusive = floating_usage(pools, built.channels), exclusive_usage(built.channels)
     return {
         "out_pool_usage": output_usage(partition.pool for partition in built.partitions).ratio,

@@ -1,4 +1,5 @@
-"""The data links of one TaskManager: those it has accepted and sends by, and those it has dialled and receives by."""
+"""The data links of one TaskManager: it sends by those that it has accepted, and receives by those that it has
+opened."""
 
 from __future__ import annotations
 
@@ -22,19 +23,23 @@ from headgate.transport.sockets import Dial, Server, listen
 
 
 class DataLinks:
-    """Listens from the start, and accepts once `serve` is called. `find` gives a partition of this TaskManager by edge
-    and producer; `lost` is called, from any thread, with the TaskManager that cannot be reached any more and why."""
+    """The data links of one TaskManager. It listens from the start, and accepts after `serve`.
+
+    `find` returns a partition of this TaskManager by edge and producer. Any thread calls `lost` with the number of a
+    TaskManager that cannot be reached any more, and the reason.
+    """
 
     def __init__(
         self,
         network: NetworkThread,
         spec: TaskManagerSpec,
+        *,
         index: int,
         bind_host: str,
         find: Callable[[int, int], ResultPartition | None],
         lost: Callable[[int, str], None],
     ) -> None:
-        """Raises ConfigError when there is no port to listen at."""
+        """Start to listen. Raises ConfigError when no port is free."""
         self._network = network
         self._config = spec.config
         self._credentials = spec.credentials
@@ -54,12 +59,12 @@ class DataLinks:
         return self._server.port
 
     def serve(self) -> None:
-        """Whoever asks for a partition now is answered."""
+        """Accept connections, and answer requests for partitions."""
         self._server.start()
 
     def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
-        """One connection for all edges; without credit one for each, or one edge might have to wait for another. Where
-        there are to be several, channels are dealt to them in turn."""
+        """Return the link for an edge from `peer`: one link for all edges. Without credit each edge has its own, or one
+        edge might have to wait for another. If several links per pair are configured, channels use them in turn."""
         config = self._config
         turn = self._channels_from[peer] % config.connections_per_pair
         self._channels_from[peer] += 1
@@ -67,14 +72,21 @@ class DataLinks:
         if key not in self._consumer_ends:
             lost = functools.partial(self._lost, peer)
             backoff = functools.partial(Backoff, config.request_backoff_initial, config.request_backoff_max)
-            end = ConsumerEnd(self._network, peer, config.segment_size, lost, config.flow_control, backoff)
+            end = ConsumerEnd(
+                self._network,
+                peer,
+                segment_size=config.segment_size,
+                lost=lost,
+                flow_control=config.flow_control,
+                new_backoff=backoff,
+            )
             self._consumer_ends[key] = end
             if self._addresses is not None:
                 self._dial(end, self._addresses)
         return self._consumer_ends[key]
 
     def dial(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Connect to all TaskManagers that something is received from, now or later."""
+        """Connect to all TaskManagers from which channels receive, now or later."""
         self._addresses = addresses
         for end in self._consumer_ends.values():
             self._dial(end, addresses)
@@ -82,18 +94,28 @@ class DataLinks:
     def _dial(self, end: ConsumerEnd, addresses: Sequence[tuple[str, int]]) -> None:
         host, port = addresses[end.peer]
         failed = _unreachable(end)
-        dial = Dial(self._network, (host, port), self._credentials, DATA_LINK, self._index, end.established, failed)
+        dial = Dial(
+            self._network,
+            (host, port),
+            credentials=self._credentials,
+            kind=DATA_LINK,
+            peer=self._index,
+            established=end.established,
+            failed=failed,
+        )
         self._network.post(dial.start)
 
     def _accepted(self, sock: Any, peer: int) -> None:
         self._forget_ended()
         lost = functools.partial(self._lost, peer)
-        end = producer_end(self._network, sock, peer, self._open_view, lost, self._config.flow_control)
+        end = producer_end(
+            self._network, sock, peer=peer, open_view=self._open_view, lost=lost, flow_control=self._config.flow_control
+        )
         self._producer_ends.append(end)
         end.start()
 
     def _forget_ended(self) -> None:
-        """Or somebody who connects again and again would make the list grow."""
+        """Drop ended links: a peer that connects again and again must not make the list grow."""
         ends = self._producer_ends
         self._producer_ends = [end for end in ends if end.is_open]
         self._sendfile_by_ended += sum(end.bytes_sent_by_sendfile for end in ends if not end.is_open)
@@ -102,9 +124,11 @@ class DataLinks:
         partition = self._find(request.edge, request.producer)
         name = f"{request.edge}/{request.producer}/{request.subpartition}"
         if partition is None:
-            raise PartitionNotFound(f"there is no partition {name} here (yet)")
+            raise PartitionNotFound(
+                f"TaskManager {self._index} has no partition {name} (edge, producer, subpartition) yet"
+            )
         if request.subpartition >= len(partition.subpartitions):
-            raise ExchangeError(f"there is no partition {name} here")
+            raise ExchangeError(f"TaskManager {self._index} has no partition {name} (edge, producer, subpartition)")
         subpartition = partition.subpartitions[request.subpartition]
         subpartition.attach(listener, sends_empty=request.credit == 0)
         return subpartition
@@ -124,7 +148,7 @@ class DataLinks:
         return LinkBytes(sum(end.writing for end in self._producer_ends), sent + received)
 
     def close(self) -> None:
-        """On the network thread."""
+        """Close all links. Runs on the network thread."""
         self._server.close()
         for consumer in self._consumer_ends.values():
             consumer.close()

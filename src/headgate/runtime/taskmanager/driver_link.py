@@ -1,4 +1,4 @@
-"""A TaskManager's link to the driver: its messages, and the batches of sinks that deliver there, under a window."""
+"""A TaskManager's link to the driver: its messages, and the batches of sinks that run on the driver, under a window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.errors import DataError, HeadgateError, TaskManagerLost
+from headgate.errors import DataError, HeadgateError, TaskManagerLost, to_wire
 from headgate.protocol.handshake import CONTROL_LINK
 from headgate.runtime.control_messages import OF_TASKMANAGER, DeliverRows, Failed, FromDriver, FromTaskManager
 from headgate.runtime.deployment import TaskManagerSpec
@@ -18,16 +18,15 @@ from headgate.transport.control_link import ControlLink, TooLong
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial
 
-#: Bytes on their way to the driver, per TaskManager, before the sinks that deliver there wait. Larger batches go there
-#: in pieces.
+#: The most bytes in flight to the driver, per TaskManager, before its sinks wait. Larger batches are sent in pieces.
 _DELIVERY_WINDOW = 4 << 20
-#: A row may have so many bytes, which is less than a frame has.
+#: The most bytes of one row, less than the most of a frame.
 _LARGEST_ROW = 255 << 20
 
 
 class DriverLink:
-    """`on_message` and `on_lost` run on the network thread; what is sent goes nowhere before `connect`, and after the
-    link was lost."""
+    """The control link of a TaskManager. The network thread calls `on_message` and `on_lost`. Messages are dropped
+    before `connect`, and after the link is lost. `_lock` protects `_undelivered`."""
 
     def __init__(
         self,
@@ -48,28 +47,36 @@ class DriverLink:
 
     @property
     def is_connected(self) -> bool:
-        """Also after it was lost."""
+        """Whether the link was established, also if it is lost now."""
         return self._control is not None
 
     def connect(self) -> None:
-        """Raises TaskManagerLost when the driver cannot be reached."""
+        """Connect to the driver. Raises TaskManagerLost when it cannot be reached."""
         connected: queue.SimpleQueue[ControlLink | str] = queue.SimpleQueue()
 
         def established(sock: Any) -> None:
             link = ControlLink(
                 self._network,
                 sock,
-                self._spec.config.heartbeat_timeout,
-                OF_TASKMANAGER,
-                lambda message, payload: self._on_message(message),
-                self._on_lost,
+                heartbeat_timeout=self._spec.config.heartbeat_timeout,
+                codec=OF_TASKMANAGER,
+                on_message=lambda message, payload: self._on_message(message),
+                on_lost=self._on_lost,
             )
             link.start()
             connected.put(link)
 
         spec = self._spec
         address, credentials = spec.control_address, spec.credentials
-        dial = Dial(self._network, address, credentials, CONTROL_LINK, self._index, established, connected.put)
+        dial = Dial(
+            self._network,
+            address,
+            credentials=credentials,
+            kind=CONTROL_LINK,
+            peer=self._index,
+            established=established,
+            failed=connected.put,
+        )
         self._network.post(dial.start)
         link = connected.get()
         if isinstance(link, str):
@@ -77,7 +84,7 @@ class DriverLink:
         self._control = link
 
     def send(self, message: FromTaskManager, payload: bytes | memoryview = b"") -> None:
-        """From any thread. In place of a message that is too long the driver hears that the job has failed."""
+        """Any thread: send a message. If it is too long, the driver gets an error that ends the job instead."""
         if self._control is None:
             return
         try:
@@ -88,11 +95,11 @@ class DriverLink:
                 f"driver: {error}. Raise the parallelism, or have sinks finish fewer files at a time (shorter "
                 "intervals between checkpoints, fewer folders of partition_by)"
             )
-            self._control.send(Failed(error=failed.to_wire()))
+            self._control.send(Failed(error=to_wire(failed)))
 
     def deliver(self, node: int, batch: pa.RecordBatch, checkpoint: int, task: Task) -> None:
-        """On a task's thread: a sink's batch, and the checkpoint that it belongs to, as soon as there is room for it in
-        the window. Raises DataError for a row that is too long."""
+        """On a task's thread: send a sink's batch, with the checkpoint that it belongs to, once the window has room.
+        Raises DataError for a row that is too long."""
         for payload in _pieces(batch):
             task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
             with self._lock:
@@ -100,25 +107,25 @@ class DriverLink:
             self.send(DeliverRows(node=node, size=len(payload), checkpoint=checkpoint), payload)
 
     def delivered(self, size: int) -> None:
-        """The driver has taken so many bytes; tasks that wait for room are woken by the caller."""
+        """Note that the driver has taken `size` bytes. The caller wakes tasks that wait for room."""
         with self._lock:
             self._undelivered -= size
 
     def close(self) -> None:
-        """What is queued is sent as far as the kernel takes it."""
+        """Close the link. Queued messages are sent as far as the kernel takes them."""
         if self._control is not None:
             self._network.post(self._control.close)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[memoryview]:
-    """The rows in messages of no more than the window, unless one row alone has more. Raises DataError."""
+    """Split the rows into messages no larger than the window, unless one row alone is larger. Raises DataError."""
     size = pa.ipc.get_record_batch_size(batch)
     if size <= _DELIVERY_WINDOW or (batch.num_rows == 1 and size <= _LARGEST_ROW):
         yield memoryview(batch.serialize()).cast("B")
         return
     if batch.num_rows == 1:
         raise DataError(
-            f"a row has {size} bytes, and {_LARGEST_ROW} is the most that comes to the driver; leave out or shorten "
+            f"a row has {size} bytes, and the driver takes at most {_LARGEST_ROW}; leave out or shorten "
             "its columns, or write the rows to files"
         )
     rows = max(1, batch.num_rows // -(-size // _DELIVERY_WINDOW))

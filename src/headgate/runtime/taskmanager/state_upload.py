@@ -1,10 +1,10 @@
-"""What tasks have captured goes to the checkpoints' storage, on a thread of its own: no task waits for a disk.
+"""Write what tasks have captured to the checkpoints' storage, on a thread of its own: no task waits for a disk.
 
-A barrier that comes with the rows may be faster than the driver's word on where its checkpoint is to be stored. What
-was captured waits for that word, which comes to every TaskManager.
+A barrier that travels with the rows may be faster than the driver's message that names the checkpoint's folder. What
+was captured waits for that message, which comes to every TaskManager.
 
-When the driver begins another checkpoint, nothing will come of those before it that are not stored. What still waits
-to be written for them is let go, however slow the storage: at most what is being written and what is newest are kept.
+When the driver starts another checkpoint, earlier ones that are not stored are dropped. Their data that still wait
+are released, however slow the storage: at most the part that is being written and the newest ones are held.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from headgate.state.snapshot import encode_parts
 
 log = logging.getLogger(__name__)
 
-#: How long a write that is under way may take when the TaskManager ends. What it writes is nobody's then.
+#: Seconds that a write under way may take when the TaskManager ends. No checkpoint refers to its file then.
 _CLOSE_TIMEOUT = 2.0
 _GIVEN_UP = "it was given up before this task's part was written"
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What was captured of a task, and which one it is."""
+    """What was captured of one task."""
 
     task: str
     vertex: int
@@ -42,62 +42,65 @@ class _Part:
     captured: Captured
 
     def given_up(self) -> _Part:
-        """Without what it holds; what sinks have pending counts all the same."""
+        """Return the part without its state. What sinks have pending still counts."""
         return replace(self, captured=replace(self.captured, snapshots={}, in_flight=(), failure=_GIVEN_UP))
 
 
 class StateUpload:
-    """The uploads of one TaskManager in one attempt. `tell` sends the driver what became of each task's part, in the
-    order in which they were captured. The thread is there once there is something to write."""
+    """The uploads of one TaskManager in one attempt. `report` sends the driver the outcome of each task's part, in the
+    order of capture. The first part starts the thread.
 
-    def __init__(self, attempt: int, tell: Callable[[AcknowledgeCheckpoint | DeclineCheckpoint], None]) -> None:
+    `_changed` protects the queue, the folders and `_closed`.
+    """
+
+    def __init__(self, attempt: int, report: Callable[[AcknowledgeCheckpoint | DeclineCheckpoint], None]) -> None:
         self._attempt = attempt
-        self._tell = tell
+        self._report = report
         self._runner: threading.Thread | None = None
         self._changed = threading.Condition()
-        #: Those that are to be written, in order.
+        #: Parts to write, in order.
         self._waiting: deque[_Part] = deque()
-        self._stored = self._told = 0
-        #: The last checkpoint that the driver has begun, and the folders of those that may still be written.
+        self._queued = self._reported = 0
+        #: The last checkpoint that the driver has started, and the folders of those that may still be written.
         self._known = 0
         self._folders: dict[int, str] = {}
         self._closed = False
 
     @property
     def is_idle(self) -> bool:
-        """The driver has been told of everything."""
-        return self._stored == self._told
+        """Whether every part has been reported to the driver."""
+        return self._queued == self._reported
 
     def announce(self, checkpoint: int, folder: str) -> None:
-        """Any thread: the driver has begun the checkpoint, and its files go into this folder. Repeating it changes
-        nothing."""
+        """Any thread: note that the driver has started the checkpoint, whose files go into `folder`. A second call
+        changes nothing."""
         with self._changed:
             self._known = max(self._known, checkpoint)
-            self._folders = {each: place for each, place in self._folders.items() if each >= checkpoint}
+            self._folders = {number: path for number, path in self._folders.items() if number >= checkpoint}
             self._folders[checkpoint] = folder
-            self._let_go()
+            self._release_old_parts()
             self._changed.notify()
 
     def store(self, task: str, vertex: int, subtask: int, captured: Captured) -> None:
-        """On a task's thread, which is called `task`: returns at once."""
+        """On a task's thread: queue a part, and return at once."""
         with self._changed:
-            self._stored += 1
+            self._queued += 1
             self._waiting.append(_Part(task, vertex, subtask, captured))
-            self._let_go()
+            self._release_old_parts()
             self._changed.notify()
             if self._runner is None:
                 self._runner = threading.Thread(target=self._run, name="headgate-state-upload", daemon=True)
                 self._runner.start()
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._runner is not None:
             self._runner.join(_CLOSE_TIMEOUT)
 
-    def _let_go(self) -> None:
+    def _release_old_parts(self) -> None:
         for at, part in enumerate(self._waiting):
             if part.captured.checkpoint < self._known and part.captured.failure is None:
                 self._waiting[at] = part.given_up()
@@ -117,15 +120,15 @@ class StateUpload:
             except Exception as error:
                 reason = error.message if isinstance(error, CheckpointError) else f"{type(error).__name__}: {error}"
                 log.warning("checkpoint %d of %s: %s", captured.checkpoint, part.task, reason)
-                self._tell(DeclineCheckpoint(**about, reason=reason))
+                self._report(DeclineCheckpoint(**about, reason=reason))
             else:
                 async_s = time.monotonic() - captured.taken_at
                 nodes = list(captured.snapshots)
-                self._tell(AcknowledgeCheckpoint(**about, nodes=nodes, file=file, async_s=async_s))
-            self._told += 1
+                self._report(AcknowledgeCheckpoint(**about, nodes=nodes, file=file, async_s=async_s))
+            self._reported += 1
 
     def _next(self) -> _Part | None:
-        """Waits for one, and for the driver's word on it; None at the end."""
+        """Wait for a part and for the driver's message on its checkpoint. Returns None at the end."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or (self._waiting and self._waiting[0].captured.checkpoint <= self._known)
@@ -136,7 +139,7 @@ class StateUpload:
         if captured.failure is not None:
             raise CheckpointError(captured.failure)
         folder = self._folders.get(captured.checkpoint)
-        if folder is None:  # another one has begun since
+        if folder is None:  # another checkpoint has started since
             raise CheckpointError(_GIVEN_UP)
         in_flight = None
         if captured.in_flight:

@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterable, Sequence
 
 from headgate.errors import HeadgateError
+from headgate.runtime.running_operator import operator_of_thread
 from headgate.runtime.task.task import Task
-from headgate.runtime.where import operator_of_thread
 
-#: How long tasks have to notice that they are cancelled, before their function is said not to return.
+#: Seconds in which a cancelled task must end; after that its function is reported as stuck.
 CANCEL_TIMEOUT = 2.0
 
 
 class TaskThreads:
-    """One for each task that has been started."""
+    """Runs each task in a thread of its own."""
 
     def __init__(self) -> None:
         self._threads: dict[str, threading.Thread] = {}
@@ -27,8 +27,8 @@ class TaskThreads:
             thread.start()
 
     def join(self) -> dict[str, str]:
-        """Wait for all tasks, which have been cancelled. Returns those that did not end, with the operator whose
-        function holds them."""
+        """Wait for all tasks, which have been cancelled. Returns the names of those that did not end, with the operator
+        whose function does not return."""
         deadline = time.monotonic() + CANCEL_TIMEOUT
         stuck = {}
         for name, thread in self._threads.items():
@@ -39,7 +39,7 @@ class TaskThreads:
 
 
 class StuckTasks(HeadgateError):
-    """User functions that did not return after a cancel."""
+    """User functions did not return after a cancel."""
 
     def __init__(self, operators: Sequence[str]) -> None:
         super().__init__(f"a user function of {', '.join(operators)} did not return within {CANCEL_TIMEOUT:g} s")

@@ -1,9 +1,8 @@
 """TaskManager: the tasks of one process, its network thread, its network memory, and its link to the driver.
 
-It lives for one attempt of one job: build, register, start when all have registered, run, report, end when told.
-Whatever ends it, it leaves no thread, socket or segment behind; only a user function that does not return cannot be
-ended from within, and is named.
-"""
+It lives for one attempt of one job: build, register, start when all have registered, run, report, end when the driver
+says so. Whatever ends it, it leaves no thread, socket or segment behind; only a user function that does not return
+cannot be ended from within, and is named."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.errors import DriverLost, ExchangeError, HeadgateError, TaskManagerLost
+from headgate.errors import DriverLost, ExchangeError, HeadgateError, TaskManagerLost, to_wire
 from headgate.exchange.nameless_files import check_folder
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
@@ -46,7 +45,8 @@ from headgate.runtime.deployment import TaskManagerSpec, cut_off
 from headgate.runtime.task.exchange_parts import network_memory
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import SourceHead, Task
-from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder, TaskManagerServices
+from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
+from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
@@ -58,17 +58,17 @@ from headgate.transport.sockets import reached_at
 
 log = logging.getLogger(__name__)
 
-#: How long the network thread has to close links, and to end.
+#: Seconds in which the network thread must close links, and end.
 _NETWORK_TIMEOUT = 2.0
 _METRICS_INTERVAL = 0.25
-#: How often to look whether consumers have taken the rest, once all tasks have ended.
+#: Seconds between two looks at whether consumers have taken the rest, once all tasks have ended.
 _CONSUMED_POLL = 0.005
-#: How long the network thread has to give back the segments that it had reserved, once all tasks have ended.
+#: Seconds in which the network thread must return segments that it had reserved, once all tasks have ended.
 RETURN_TIMEOUT = 10.0
 
 
 class TaskManager:
-    """One TaskManager. `run` is its life, on the caller's thread. `console` is there in a process of its own."""
+    """One TaskManager. `run` is its life, on the caller's thread. `console` exists in a process of its own."""
 
     def __init__(self, spec: TaskManagerSpec, index: int, host: str, console: Console | None = None) -> None:
         self._spec = spec
@@ -102,21 +102,21 @@ class TaskManager:
         self._over = False
         self._drains = False
         self._failed = False
-        self._unheard: HeadgateError | None = None
+        self._unsent_error: HeadgateError | None = None
 
     def run(self) -> None:
-        """Returns when the job is over, also when it has failed and the driver knows. Raises what the driver could not
-        be told, and StuckTasks for user functions that did not return."""
+        """Run until the job is over. If it fails, the driver gets the error. Raises an error that could not be sent to
+        the driver, and StuckTasks for user functions that did not return."""
         try:
             self._guarded(self._start)
             self._follow_events()
         finally:
             self._end()
-        if self._unheard is not None:
-            raise self._unheard
+        if self._unsent_error is not None:
+            raise self._unsent_error
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Whatever goes wrong here is told to the driver."""
+        """Run `work`, and report an error of it to the driver."""
         try:
             work()
         except HeadgateError as error:
@@ -128,7 +128,7 @@ class TaskManager:
         self._events.put(lambda: self._fail(self._unexpected(error)))
 
     def _unexpected(self, error: Exception) -> HeadgateError:
-        """A bug of ours: it must end the job, not a thread alone."""
+        """Return a bug of Headgate as an error that ends the job, and not only a thread."""
         text = "".join(traceback.format_exception(error)).rstrip()
         what = f"unexpected {type(error).__name__} in TaskManager {self._index}: {error}"
         return HeadgateError(f"{what}\n{text}")
@@ -138,7 +138,14 @@ class TaskManager:
     def _start(self) -> None:
         config = self._spec.config
         self._network.start()
-        links = DataLinks(self._network, self._spec, self._index, self._bind_host, self._find, self._peer_lost)
+        links = DataLinks(
+            self._network,
+            self._spec,
+            index=self._index,
+            bind_host=self._bind_host,
+            find=self._find,
+            lost=self._peer_lost,
+        )
         self._links = links
         self._driver.connect()
         if self._console is not None:
@@ -148,23 +155,23 @@ class TaskManager:
         self._pool = network_memory(config)
         self._builder = TaskBuilder(
             TaskManagerServices(
-                self._spec.job,
-                self._index,
-                config,
-                plan,
-                self._pool,
-                self._budget,
-                None if config.max_state_memory is None else StateMemory(config.max_state_memory),
-                links.consumer_end,
-                self._driver.deliver,
-                lambda: self._events.put(self._task_opened),
-                lambda task, error: self._events.put(lambda: self._task_done(task, error)),
-                lambda: self._started_at,
-                lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
-                self._spec.credentials.attempt,
-                self._spec.checkpoint,
-                self._spec.restore,
-                None if self._upload is None else self._upload.store,
+                job=self._spec.job,
+                index=self._index,
+                config=config,
+                plan=plan,
+                pool=self._pool,
+                budget=self._budget,
+                state_memory=None if config.max_state_memory is None else StateMemory(config.max_state_memory),
+                consumer_end=links.consumer_end,
+                deliver=self._driver.deliver,
+                opened=lambda: self._events.put(self._task_opened),
+                done=lambda task, error: self._events.put(lambda: self._task_done(task, error)),
+                started_at=lambda: self._started_at,
+                report_part=lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
+                attempt=self._spec.credentials.attempt,
+                checkpoint=self._spec.checkpoint,
+                restore=self._spec.restore,
+                upload=None if self._upload is None else self._upload.store,
             )
         )
         self._running = len(list(plan.subtasks(self._index)))
@@ -174,8 +181,8 @@ class TaskManager:
         self._open_first_stage()
 
     def _open_first_stage(self) -> None:
-        """Tasks open their operators at once, and wait for the start of the job before they take a batch. Those of
-        later stages are built when their input is there."""
+        """Start the first tasks. They open their operators at once, and wait for the start of the job before they take
+        a batch. Tasks of later stages are built when their input is complete."""
         self._unopened = len(self._built)
         self._threads.start(built.task for built in self._built)
         if not self._built:
@@ -191,7 +198,7 @@ class TaskManager:
     # --- the life of the job
 
     def _follow_events(self) -> None:
-        """Handle events, and report metrics in between, until the driver says that it is over."""
+        """Handle events, and report metrics in between, until the driver says that the job is over."""
         report_at = 0.0
         while not self._over:
             now = time.monotonic()
@@ -226,14 +233,14 @@ class TaskManager:
                 self._drains = True
                 self._drain(self._built)
             case Close():
-                if self._pool is not None and not self._reported:  # its tasks have not ended
+                if self._pool is not None and not self._reported:  # a job that stops: its tasks have not ended
                     self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
                 self._over = True
             case Cancel():
                 self._over = True
 
     def _inject(self, message: InjectBarrier) -> None:
-        """A checkpoint begins at the tasks that its coordinator names, a probe at all sources here."""
+        """Start a checkpoint at the tasks that the message names, a probe at all sources here."""
         checkpoint, roots = message.checkpoint, message.roots
         if message.stops:
             self._hold(True)
@@ -248,7 +255,7 @@ class TaskManager:
                 built.task.wake()
 
     def _hold(self, is_held: bool) -> None:
-        """Sources read nothing, for the job is to stop; or go on."""
+        """Hold all sources, because the job is to stop, or let them read again."""
         for built in self._built:
             if isinstance(built.task.head, SourceHead):
                 built.task.head.is_held = is_held
@@ -256,7 +263,7 @@ class TaskManager:
 
     @staticmethod
     def _drain(built: Sequence[BuiltTask]) -> None:
-        """Sources come to their end where they are."""
+        """Let sources end where they are."""
         for each in built:
             if isinstance(each.task.head, SourceHead):
                 each.task.head.ends_now = True
@@ -269,7 +276,8 @@ class TaskManager:
         self._begin(self._built)
 
     def _run_stage(self, vertices: Sequence[int]) -> None:
-        """All that these vertices read has been written, and the buffers it went through are free again."""
+        """Build and start the tasks of a stage: its input is complete, and the buffers of the stage before are free
+        again."""
         assert self._builder is not None  # it has registered
         stage = self._builder.build(vertices)
         self._built += stage
@@ -315,7 +323,7 @@ class TaskManager:
 
     @property
     def _is_done(self) -> bool:
-        """All tasks have ended well and all their output was taken by its consumers."""
+        """Whether all tasks have ended without an error, and consumers have taken all their output."""
         if self._failed or self._running or not self._started_at:
             return False
         return all(partition.is_consumed for built in self._built for partition in built.partitions)
@@ -325,7 +333,8 @@ class TaskManager:
         return bool(self._started_at) and not self._running and not self._reported and not self._failed
 
     def _report(self) -> None:
-        """All segments must be back: fails with who holds what."""
+        """Report the end of all tasks once all segments are back. After a timeout fail, with the names of the
+        holders."""
         if self._return_by is None:
             self._return_by = time.monotonic() + RETURN_TIMEOUT
             for built in self._built:
@@ -336,7 +345,7 @@ class TaskManager:
             if time.monotonic() >= self._return_by:
                 who = f"all tasks of TaskManager {self._index} have ended, but network buffers are still lent: {lent}"
                 self._fail(ExchangeError(who))
-            return  # and look again
+            return  # the caller looks again
         if self._upload is not None and not self._upload.is_idle:
             return
         self._reported = True
@@ -344,26 +353,26 @@ class TaskManager:
         self._driver.send(AllFinished(metrics=self._metrics(self._pool)))
 
     def _fail(self, error: HeadgateError) -> None:
-        """The first error counts; the driver decides what follows. Tasks that still run are left to its word."""
+        """Report the first error. The driver decides what follows; until then other tasks run on."""
         if self._failed or self._over:
             return
         self._failed = True
         self._flush_console()
-        self._driver.send(Failed(error=error.at(job=self._spec.job).to_wire()))
+        self._driver.send(Failed(error=to_wire(error.at(job=self._spec.job))))
         if not self._driver.is_connected:
             self._over = True
-            self._unheard = error
+            self._unsent_error = error
             log.error("TaskManager %d cannot tell the driver: %s", self._index, error)
 
     def _driver_lost(self, reason: str) -> None:
         if not self._over:
-            self._unheard = DriverLost(cut_off(self._spec.control_address, reason))
+            self._unsent_error = DriverLost(cut_off(self._spec.control_address, reason))
             self._over = True
 
     # --- to the driver
 
     def _flush_console(self) -> None:
-        """What was printed before goes before what is sent next."""
+        """Send what was printed, before what is sent next."""
         if self._console is not None:
             self._console.flush()
 
@@ -381,7 +390,7 @@ class TaskManager:
     # --- the end
 
     def _end(self) -> None:
-        """Leave nothing behind, in the order of dependence: tasks, links, buffers, the network thread, memory. Raises
+        """Release everything, in the order of dependence: tasks, links, buffers, the network thread, memory. Raises
         StuckTasks."""
         stuck = self._end_tasks()
         if self._upload is not None:
@@ -409,7 +418,7 @@ class TaskManager:
             raise StuckTasks(functions)
 
     def _stuck_readers(self) -> list[str]:
-        """Sources whose task has ended, but not the user's iterator, which runs on a thread of its own."""
+        """Return the sources whose task has ended, but not the user's iterator, which runs on a thread of its own."""
         heads = [built.task.head for built in self._built]
         stuck = [head.context for head in heads if isinstance(head, SourceHead) and head.is_stuck]
         return [f"{context.operator}[{context.subtask}]" for context in stuck]
@@ -417,11 +426,12 @@ class TaskManager:
     def _close_memory(self, pool: NetworkBufferPool) -> None:
         try:
             pool.close()
-        except ExchangeError as error:  # a bug of ours, which must not hide how the job ended
+        except ExchangeError as error:  # a bug of Headgate, which must not hide how the job ended
             log.error("TaskManager %d: %s", self._index, error)
 
     def _end_tasks(self) -> dict[str, str]:
-        """Cancel what still runs. Returns the tasks that did not end, with the operator whose function holds them."""
+        """Cancel the tasks that still run. Returns those that did not end, with the operator whose function does not
+        return."""
         for built in self._built:
             built.task.cancel()
         return self._threads.join()

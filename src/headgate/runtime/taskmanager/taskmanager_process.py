@@ -1,4 +1,4 @@
-"""A TaskManager in a process of its own, whoever has started it: its interpreter is set up, and its prints are sent."""
+"""Run a TaskManager in a process of its own: set up the interpreter, and send to the driver what is printed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.task_threads import StuckTasks
 from headgate.runtime.taskmanager.taskmanager import TaskManager
 
-#: Objects that are made before the youngest are collected. Python's 700 cost 2 % of a keyed sum, whose batches make
-#: many short-lived objects and no cycles.
+#: Objects that are made before a collection of the youngest. Python's default of 700 cost 2 % of a keyed sum, whose
+#: batches make many short-lived objects and no cycles.
 _COLLECTED_AFTER = 5_000
 
 
 def run(payload: bytes, index: int, host: str) -> None:
-    """`payload` is a pickled TaskManagerSpec from the driver itself.
+    """Run TaskManager `index` of a pickled TaskManagerSpec, `payload`, which comes from the driver itself.
 
-    Threads share this process's interpreter lock: a short switch interval keeps the network thread prompt beside a task
-    that burns Python, and Arrow's own threads would only compete for the one core. What is printed goes to the driver.
+    Threads share this process's interpreter lock. A short switch interval keeps the network thread responsive beside
+    a task that computes in Python. Arrow's own threads would only compete for the one core. What is printed goes to the
+    driver.
     """
     sys.setswitchinterval(0.0005)
     pa.set_cpu_count(1)
@@ -34,7 +35,7 @@ def run(payload: bytes, index: int, host: str) -> None:
         with console.installed():
             TaskManager(pickle.loads(payload), index, host, console).run()
     except StuckTasks:
-        # Nothing else ends a function that does not return, and Spark would give this process to the next job.
+        # Nothing else ends a function that does not return, and Spark would reuse this process for the next job.
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
         user_modules.remove()

@@ -1,0 +1,32 @@
+"""Ways to distribute rows to the next operator's subtasks, shown by how many of eight rows each gets."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pyarrow as pa
+
+import headgate as hg
+
+batches = [
+    pa.record_batch({"row": [i]}) for i in range(8)
+]  # single rows, so that distributing batches is distributing rows
+
+
+def deal(way: Callable[[hg.DataStream], hg.DataStream]) -> list[int]:
+    """Rows by subtask, from two subtasks of the source to four of the sink."""
+    threads = hg.LocalDeployment(processes=False)  # in processes, the default, `got` would be a copy in each of them
+    env = hg.StreamEnvironment(parallelism=4, config=hg.Config(buffer_timeout=0), deployment=threads)
+    rows = env.from_source(hg.sources.iterable(batches)).set_parallelism(2)
+    got: Counter[int] = Counter()
+    count = hg.sinks.for_each_batch(lambda batch, info: got.update([info.subtask] * batch.num_rows))
+    way(rows).sink_to(count).set_parallelism(2 if way is hg.DataStream.forward else 4)
+    env.execute()
+    return [got[subtask] for subtask in range(4)]
+
+
+print(f"rebalance  in turn, to all                    {deal(hg.DataStream.rebalance)}")
+print(f"rescale    in turn, to neighbours: 0 1 or 2 3 {deal(hg.DataStream.rescale)}")
+print(f"shuffle    by chance                          {sum(deal(hg.DataStream.shuffle))} in all")
+print(f"forward    to the one of the same number      {deal(hg.DataStream.forward)}")
+print(f"to_one     to the first                       {deal(hg.DataStream.to_one)}")
+print(f"broadcast  every row to all                   {deal(hg.DataStream.broadcast)}")

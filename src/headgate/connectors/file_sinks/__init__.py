@@ -1,0 +1,1 @@
+"""Sinks that write files: rows to hidden files, which a commit shows."""

@@ -1,0 +1,68 @@
+"""The file formats that file sinks write."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from headgate.errors import PlanError
+
+
+class TableWriter(Protocol):
+    """One of Arrow's writers. It takes tables; `close` writes the end of the file, and leaves the stream open."""
+
+    def write_table(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FileFormat(Protocol):
+    """A format: it makes a writer for each file. `extension` has no dot."""
+
+    extension: str
+
+    def open(self, stream: Any, schema: pa.Schema) -> TableWriter:
+        """Return a writer to the stream. Raises pa.ArrowInvalid for a schema that the format cannot hold."""
+        ...
+
+
+class ParquetFormat:
+    """Parquet, with a row group per table, compressed with Snappy, which every reader knows."""
+
+    extension = "parquet"
+
+    def open(self, stream: Any, schema: pa.Schema) -> TableWriter:
+        if pa.binary(0) in schema.types:
+            raise pa.ArrowInvalid("Parquet has no values of 0 bytes")  # Arrow itself raises only at the first row
+        writer: TableWriter = pq.ParquetWriter(stream, schema, compression="snappy")
+        return writer
+
+
+class CsvFormat:
+    """CSV with a header. Texts are in quotes and nulls are empty, so "" and null differ."""
+
+    extension = "csv"
+
+    def open(self, stream: Any, schema: pa.Schema) -> TableWriter:
+        if any("\n" in name or "\r" in name for name in schema.names):
+            raise pa.ArrowInvalid("a column's name has a line break")
+        writer: TableWriter = csv.CSVWriter(stream, schema)
+        return writer
+
+
+def check_writable(format_: FileFormat, schema: pa.Schema) -> None:
+    """Check that the format can hold each column. Raises PlanError, which names the column and its type."""
+    for field in schema:
+        column_schema = pa.schema([field])
+        try:
+            writer = format_.open(pa.BufferOutputStream(), column_schema)
+            writer.write_table(column_schema.empty_table())
+            writer.close()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise PlanError(
+                f"column {field.name!r} is {field.type}, which {format_.extension} files cannot hold ({error}); "
+                "convert it or leave it out with select"
+            ) from error

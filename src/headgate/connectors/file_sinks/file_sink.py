@@ -1,0 +1,370 @@
+"""The driver's side of file sinks: it prepares the folder, and shows or removes the files that writers made.
+
+Writers make hidden files: their names begin with `_`, and readers skip them. A rename makes a file visible.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import posixpath
+import re
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headgate.connectors.arguments import check_texts
+from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sinks.file_formats import FileFormat, check_writable
+from headgate.connectors.file_sinks.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
+from headgate.connectors.file_sinks.ledger import FOLDER, Ledger, abandoned
+from headgate.connectors.file_sinks.partition_by import check_partitioning
+from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
+from headgate.filesystems import absolute, listing, locate
+from headgate.ownership import LAST_EPOCH, Program
+
+Mode = Literal["error", "append", "overwrite"]
+
+#: How often a removal looks for further hidden files. What still comes then stays for the next removal.
+_LOOKS = 5
+#: The URI schemes of filesystems with an atomic rename.
+_SCHEMES = ("file", "hdfs", "viewfs")
+
+
+class FileSink(Sink):
+    """A sink of files of one format in a folder; see `hg.sinks.parquet` and `hg.sinks.csv`."""
+
+    shows_at_commit = True
+    exactly_once = True
+
+    def __init__(self, path: str | os.PathLike[str], format_: FileFormat, mode: Mode,
+                 partition_by: str | Sequence[str]) -> None:  # fmt: skip
+        if mode not in get_args(Mode):
+            raise ConfigError(f"mode={mode!r} is unknown; it must be one of {', '.join(map(repr, get_args(Mode)))}")
+        self.path = absolute(path)
+        scheme, separator, _ = self.path.partition("://")
+        if separator and scheme not in _SCHEMES:
+            raise SinkError(
+                f"{self.path}: results are shown by renaming files, which {scheme} cannot do at once; "
+                f"write to a local path or to {', '.join(f'{name}://' for name in _SCHEMES)}"
+            )
+        self._format = format_
+        self.format_name = format_.extension
+        self._mode = mode
+        self.replaces = mode == "overwrite"
+        names = [partition_by] if isinstance(partition_by, str) else partition_by
+        check_texts(partition_by=names)
+        self._partition_by = tuple(names)
+        self._target: Target | None = None
+        self._ledger: Ledger | None = None
+        self._made_root = self._empties = self._is_new = False
+        #: The runs whose files and ledgers this run has removed from the folder.
+        self._emptied: list[str] = []
+
+    def file_in_it(self, files: Sequence[DataFile]) -> DataFile | None:
+        """Return the first of the files that is in this sink's folder or below; None if none is."""
+        filesystem, root = locate(self.path)
+        folder = os.path.join(os.path.realpath(root), "")
+        for file in files:
+            parent, name = os.path.split(file.path)  # the sink would also remove a link in its folder
+            places = os.path.realpath(file.path), os.path.join(os.path.realpath(parent), name)
+            if file.filesystem.equals(filesystem) and any(place.startswith(folder) for place in places):
+                return file
+        return None
+
+    def is_below(self, other: FileSink) -> bool:
+        """Return whether this sink writes into the other's folder, or below it."""
+        (filesystem, root), (others, above) = locate(self.path), locate(other.path)
+        return filesystem.equals(others) and f"{os.path.realpath(root)}/".startswith(f"{os.path.realpath(above)}/")
+
+    def prepare(self, job: str, schema: pa.Schema) -> None:
+        """Check the schema, and check or make the folder. Raises SinkError, PlanError."""
+        self._target = self._ledger = None
+        # A run's name has a random part, since one job may have two sinks in one folder.
+        target = self._target_of(schema, f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}")
+        with writing(self.path):
+            self._made_root = self._make_root(target.filesystem, target.root)
+        self._empties, self._is_new, self._target = self._mode == "overwrite", True, target
+
+    def prepared(self) -> Any:
+        """Return the folder, and the run, which is part of its files' names."""
+        return {"path": self.path, "run": self._prepared().run}
+
+    def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
+        """Resume a run of another program. Its files stay in any mode.
+
+        Raises SinkError if that program had another folder, or the folder is gone.
+        """
+        if prepared["path"] != self.path:
+            raise SinkError(
+                f"{self.path}: the rows up to the checkpoint are in {prepared['path']}; give the sink that path, or "
+                "start without resume"
+            )
+        target = self._target_of(schema, prepared["run"])
+        with writing(self.path):
+            if target.filesystem.get_file_info(target.root).type != fs.FileType.Directory:
+                raise SinkError(
+                    f"{self.path}: is gone, and with it the rows up to the checkpoint; put the folder back, or start "
+                    "without resume"
+                )
+        self._made_root = self._empties = self._is_new = False
+        self._target = target
+
+    def newest_owner(self) -> int:
+        """Return the newest owner in the folder's ledger."""
+        return Ledger(self.path, self._prepared().run, None, Program.this("")).newest_owner()
+
+    def claim(self, claim: Claim) -> bool:
+        """Claim the results in the ledger. From now on names of files contain the epoch."""
+        target = self._prepared()
+        ledger = Ledger(self.path, target.run, claim.home, claim.program, (claim.resumed, claim.resumed_run))
+        is_claimed = ledger.claim(claim.epoch)
+        if is_claimed:
+            self._target, self._ledger = dataclasses.replace(target, owner=claim.epoch), ledger
+        return is_claimed
+
+    def begin(self, claim: Claim) -> None:
+        """Empty the folder in mode "overwrite", and check in mode "error" that it is still empty.
+
+        Neither is done for a job that resumes. Also removes the files of abandoned runs.
+        """
+        target = self._prepared()
+        if self._empties:
+            self._remove_all(claim)
+        elif self._is_new:
+            with writing(self.path):
+                self._check_empty(target.filesystem, target.root)
+        self._remove_abandoned(claim)
+
+    def _remove_all(self, claim: Claim) -> None:
+        """Remove all that is in the folder now, except for this run's ledger.
+
+        A newer program may take over meanwhile. Its files come after the listing, so they stay.
+        """
+        target = self._prepared()
+        with writing(self.path):
+            entries = listing(target.filesystem, target.root, recursive=True)
+            claim.check()
+            ledgers = posixpath.join(target.root, FOLDER)
+            own = posixpath.join(ledgers, target.run)
+            self._emptied = [
+                entry.base_name for entry in entries if posixpath.dirname(entry.path) == ledgers and entry.path != own
+            ]
+            others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
+                      not entry.path.startswith(f"{own}/")]  # fmt: skip
+            for entry in others:
+                if entry.type != fs.FileType.Directory:
+                    with suppress(FileNotFoundError):
+                        target.filesystem.delete_file(entry.path)
+            for folder in sorted((entry.path for entry in others if entry.type == fs.FileType.Directory), reverse=True):
+                remove_if_empty(target.filesystem, folder)
+
+    def _remove_abandoned(self, claim: Claim) -> None:
+        """Remove the hidden files of this job's programs that were lost before their first checkpoint."""
+        if claim.home is None or claim.referenced is None:
+            return
+        # The start of this program is on record now. So no successor resumes a run to which no checkpoint refers.
+        claim.check()
+        sinks = [sink for sink in claim.referenced if isinstance(sink, dict)]
+        runs = [sink["run"] for sink in sinks if isinstance(sink.get("run"), str)]
+        for run, ledger in abandoned(self.path, claim.home, {*runs, self._prepared().run}, claim.program):
+            with suppress(Superseded):  # then the run belongs to a newer program, and is not abandoned
+                if ledger.claim(claim.epoch):
+                    ledger.check()
+                    was_given_up = ledger.give_up()
+                    self._remove_hidden(dataclasses.replace(self._prepared(), run=run))
+                    if was_given_up:
+                        ledger.remove()
+
+    def published_after(self, checkpoint: int, run: str) -> int:
+        """Return the checkpoint from the folder's ledger."""
+        return Ledger(self.path, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
+
+    def writer(self, context: WriterContext) -> SinkWriter:
+        """Return a writer of one subtask's hidden files."""
+        return FileWriter(self._prepared(), context.attempt, context.subtask)
+
+    def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
+        """Make the files visible.
+
+        Raises ResultsGone for a file that is neither hidden nor visible, once the others are visible.
+        """
+        target, ledger = self._owned()
+        names = [name for group in pending for name in group or ()]
+        ledger.check()
+        if names:
+            ledger.show(checkpoint)
+        gone = [name for name in names if not _show(target, name)]
+        if gone:
+            folder, base = posixpath.split(target.path(gone[0]))
+            others = f" (and {len(gone) - 1} others)" if len(gone) > 1 else ""
+            raise ResultsGone(
+                f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, and with it rows of a checkpoint; "
+                "put it back and resume the job (you may copy finished files, but move or remove them only once a "
+                "newer checkpoint is complete), or choose a path that all machines of the job share, if this is none"
+            )
+
+    def finish(self) -> None:
+        """Remove the hidden files that earlier attempts left, and leave a file with the schema if there are no rows."""
+        target, ledger = self._prepared(), self._ledger
+        if ledger is None:
+            return
+        ledger.check()
+        self._remove_hidden(target)
+        for run in self._emptied:  # its program may still have run, and written more files
+            self._remove_hidden(dataclasses.replace(target, run=run, owner=LAST_EPOCH))
+        self._leave_schema(target)
+        if ledger.has_shown:
+            ledger.forget_older()
+        else:
+            ledger.remove()
+        self._ledger = None
+
+    def _leave_schema(self, target: Target) -> None:
+        """Leave a file with the schema if the run has no rows. If it got rows after a resume, remove that file."""
+        empty = target.empty_name.removeprefix("_")
+        own = [entry.base_name for entry in self._entries(target) if target.owns(entry.base_name)]
+        if not own:
+            HiddenFile(target, target.empty_name, target.schema).close()
+            _show(target, target.empty_name)
+        elif empty in own and len(own) > 1:
+            with writing(self.path), suppress(FileNotFoundError):
+                target.filesystem.delete_file(posixpath.join(target.root, empty))
+
+    def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
+        """Make the files of the checkpoint visible, and remove the hidden files that remain."""
+        self.commit(pending, checkpoint)
+        self._remove_hidden(self._owned()[0])
+
+    def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
+        """Remove the run's files that belong to no checkpoint, also those of killed writers, and empty folders."""
+        target, ledger = self._target, self._ledger
+        if target is None:
+            return
+        if ledger is not None:
+            self._check_or_clean(target, ledger)
+            if checkpoint:
+                self.commit(pending, checkpoint)
+            ledger.check()
+            self._remove_hidden(target)
+            if not checkpoint:
+                self._remove(target, "part-")
+                ledger.remove()
+        self._target = self._ledger = None
+        self._remove_empty_folders(target, keep_root=not self._made_root or checkpoint > 0)  # it may be resumed
+
+    def _check_or_clean(self, target: Target, ledger: Ledger) -> None:
+        """Raise Superseded if a newer program has claimed the results.
+
+        If that program did not resume the run, remove the run's hidden files first.
+        """
+        try:
+            ledger.check()
+        except Superseded:
+            if ledger.is_given_up():
+                self._remove_hidden(target)
+            raise
+
+    def _remove_empty_folders(self, target: Target, keep_root: bool) -> None:
+        with writing(self.path):
+            entries = self._entries(target) if self._partition_by else []
+            folders = [entry.path for entry in entries if entry.type == fs.FileType.Directory]
+            for folder in [*sorted(folders, reverse=True), *([] if keep_root else [target.root])]:
+                remove_if_empty(target.filesystem, folder)
+
+    def _entries(self, target: Target) -> list[fs.FileInfo]:
+        """List all that is in the folder or below, without the ledgers."""
+        with writing(self.path):
+            entries = listing(target.filesystem, target.root, recursive=True)
+        return [entry for entry in entries if FOLDER not in entry.path[len(target.root) :].split("/")]
+
+    def _remove_hidden(self, target: Target) -> None:
+        """Remove the run's hidden files, except for those of newer programs.
+
+        Writers of a program that was replaced may still make files, so look again until there are none.
+        """
+        for _ in range(_LOOKS):
+            if not self._remove(target, "_part-"):
+                return
+
+    def _remove(self, target: Target, prefix: str) -> int:
+        """Remove the run's files whose names begin with `prefix`, and return how many there were."""
+        entries = [entry for entry in self._entries(target) if entry.type == fs.FileType.File]
+        paths = [e.path for e in entries if e.base_name.startswith(prefix) and target.may_remove(e.base_name)]
+        for path in paths:
+            with writing(path), suppress(FileNotFoundError):
+                target.filesystem.delete_file(path)
+        return len(paths)
+
+    def _prepared(self) -> Target:
+        if self._target is None:
+            raise SinkError(f"{self.path}: the sink was not prepared: prepare() or resume() must come before")
+        return self._target
+
+    def _owned(self) -> tuple[Target, Ledger]:
+        target = self._prepared()
+        if self._ledger is None:
+            raise SinkError(f"{self.path}: the results of run {target.run} were not claimed: claim() must come before")
+        return target, self._ledger
+
+    def _target_of(self, schema: pa.Schema, run: str) -> Target:
+        """Return the target of a run, with epoch 0. Raises PlanError for a schema that the files cannot hold."""
+        check_partitioning(schema, self._partition_by)
+        with writing(self.path):
+            filesystem, root = locate(self.path)
+            target = Target(
+                filesystem=filesystem,
+                root=root.rstrip("/"),
+                run=run,
+                owner=0,
+                format=self._format,
+                schema=schema,
+                partition_by=self._partition_by,
+            )
+            check_writable(self._format, target.file_schema)
+        return target
+
+    def _make_root(self, filesystem: fs.FileSystem, root: str) -> bool:
+        """Check the folder as the mode demands, or make it. Returns whether it was made."""
+        info = filesystem.get_file_info(root)
+        if info.type == fs.FileType.File:
+            raise SinkError(f"{self.path}: is a file; give the path of a folder")
+        if info.type == fs.FileType.NotFound:
+            filesystem.create_dir(root, recursive=True)
+            return True
+        self._check_empty(filesystem, root)
+        return False
+
+    def _check_empty(self, filesystem: fs.FileSystem, root: str) -> None:
+        """Raise SinkError if the mode is "error" and the folder has visible files."""
+        if self._mode == "error" and (name := _first_visible(filesystem, root)):
+            raise SinkError(
+                f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'
+            )
+
+
+def _show(target: Target, name: str) -> bool:
+    """Make a hidden file visible, and return whether it is. Another program may rename it at the same time."""
+    folder, base = posixpath.split(target.path(name))
+    source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
+    with writing(shown):
+        if target.filesystem.get_file_info(source).type == fs.FileType.File:
+            try:
+                target.filesystem.move(source, shown)
+                return True
+            except OSError:
+                if target.filesystem.get_file_info(source).type == fs.FileType.File:
+                    raise  # else another program has renamed it
+        return bool(target.filesystem.get_file_info(shown).type == fs.FileType.File)
+
+
+def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:
+    """Return the path below `root` of the first file that readers do not skip."""
+    entries = listing(filesystem, root, recursive=True)
+    names = sorted(entry.path[len(root) :].lstrip("/") for entry in entries if entry.type == fs.FileType.File)
+    return next((name for name in names if not any(part.startswith(("_", ".")) for part in name.split("/"))), None)

@@ -1,0 +1,251 @@
+"""The subtask's side of file sinks: it collects rows and writes them to hidden files."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headgate.connectors.connector import SinkWriter
+from headgate.connectors.file_sinks.file_formats import FileFormat
+from headgate.connectors.file_sinks.partition_by import by_folder
+from headgate.errors import SinkError
+from headgate.filesystems import brief, listing
+
+#: The rows that a folder holds in memory. With more, the writer writes them to the folder's file.
+_ROWS_HELD = 65_536
+#: The bytes that all folders hold in memory. With more, the writer writes those of the folder with the most.
+_BYTES_HELD = 16 << 20
+#: What a batch costs in addition to its data, bytes.
+_BYTES_PER_BATCH = 1 << 10
+#: The size at which the writer ends a file and starts the next one.
+_FILE_BYTES = 128 << 20
+#: The most open files. Beyond it the writer ends the file that it wrote to longest ago.
+_FILES_OPEN = 64
+#: How often the writer makes a folder that another job removes.
+_ATTEMPTS: Final = 10
+#: What a run looks like in a file's name.
+_RUN: Final = re.compile("[A-Za-z0-9-]+")
+#: What an epoch looks like there.
+_OWNER: Final = re.compile("o([0-9]+)-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where and how one run of one sink writes. Names of files are paths relative to `root`, with slashes.
+
+    Other programs may resume a run from its checkpoints. `owner` is the epoch of this program, and part of its files'
+    names: so they differ from those of the other programs. It is 0 before the program has claimed the results.
+    """
+
+    filesystem: fs.FileSystem
+    root: str
+    run: str
+    owner: int
+    format: FileFormat
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    #: How names of unfinished files begin; `_` hides them from readers.
+    prefix: str = "_part"
+
+    def __post_init__(self) -> None:
+        """Raise SinkError for an impossible run: a checkpoint may hold anything."""
+        if not isinstance(self.run, str) or not _RUN.fullmatch(self.run):
+            raise SinkError(f"{self.root}: {self.run!r} is no run of a sink; start from another checkpoint")
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The columns within the files. Folder names hold the others."""
+        return pa.schema([column for column in self.schema if column.name not in self.partition_by])
+
+    def hidden_name(self, attempt: int, subtask: int, number: int) -> str:
+        """Return the hidden name of a subtask's file.
+
+        It contains the attempt: a task of an earlier attempt may still write files.
+        """
+        return f"{self.prefix}-{self.run}-o{self.owner}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
+
+    @property
+    def empty_name(self) -> str:
+        """The hidden name of the file that a job without rows leaves."""
+        return f"_part-{self.run}-empty.{self.format.extension}"
+
+    def owns(self, name: str) -> bool:
+        """Return whether this run wrote the file, hidden or visible."""
+        return name.removeprefix("_").startswith(f"part-{self.run}-")
+
+    def may_remove(self, name: str) -> bool:
+        """Return whether this run wrote the file, in this program or an older one."""
+        owner = _OWNER.match(name.removeprefix("_").removeprefix(f"part-{self.run}-"))
+        return self.owns(name) and (owner is None or int(owner[1]) <= self.owner)
+
+    def path(self, name: Any) -> str:
+        """Return the path of a file that a writer of this run named.
+
+        Raises SinkError for other names. A checkpoint may hold anything, and the sink must not touch foreign files.
+        """
+        parts = name.split("/") if isinstance(name, str) else [""]
+        if not self.owns(parts[-1]) or {"", ".", ".."} & set(parts):
+            raise SinkError(
+                f"{self.root}: {name!r} is no file that this sink wrote (run {self.run}); start from another checkpoint"
+            )
+        return posixpath.join(self.root, name)
+
+
+def remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
+    """Remove a folder if it is empty. Another job may just write into it, so use a call that spares full folders,
+    where the filesystem has one."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        with suppress(OSError):
+            os.rmdir(folder)
+    elif not listing(filesystem, folder):
+        with suppress(FileNotFoundError):
+            filesystem.delete_dir(folder)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn the errors of filesystems and encoders into a SinkError, which names the file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise SinkError(f"{path}: cannot be written: {brief(error)}; check free space and permissions there") from error
+
+
+class HiddenFile:
+    """An unfinished file with a hidden name. Its methods raise SinkError for all that fails."""
+
+    def __init__(self, target: Target, name: str, schema: pa.Schema) -> None:
+        self.name = name
+        self._path = posixpath.join(target.root, name)
+        with writing(self._path):
+            self._stream = _create(target.filesystem, self._path)
+            self._writer = target.format.open(self._stream, schema)
+
+    def write(self, table: pa.Table) -> None:
+        """Append the rows of a table."""
+        with writing(self._path):
+            self._writer.write_table(table)
+
+    def size(self) -> int:
+        """Return the number of bytes written."""
+        return int(self._stream.tell())
+
+    def close(self) -> None:
+        """Write the end of the file, and close it."""
+        with writing(self._path):
+            self._writer.close()
+            self._stream.close()
+
+    def abandon(self) -> None:
+        """Close the file in any state, without errors."""
+        for part in (self._writer, self._stream):
+            with suppress(OSError, pa.ArrowException):
+                part.close()
+
+
+def _create(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
+    """Make a file and its folder. Makes the folder again if another job removes it, since it is still empty."""
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):
+            filesystem.create_dir(posixpath.dirname(path), recursive=True)
+            return filesystem.open_output_stream(path)
+    raise FileNotFoundError(
+        f"another program removed the folder {posixpath.dirname(path)} each of the {_ATTEMPTS} times that it was made"
+    )
+
+
+@dataclass(slots=True)
+class _Held:
+    """The rows of a folder that are in memory."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    nbytes: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> int:
+        """Add a batch, and return what it costs (bytes)."""
+        cost = int(batch.nbytes) + _BYTES_PER_BATCH
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.nbytes += cost
+        return cost
+
+
+class FileWriter(SinkWriter):
+    """The writer of a subtask's rows. `flush` and `finish` return the hidden names of its finished files."""
+
+    def __init__(self, target: Target, attempt: int, subtask: int) -> None:
+        self._target = target
+        self._attempt = attempt
+        self._subtask = subtask
+        self._schema = target.file_schema
+        self._held: dict[str, _Held] = {}
+        self._bytes_held = 0
+        #: Open files by folder. The file that was written to last is the last.
+        self._open: dict[str, HiddenFile] = {}
+        self._done: list[str] = []
+        self._number = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Collect the rows, and write those of folders that have enough. Raises SinkError."""
+        for folder, rows in by_folder(batch, self._target.partition_by):
+            held = self._held.setdefault(folder, _Held())
+            self._bytes_held += held.add(rows)
+            if held.rows >= _ROWS_HELD:
+                self._write_out(folder)
+        while self._bytes_held > _BYTES_HELD:
+            self._write_out(max(self._held, key=lambda folder: self._held[folder].nbytes))
+
+    def flush(self, checkpoint: int) -> list[str] | None:
+        """Write all rows, and end all files.
+
+        Returns the names of the files that ended since the last call, relative to the sink's folder; None for none.
+        """
+        for folder in list(self._held):
+            self._write_out(folder)
+        for folder in list(self._open):
+            self._end(folder)
+        done, self._done = self._done, []
+        return done or None
+
+    def finish(self) -> list[str] | None:
+        """Write all rows, and return the files' names as `flush` does."""
+        return self.flush(0)
+
+    def close(self) -> None:
+        """Close files that a failure left open."""
+        while self._open:
+            self._open.popitem()[1].abandon()
+
+    def _write_out(self, folder: str) -> None:
+        """Write a folder's rows to its file."""
+        held = self._held.pop(folder)
+        self._bytes_held -= held.nbytes
+        file = self._file(folder)
+        file.write(pa.Table.from_batches(held.batches, self._schema))
+        if file.size() >= _FILE_BYTES:
+            self._end(folder)
+
+    def _file(self, folder: str) -> HiddenFile:
+        """Return a folder's open file, or a new one."""
+        file = self._open.pop(folder, None)
+        if file is None:
+            if len(self._open) >= _FILES_OPEN:
+                self._end(next(iter(self._open)))
+            name = posixpath.join(folder, self._target.hidden_name(self._attempt, self._subtask, self._number))
+            self._number += 1
+            file = HiddenFile(self._target, name, self._schema)
+        self._open[folder] = file
+        return file
+
+    def _end(self, folder: str) -> None:
+        self._open[folder].close()
+        self._done.append(self._open.pop(folder).name)

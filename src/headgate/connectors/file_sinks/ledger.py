@@ -1,0 +1,200 @@
+"""The record in a sink's folder of who owns a job's results, and up to which checkpoint they are visible.
+
+`<folder>/.headgate/<run>` belongs to one run of one sink. Other programs may resume the run. Spark and Arrow skip names
+that begin with a dot.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyarrow import fs
+
+from headgate.connectors.file_sinks.file_writer import remove_if_empty, writing
+from headgate.errors import SinkError
+from headgate.filesystems import listing, locate
+from headgate.ownership import Ownership, Program
+
+FOLDER: Final = ".headgate"
+
+
+class Ledger:
+    """The ledger of one run of a sink that writes below `root`, a path or URI.
+
+    `home` is the folder of the job's checkpoints, None without checkpoints. `resumed` is the checkpoint that the
+    program resumes from, with the run that took it. Methods raise SinkError; `check` also raises Superseded.
+    """
+
+    def __init__(
+        self, root: str, run: str, home: str | None, program: Program, resumed: tuple[int, str] = (0, "")
+    ) -> None:
+        self._root = f"{root.rstrip('/')}/{FOLDER}"
+        self._program = program
+        self._resumed = resumed
+        self._ownership = Ownership(f"{self._root}/{run}", program)
+        self._last = _Note(epoch=0, home=home, checkpoint=0, run="", taken_in=0, is_given_up=False)
+
+    def newest_owner(self) -> int:
+        """Return the highest epoch with which a program has claimed the results; 0 for none."""
+        with writing(self._ownership.folder):
+            return self._ownership.newest()
+
+    def claim(self, epoch: int) -> bool:
+        """Claim the results, and note `home` and the last visible checkpoint for successors.
+
+        Returns False if another program has claimed them with the same epoch.
+        """
+        with writing(self._ownership.folder):
+            is_claimed = self._ownership.claim_as(epoch)
+        if is_claimed:
+            newest = max(self._notes(), key=lambda note: note.epoch, default=self._last)
+            self._write(dataclasses.replace(newest, epoch=epoch, home=self._last.home, is_given_up=False))
+        return is_claimed
+
+    def check(self) -> None:
+        """Raise Superseded if a newer program has claimed the results."""
+        with writing(self._ownership.folder):
+            self._ownership.check()
+
+    @property
+    def has_shown(self) -> bool:
+        """Whether this program, or one before, has made rows of a checkpoint visible."""
+        return self._last.checkpoint > 0
+
+    def published_after(self, checkpoint: int, run: str) -> int:
+        """Return the last checkpoint that a program began to make visible and that comes after `checkpoint`; 0: none.
+
+        `run` took `checkpoint`. Checkpoints of one run follow one another. Those of two runs follow in the order in
+        which the runs claimed the results.
+        """
+        epochs = self._epochs()
+
+        def holds(note: _Note) -> bool:
+            """Whether `checkpoint` contains the rows of the note's checkpoint."""
+            if not run or not note.run or run == note.run:
+                return checkpoint >= note.checkpoint
+            return epochs.get(run, 0) > note.taken_in  # a claim that was removed is older than all others
+
+        return max((note.checkpoint for note in self._notes() if note.checkpoint and not holds(note)), default=0)
+
+    def show(self, checkpoint: int) -> None:
+        """Record that the rows of this checkpoint become visible. To be called before the first of them does."""
+        resumed, resumed_by = self._resumed
+        run = resumed_by if checkpoint == resumed else self._program.run
+        if run != self._last.run or checkpoint > self._last.checkpoint:
+            taken_in = self._epochs().get(run, self._last.epoch - 1)
+            self._write(dataclasses.replace(self._last, checkpoint=checkpoint, run=run, taken_in=taken_in))
+
+    def give_up(self) -> bool:
+        """Record that no checkpoint refers to the run, so no program can resume it.
+
+        Returns whether that was recorded before. If so, a program that still lived has seen it by now, and writes no
+        more hidden files.
+        """
+        was_given_up = self.is_given_up()
+        self._write(dataclasses.replace(self._last, is_given_up=True))
+        return was_given_up
+
+    def is_given_up(self) -> bool:
+        """Return whether a newer program has given up the run."""
+        return any(note.is_given_up for note in self._notes())
+
+    def forget_older(self) -> None:
+        """Remove the notes of older owners. This owner's note contains what they say."""
+        with writing(self._ownership.folder):
+            self._ownership.forget(self._ownership.epoch - 1)
+
+    def remove(self) -> None:
+        """Remove the ledger, except for what newer programs wrote: the run is over and cannot be resumed."""
+        with writing(self._ownership.folder):
+            self._ownership.forget(self._ownership.epoch)
+            filesystem, inside = locate(self._ownership.folder)
+            for folder in (inside, posixpath.dirname(inside)):
+                remove_if_empty(filesystem, folder)
+
+    def _epochs(self) -> dict[str, int]:
+        """Return the epoch with which each run has claimed the results, for all claims on record."""
+        with writing(self._ownership.folder):
+            return {run: epoch for epoch, run in sorted(self._ownership.runs().items())}
+
+    def _write(self, note: _Note) -> None:
+        self._last = note
+        try:
+            with writing(self._ownership.folder):
+                self._ownership.note(note.to_json())
+        except SinkError:
+            self.check()  # another job may have emptied the folder of the results, and the ledger with it
+            raise
+
+    def _notes(self) -> list[_Note]:
+        try:
+            with writing(self._ownership.folder):
+                return [_Note.of(epoch, note) for epoch, note in self._ownership.notes().items()]
+        except ValueError as error:
+            raise SinkError(
+                f"{self._ownership.folder}: a note in this ledger is damaged ({error}); restore it, or write to "
+                "another folder. Without the note the sink cannot tell which rows are visible, and may write rows twice"
+            ) from None
+
+
+def abandoned(root: str, home: str, referenced: Collection[str], program: Program) -> Iterator[tuple[str, Ledger]]:
+    """Yield the abandoned runs below `root`, each with its ledger, which `program` has not claimed yet.
+
+    These are runs of the job whose checkpoints are in `home` to which none of these checkpoints refers. `referenced`
+    has the others. Their programs were lost, or replaced, before their first checkpoint.
+    """
+    folder = f"{root.rstrip('/')}/{FOLDER}"
+    with writing(folder):
+        filesystem, inside = locate(folder)
+        entries = listing(filesystem, inside)
+    for run in sorted(entry.base_name for entry in entries if entry.type == fs.FileType.Directory):
+        ledger = Ledger(root, run, home, program)
+        newest = max(ledger._notes(), key=lambda note: note.epoch, default=None)
+        if run not in referenced and newest is not None and newest.home == home:  # else another job may resume it
+            yield run, ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    """What an owner has written to the ledger."""
+
+    #: The owner's epoch.
+    epoch: int
+    #: The folder of the job's checkpoints.
+    home: str | None
+    #: The last checkpoint whose rows are visible; 0 for none.
+    checkpoint: int
+    #: The run that took it; "" if that is not known.
+    run: str
+    #: An epoch that is no less than that of `run`.
+    taken_in: int
+    #: Whether the owner has given up the run that the ledger is of.
+    is_given_up: bool
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {"home": self.home, "checkpoint": self.checkpoint, "run": self.run, "taken_in": self.taken_in}
+        return {**fields, "given_up": True} if self.is_given_up else fields
+
+    @staticmethod
+    def of(epoch: int, values: Any) -> _Note:
+        """Read a note. Raises ValueError for values that no owner writes."""
+        match values:
+            case {"home": str() | None as home, "checkpoint": int(number)} if number >= 0:
+                match values:
+                    case {"run": str(run), "taken_in": int(taken_in)}:
+                        return _Note(
+                            epoch=epoch,
+                            home=home,
+                            checkpoint=number,
+                            run=run,
+                            taken_in=taken_in,
+                            is_given_up=values.get("given_up") is True,
+                        )
+                return _Note(
+                    epoch=epoch, home=home, checkpoint=number, run="", taken_in=0, is_given_up=False
+                )  # earlier versions did not note the run
+        raise ValueError(f"not a note of a sink: {str(values)[:80]}")

@@ -1,0 +1,69 @@
+"""Partitioning a batch's rows into folders by the values of columns: `carrier=UA/day=2013-01-01`, as in Hive."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PlanError
+from headgate.records.canonical import as_arrow
+
+#: Hive's name for null. As in Hive, "" has this name too.
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+#: The characters that Hive and Spark write as %XX in folder names. Arrow, DuckDB, Hive and Spark decode them.
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+
+
+def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
+    """Check that the columns exist, do not take all columns, and have types whose values can name a folder.
+
+    Raises PlanError.
+    """
+    for column in columns:
+        if schema.get_field_index(column) < 0:
+            raise PlanError(f"partition_by: there is no column {column!r}; there are: {', '.join(schema.names)}")
+        if column.startswith(("_", ".")):
+            raise PlanError(f"partition_by: readers pass over folders whose names begin as {column!r} does; rename it")
+        type_ = schema.field(column).type
+        if not (pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_boolean(type_)
+                or pa.types.is_date(type_) or pa.types.is_timestamp(type_)):  # fmt: skip
+            raise PlanError(f"partition_by: column {column!r} is {type_}; only int, string, bool and time columns can")
+    if len(set(columns)) < len(columns) or (columns and len(columns) == len(schema)):
+        raise PlanError(f"partition_by={tuple(columns)}: no column twice, and at least one must be left for the files")
+
+
+def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Split a batch by folder. Yields each folder's relative path, and its rows without the columns, in their order.
+
+    Without columns, yields "" and the batch.
+    """
+    if not columns:
+        yield "", batch
+        return
+    codes = np.zeros(batch.num_rows, np.int64)
+    encoded = [pc.dictionary_encode(batch.column(column), null_encoding="encode") for column in columns]
+    for column in encoded:
+        codes = codes * len(column.dictionary) + column.indices.to_numpy()
+        codes = np.unique(codes, return_inverse=True)[1]  # renumber from 0, so that many columns do not overflow
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    rows = batch.drop_columns(list(columns)).take(as_arrow(order))
+    firsts = as_arrow(order[starts])
+    names = [_folders(name, column.take(firsts)) for name, column in zip(columns, encoded, strict=True)]
+    for start, end, *parts in zip(starts, [*starts[1:], len(order)], *names, strict=True):
+        yield "/".join(parts), rows.slice(start, end - start)
+
+
+def _folders(column: str, values: pa.DictionaryArray) -> list[str]:
+    """Return the folder name for each value of a column."""
+    texts = values.dictionary_decode().cast(pa.string()).to_pylist()
+    return [f"{_escaped(column)}={_escaped(text) if text else NO_VALUE}" for text in texts]
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)

@@ -1,0 +1,1 @@
+"""Sources that read files: paths to files, files to splits, splits to batches of rows."""

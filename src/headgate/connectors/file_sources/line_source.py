@@ -1,0 +1,381 @@
+"""The base of the sources that read files of lines.
+
+A split is a byte range, which is read in blocks of whole lines. Bad lines fail the job or go to a side output.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.line_parser import BadLine, LineParser
+from headgate.connectors.file_sources.lines import BLOCK_BYTES, LONGEST_LINE, LongLine, line_blocks
+from headgate.connectors.file_sources.paths import Paths, absolute_all, expand, expand_again, known_by, reading
+from headgate.connectors.file_sources.splits import MOST_SPLITS, SplitReader, check_split_size, prepared_files
+from headgate.connectors.share import share_shape
+from headgate.errors import SourceError
+from headgate.state import shapes
+
+BOM = b"\xef\xbb\xbf"
+#: The tag of the side output for bad lines.
+BAD = "bad"
+#: Its columns. `offset` is in bytes of the decompressed text; `line` counts from 1.
+BAD_LINES = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("error", pa.string(), nullable=False),
+    ]
+)
+#: Files with more columns are refused: each column takes about 10 KiB for every block that is parsed.
+MOST_COLUMNS = 16_384
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+#: The most characters of a bad line that an error shows.
+_LONGEST_SHOWN = 200
+#: The most rows of a batch.
+_MOST_ROWS = 65_536
+#: The end of a split that is a whole file.
+_NO_END = 1 << 62
+
+#: Takes bad lines, as rows of `BAD_LINES`.
+TakeBad = Callable[[pa.RecordBatch], None]
+#: The offset of a block, and how many rows and bad lines from there on were given.
+Place: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A split: the lines of `file` that `line_blocks` assigns to the bytes from `start` to `end`."""
+
+    file: DataFile
+    start: int
+    end: int
+
+
+class LineSource(Source):
+    """The base of the sources that read files of lines. A subclass returns the `parser`, and sets `schema`."""
+
+    sides = MappingProxyType({BAD: BAD_LINES})
+    #: What the error about a bad line tells the user to do.
+    remedy: str
+
+    def __init__(self, paths: Paths, split_size: int | str) -> None:
+        self._paths = absolute_all(paths)
+        self._split_size = check_split_size(split_size)
+        self._splits: list[ByteRange] = []
+
+    def prepare(self) -> None:
+        """List the files and cut them into splits. Raises SourceError."""
+        self._splits = [split for file in expand(self._paths) for split in _cut(file, self._split_size)]
+
+    def prepared(self) -> Any:
+        """Return the files, and the size of their splits."""
+        return {"files": known_by(split.file for split in self._splits), "split_size": self._split_size}
+
+    def restore(self, prepared: Any) -> None:
+        """Cut the same files into the same splits. Raises SourceError for a file that is gone or has changed."""
+        self._split_size, known = prepared_files(prepared)
+        files = expand_again(self._paths, known)
+        self._splits = [split for file in files for split in _cut(file, self._split_size)]
+
+    @property
+    def place(self) -> shapes.Shape:
+        """The shape of a `Place` in a checkpoint."""
+        return shapes.row(shapes.count, shapes.count, shapes.count)
+
+    def check_position(self, position: Any) -> None:
+        """Raise ValueError unless `position` is one in numbered splits."""
+        share_shape(self.place)(position, "the position")
+
+    def files(self) -> list[DataFile]:
+        """List the files that a job started now would read."""
+        return expand(self._paths)
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Return a reader of this subtask's splits. Bad lines go to the side output, if the job reads it."""
+        bad = context.sides.get(BAD)
+        return SplitReader(self._splits, lambda split, place: self.batches(split, place, bad), context)
+
+    def batches(
+        self, split: ByteRange, place: Place | None, bad: TakeBad | None
+    ) -> Iterator[tuple[pa.RecordBatch, Place]]:
+        """Yield the split's rows from a place on, each batch with the place after it.
+
+        A batch has the rows of about 1 MiB of text, at most 65,536. It is empty where all lines are bad. Bad lines go
+        to `bad`; without it, the first one raises SourceError.
+        """
+        parser = self.parser(split.file)
+        numbers = LineNumbers(split.file)
+        start, rows_given, bad_given = place or (None, 0, 0)
+        rows, aside = _RowSkipper(rows_given), _RowSkipper(bad_given)
+        for offset, lines in self.blocks(split, start):
+            if not lines:  # within a long line, or before the place
+                yield self._no_rows(), (offset, rows.given, aside.given)
+                continue
+            rows.end_block()
+            aside.end_block()
+            if isinstance(lines, LongLine):
+                take = None if bad is None else _rest_to(bad, aside)
+                pieces = self._skip_long_line(split.file, offset, lines, numbers, take)
+            elif bad is None:
+                pieces = _slices(self._parsed(parser, lines, split.file, offset))
+            else:
+                pieces = self._sorted(
+                    parser, split.file, offset=offset, lines=lines, numbers=numbers, bad=_rest_to(bad, aside)
+                )
+            for batch in pieces:
+                rest = rows.take_rest(batch)
+                yield rest, (offset, rows.given, aside.given)
+
+    def _skip_long_line(
+        self, file: DataFile, offset: int, beginning: LongLine, numbers: LineNumbers, bad: TakeBad | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Pass a long line to `bad`, and yield empty batches. Raises SourceError without `bad`."""
+        line = BadLine(0, beginning, f"it is longer than {LONGEST_LINE} bytes")
+        if bad is None:
+            raise self._refused(file, offset, line)
+        for _ in numbers.count_before(offset):
+            yield self._no_rows()
+        bad(_aside(file, offset, [line], [numbers.advance_to(b"", 0)]))
+        numbers.skip_block(offset, b"\n")
+        yield self._no_rows()
+
+    def _no_rows(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], self.schema)
+
+    def _sorted(
+        self, parser: LineParser, file: DataFile, *, offset: int, lines: bytes, numbers: LineNumbers, bad: TakeBad
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield a block's good rows, and pass its bad lines to `bad`."""
+        for batch, bad_lines in parser.parse_good(lines):
+            if bad_lines:
+                for _ in numbers.count_before(offset):
+                    yield batch.slice(0, 0)
+                bad(_aside(file, offset, bad_lines, [numbers.advance_to(lines, line.position) for line in bad_lines]))
+            yield from _slices(batch)
+        numbers.skip_block(offset, lines)
+
+    def read_file(
+        self, file: DataFile, place: Place | None, bad: TakeBad | None
+    ) -> Iterator[tuple[pa.RecordBatch, Place]]:
+        """Yield the rows of one file from a place on; see `batches`."""
+        return self.batches(ByteRange(file, 0, _NO_END), place, bad)
+
+    def blocks(self, split: ByteRange, start: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield the split's lines in blocks, each with its offset, without what stands before the first row of a file.
+
+        With `start`, begins with the block that was at that offset. Empty blocks let the task do something else while
+        the text before `start` is decompressed, or a long line is skipped.
+        """
+        at = split.start if start is None else start
+        with open_text(split.file, at) as read:
+            if split.file.path.endswith(_COMPRESSED):
+                yield from ((at, b"") for _ in _chunks(read, at))
+            for offset, lines in line_blocks(read, at, split.end, at_line=start is not None):
+                skip = self.header_bytes(lines) if offset == 0 else 0
+                if isinstance(lines, LongLine):
+                    yield offset, lines
+                elif not lines or skip < len(lines):
+                    yield offset + skip, lines[skip:]
+
+    @abstractmethod
+    def parser(self, file: DataFile) -> LineParser:
+        """Return the parser of this file's lines. Raises SourceError."""
+
+    def header_bytes(self, lines: bytes) -> int:
+        """Return how many bytes of a file's first lines come before its rows: those of a byte order mark."""
+        return len(BOM) * lines.startswith(BOM)
+
+    def first_block(self, file: DataFile) -> bytes:
+        """Return the file's first lines, to guess types from. Raises SourceError if there are none."""
+        for offset, lines in self.blocks(ByteRange(file, 0, BLOCK_BYTES)):
+            if isinstance(lines, LongLine):
+                raise SourceError(f"{file.path}: the line at byte {offset} is longer than {LONGEST_LINE} bytes")
+            return lines
+        raise SourceError(f"{file.path}: has no rows to guess the types from; give schema=")
+
+    def first_file(self) -> DataFile:
+        """Return the first file that is not empty. Raises SourceError if there is none."""
+        file = next((file for file in expand(self._paths) if file.size), None)
+        if file is None:
+            raise SourceError(f"{', '.join(self._paths)}: all files are empty, so the types are unknown; give schema=")
+        return file
+
+    def _parsed(self, parser: LineParser, lines: bytes, file: DataFile, offset: int) -> pa.RecordBatch:
+        try:
+            return parser.parse(lines)
+        except BadLine as bad:
+            raise self._refused(file, offset, bad) from None
+
+    def _refused(self, file: DataFile, offset: int, bad: BadLine) -> SourceError:
+        text = bad.text if len(bad.text) <= _LONGEST_SHOWN else bad.text[:_LONGEST_SHOWN] + "..."
+        return SourceError(
+            f"{file.path}: bad line at byte {offset + bad.position}: {bad.reason}. The line is: {text!r}. "
+            f"Correct it, {self.remedy}, or read such lines with side_output({BAD!r})"
+        )
+
+
+class LineNumbers:
+    """The line numbers of a file that is read from some block on.
+
+    It counts the lines before the first block only when the caller needs a line's number.
+    """
+
+    def __init__(self, file: DataFile) -> None:
+        self._file = file
+        self._first: int | None = None
+        self._before_first: int | None = None
+        #: Line breaks from the first block on, up to `_at`.
+        self._passed = 0
+        #: A position in the current block.
+        self._at = 0
+
+    def count_before(self, offset: int) -> Iterator[None]:
+        """Count the lines before the first block. Call it, and exhaust it, before `of`; a step reads up to 1 MiB.
+
+        `offset` is that of the current block.
+        """
+        if self._before_first is None:
+            count = 0
+            for breaks in _line_breaks(self._file, offset if self._first is None else self._first):
+                count += breaks
+                yield
+            self._before_first = count
+
+    def advance_to(self, lines: bytes, position: int) -> int:
+        """Return the number of the line that begins at `position` of the current block. Positions must ascend."""
+        assert self._before_first is not None, (
+            f"{self._file.path}: the line at position {position} needs count_before first"
+        )
+        self._passed += lines.count(b"\n", self._at, position)
+        self._at = position
+        return self._before_first + self._passed + 1
+
+    def skip_block(self, offset: int, lines: bytes) -> None:
+        """Leave the current block, which is at `offset`."""
+        self._first = offset if self._first is None else self._first
+        self._passed += lines.count(b"\n", self._at)
+        self._at = 0
+
+
+class _RowSkipper:
+    """A counter of the rows (or bad lines) that are given from the beginning of a block on.
+
+    A reader that resumes at a place skips the rows that were given before, `given` of them. They may span several
+    blocks, since where a block ends depends on where reading began.
+    """
+
+    def __init__(self, given: int) -> None:
+        self.given = given
+        self._seen = 0
+
+    def take_rest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the next rows of the block, without those that were given before."""
+        rest = batch.slice(max(self.given - self._seen, 0))
+        self._seen += batch.num_rows
+        self.given = max(self.given, self._seen)
+        return rest
+
+    def end_block(self) -> None:
+        """Start to count from the beginning of the next block."""
+        self.given -= self._seen
+        self._seen = 0
+
+
+def _rest_to(bad: TakeBad, given: _RowSkipper) -> TakeBad:
+    """Return a function that passes to `bad` only lines that were not given before."""
+
+    def take(batch: pa.RecordBatch) -> None:
+        rest = given.take_rest(batch)
+        if rest.num_rows:
+            bad(rest)
+
+    return take
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slice a batch by `_MOST_ROWS`. Yields at least once, so that the task can do something else."""
+    for start in range(0, max(1, batch.num_rows), _MOST_ROWS):
+        yield batch.slice(start, _MOST_ROWS)
+
+
+def _aside(file: DataFile, offset: int, bad: list[BadLine], numbers: list[int]) -> pa.RecordBatch:
+    """Return bad lines of the block at `offset` as rows of `BAD_LINES`. `numbers` are their line numbers."""
+    columns = [
+        [file.path] * len(bad),
+        [offset + line.position for line in bad],
+        numbers,
+        [line.text for line in bad],
+        [line.reason for line in bad],
+    ]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, BAD_LINES, strict=True)], schema=BAD_LINES
+    )
+
+
+def _line_breaks(file: DataFile, end: int) -> Iterator[int]:
+    """Count the line breaks in the first `end` bytes of a file's text, block by block."""
+    with open_text(file, 0) as read:
+        for chunk in _chunks(read, end):
+            yield chunk.count(b"\n")
+
+
+def _chunks(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
+    """Read the next `size` bytes, up to 1 MiB at a time."""
+    while size and (chunk := read(min(size, BLOCK_BYTES))):
+        yield chunk
+        size -= len(chunk)
+
+
+def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
+    """Cut a file into byte ranges of `split_size`. A compressed file is one: it can only be read from its beginning."""
+    if file.path.endswith(_COMPRESSED):
+        return [ByteRange(file, 0, _NO_END)]
+    if file.size > MOST_SPLITS * split_size:
+        raise SourceError(
+            f"{file.path}: has {file.size} bytes, and split_size={split_size} makes more than {MOST_SPLITS} splits; "
+            "give a larger split_size"
+        )
+    return [ByteRange(file, at, min(at + split_size, file.size)) for at in range(0, file.size, split_size)]
+
+
+@contextmanager
+def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
+    """Open a file and give a `read(n)` of its text, from byte `start` to the size that the file had when it was found.
+
+    The text of a compressed file is always read from its beginning.
+    """
+    with reading(file.path):
+        if file.path.endswith(_COMPRESSED):
+            with file.filesystem.open_input_stream(file.path) as stream:
+                yield stream.read
+            return
+        if start > file.size:
+            raise SourceError(
+                f"{file.path}: has {file.size} bytes, and the checkpoint says that {start} of them were read; "
+                "start from another checkpoint"
+            )
+        with file.filesystem.open_input_file(file.path) as stream:
+            stream.seek(start)
+
+            def read(most: int) -> bytes:
+                wanted = min(most, file.size - stream.tell())
+                data: bytes = stream.read(wanted)
+                if wanted and not data:
+                    raise SourceError(
+                        f"{file.path}: became shorter while the job ran, {stream.tell()} bytes and no longer "
+                        f"{file.size}; run the job again on files that do not change"
+                    )
+                return data
+
+            yield read

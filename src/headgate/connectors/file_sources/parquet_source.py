@@ -1,0 +1,157 @@
+"""A source of Parquet files. A split is a number of whole row groups."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.connectors.arguments import WHOLE, check, check_texts
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.paths import Paths, absolute_all, expand, expand_again, known_by, reading
+from headgate.connectors.file_sources.splits import SplitReader, check_split_size, prepared_files
+from headgate.connectors.schemas import shown
+from headgate.connectors.share import share_shape
+from headgate.errors import ConfigError, SourceError
+from headgate.state import shapes
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """A split: consecutive row groups of a file, by number."""
+
+    file: DataFile
+    numbers: tuple[int, ...]
+
+
+class ParquetSource(Source):
+    """A source of the rows of Parquet files; see `hg.sources.parquet`."""
+
+    def __init__(self, paths: Paths, columns: Sequence[str] | None, *, batch_rows: int,
+                 split_size: int | str) -> None:  # fmt: skip
+        check(WHOLE, batch_rows=batch_rows)
+        if batch_rows < 1:
+            raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
+        if columns is not None:
+            check_texts(columns=columns)
+            if not len(columns) or len(set(columns)) < len(columns):
+                raise ConfigError(f"columns={columns!r} must be a list of column names, none twice")
+        self._paths = absolute_all(paths)
+        self._columns = None if columns is None else list(columns)
+        self._batch_rows = int(batch_rows)
+        self._split_size = check_split_size(split_size)
+        self._splits: list[RowGroups] = []
+        self._model = expand(self._paths)[0]
+        self.schema = self._footer(self._model)[0]
+
+    def prepare(self) -> None:
+        """List the files, compare their schemas and pack row groups into splits. Raises SourceError."""
+        self._splits = [split for file in expand(self._paths) for split in self._cut(file)]
+
+    def prepared(self) -> Any:
+        """Return the files, and the size of their splits."""
+        return {"files": known_by(split.file for split in self._splits), "split_size": self._split_size}
+
+    def restore(self, prepared: Any) -> None:
+        """Cut the same files into the same splits. Raises SourceError for a file that is gone or has changed."""
+        self._split_size, known = prepared_files(prepared)
+        files = expand_again(self._paths, known)
+        self._splits = [split for file in files for split in self._cut(file)]
+
+    @property
+    def place(self) -> shapes.Shape:
+        """The shape of a place in a checkpoint: a number of rows."""
+        return shapes.count
+
+    def check_position(self, position: Any) -> None:
+        """Raise ValueError unless `position` is one in numbered splits."""
+        share_shape(self.place)(position, "the position")
+
+    def files(self) -> list[DataFile]:
+        """List the files that a job started now would read."""
+        return expand(self._paths)
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Return a reader of this subtask's splits."""
+        read = partial(read_row_groups, schema=self.schema, batch_rows=self._batch_rows)
+        return SplitReader(self._splits, read, context)
+
+    def read_file(self, file: DataFile, place: int | None, bad: object) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows of one file from a place on. `bad` stays unused: Parquet has no bad lines."""
+        whole = RowGroups(file, tuple(range(len(self._row_group_sizes(file)))))
+        return read_row_groups(whole, place, self.schema, self._batch_rows)
+
+    def _cut(self, file: DataFile) -> list[RowGroups]:
+        return pack_row_groups(file, self._row_group_sizes(file), self._split_size)
+
+    def _row_group_sizes(self, file: DataFile) -> list[int]:
+        """Return each row group's size in bytes. Raises SourceError unless the file has the source's columns."""
+        schema, sizes = self._footer(file)
+        if not schema.equals(self.schema):
+            raise SourceError(
+                f"{file.path}: its columns ({shown(schema)}) are not those of {self._model.path} "
+                f"({shown(self.schema)}); all files must agree, at least in the columns named by columns="
+            )
+        return sizes
+
+    def _footer(self, file: DataFile) -> tuple[pa.Schema, list[int]]:
+        """Return the schema of the columns that are read, and each row group's size."""
+        schema, sizes = read_footer(file)
+        if self._columns is None:
+            return schema, sizes
+        for name in self._columns:
+            if schema.get_field_index(name) < 0:
+                raise SourceError(f"{file.path}: has no column {name!r}; it has: {', '.join(schema.names)}")
+        return pa.schema([schema.field(name) for name in self._columns]), sizes
+
+
+def read_footer(file: DataFile) -> tuple[pa.Schema, list[int]]:
+    """Return a file's schema, and each row group's size (bytes, uncompressed)."""
+    with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
+        parquet = pq.ParquetFile(stream)
+        schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
+    if len(set(schema.names)) < len(schema):
+        raise SourceError(f"{file.path}: has two columns with the same name; its columns are ({shown(schema)})")
+    return schema, [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
+
+
+def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> list[RowGroups]:
+    """Make splits of consecutive row groups, each of up to `split_size` bytes, or of one larger row group."""
+    splits: list[RowGroups] = []
+    packed: list[int] = []
+    packed_size = 0
+    for number, nbytes in enumerate(sizes):
+        if packed and packed_size + nbytes > split_size:
+            splits.append(RowGroups(file, tuple(packed)))
+            packed, packed_size = [], 0
+        packed.append(number)
+        packed_size += nbytes
+    return [*splits, RowGroups(file, tuple(packed))] if packed else splits
+
+
+def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema,
+                    batch_rows: int) -> Iterator[tuple[pa.RecordBatch, int]]:  # fmt: skip
+    """Yield a split's rows from a place on, at most `batch_rows` at a time, each batch with the place after it.
+
+    A place is a number of rows of the split. The batches have the columns of `schema`.
+    """
+    file, names = split.file, schema.names
+    given, at = place or 0, 0
+    with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
+        # Without pre_buffer one column chunk at a time is in memory, not a whole row group. Spark writes timestamps as
+        # INT96. Arrow reads those as nanoseconds by default, where years after 2262 overflow.
+        parquet = pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="us")
+        numbers = deque(split.numbers)
+        while numbers and at + parquet.metadata.row_group(numbers[0]).num_rows <= given:
+            at += parquet.metadata.row_group(numbers.popleft()).num_rows
+        for batch in parquet.iter_batches(batch_rows, list(numbers), names, use_threads=False):
+            columns = [batch.column(field.name).cast(field.type) for field in schema]
+            rows = pa.RecordBatch.from_arrays(columns, schema=schema).slice(max(given - at, 0))
+            at += batch.num_rows
+            yield rows, max(given, at)

@@ -1,0 +1,167 @@
+"""A source without end: it reads the files that come into a folder."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.connectors.connector import ReaderContext, Source, SourceReader
+from headgate.connectors.data_file import DataFile
+from headgate.connectors.file_sources.line_source import BAD, LineSource
+from headgate.connectors.file_sources.parquet_source import ParquetSource
+from headgate.connectors.file_sources.paths import folder_above, look
+from headgate.errors import ConfigError, SourceError
+from headgate.filesystems import absolute, locate
+from headgate.quantities import seconds
+from headgate.state import shapes
+
+
+class WatchedFiles(Source):
+    """A source of the files that come into a folder; see `hg.sources.files`.
+
+    Each subtask lists the folder itself, all at the same times. A file's name alone decides which subtask reads it. So
+    it does not matter which subtask finds the file first. A subtask without a file of its own holds back no watermark.
+    """
+
+    bounded = False
+
+    def __init__(self, path: str | os.PathLike[str], source: LineSource | ParquetSource, interval: float | str) -> None:
+        try:
+            self._interval = seconds(interval)
+        except ConfigError as error:
+            raise ConfigError(f"files: interval: {error.message}") from None
+        if self._interval <= 0:
+            raise ConfigError(f"files: interval={interval!r} must be above 0")
+        self._path = absolute(path)
+        self._source = source
+        self.schema = source.schema
+        self.sides = source.sides
+
+    def prepare(self) -> None:
+        """Check that the folder exists. Raises SourceError."""
+        look(self._path)
+
+    def prepared(self) -> Any:
+        """Return the path: positions name the files below it."""
+        return {"path": self._path}
+
+    def restore(self, prepared: Any) -> None:
+        """Raise SourceError if the job of the checkpoint watched another path: all files here would be new ones."""
+        self.prepare()
+        if prepared["path"] != self._path:
+            raise SourceError(
+                f"{self._path}: the job watched {prepared['path']}, and knows the files that it has read by their "
+                "names there; give the same path, written in the same way (where a folder was moved, put a link in its "
+                "old place), or start without the checkpoint"
+            )
+
+    def files(self) -> Sequence[DataFile]:
+        """List the files that are there now."""
+        return look(self._path)
+
+    def check_position(self, position: Any) -> None:
+        """Raise ValueError unless `position` lists files that are read, and files with the place in each."""
+        started = shapes.row(shapes.path_below, shapes.count, self._source.place)
+        fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(started)}
+        shapes.fields(fields)(position, "the position")
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Return a reader of the files whose names fall to this subtask."""
+        return _WatchReader(self._path, self._source, self._interval, context)
+
+
+class _WatchReader(SourceReader):
+    """The reader of one subtask's files in a watched folder."""
+
+    def __init__(self, path: str, source: LineSource | ParquetSource, interval: float, context: ReaderContext) -> None:
+        self._path = path
+        self._source = source
+        self._interval = interval
+        self._context = context
+        self._filesystem, inside = locate(path)
+        #: The folder that the names of files are relative to, with a slash at its end.
+        self._root = folder_above(inside)
+        #: The names of the files that are read.
+        self._read: list[str] = []
+        #: The other files, the current one first: name, size when found, and the place up to which the file is read.
+        self._waiting: deque[tuple[str, int, Any]] = deque()
+        for position in context.positions or ():
+            self._read += filter(self._is_mine, position["read"])
+            self._waiting.extend((name, size, place) for name, size, place in position["begun"] if self._is_mine(name))
+        self._check_waiting_files()
+        self._seen = {*self._read, *(name for name, _, _ in self._waiting)}
+        self._batches: Iterator[tuple[pa.RecordBatch, Any]] | None = None
+        self._look_at = context.started_at
+        self._name = ""
+
+    def _check_waiting_files(self) -> None:
+        """Raise SourceError if a file that the checkpoint has as half read is not among those of the path.
+
+        A forged checkpoint could otherwise name any file.
+        """
+        present = {file.path.removeprefix(self._root) for file in look(self._path)} if self._waiting else set()
+        for name, _, _ in self._waiting:
+            if name not in present:
+                raise SourceError(
+                    f"{self._root}{name}: is no file of {self._path} any more, and the job of the checkpoint has read "
+                    "a part of it; put it back"
+                )
+
+    def read(self) -> pa.RecordBatch | None:
+        """Return the next batch, which may be empty; None when all files are read and it is not time to look again."""
+        while self._waiting or self._look_for_more():
+            name, size, place = self._waiting[0]
+            if self._batches is None:
+                self.split += 1
+                self._name = name
+                file = DataFile(self._filesystem, self._root + name, size)
+                self._batches = self._source.read_file(file, place, self._context.sides.get(BAD))
+            for batch, place in self._batches:
+                self._waiting[0] = name, size, place
+                return batch
+            self._batches = None
+            self._waiting.popleft()
+            self._read.append(name)
+        return None
+
+    def position(self) -> Any:
+        """Return the files that are read, and the places in those that are partly read. `read` finds others again."""
+        return {"read": list(self._read), "begun": [file for file in self._waiting if file[2] is not None]}
+
+    def next_read(self) -> float | None:
+        return self._look_at
+
+    def split_name(self) -> str:
+        """Return the current file's number among those that this reader has read, and its name."""
+        return f"{super().split_name()} ({self._name})" if self._name else "no file"
+
+    def _look_for_more(self) -> bool:
+        """List the folder, if it is time to; returns whether there is a file to read."""
+        now = self._context.clock()
+        if self._look_at - self._interval <= now < self._look_at:  # before that the clock was set back: look at once
+            return False
+        started_at = self._context.started_at
+        self._look_at = started_at + ((now - started_at) // self._interval + 1) * self._interval
+        for file in look(self._path):
+            name = file.path.removeprefix(self._root)
+            if file.size and name not in self._seen:
+                self._seen.add(name)
+                if self._is_mine(name):
+                    self._waiting.append((name, file.size, None))
+        self.has_split = bool(self._waiting)
+        return self.has_split
+
+    def _is_mine(self, name: str) -> bool:
+        number = zlib.crc32((self._root + name).encode())
+        return number % self._context.parallelism == self._context.subtask
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        close = getattr(self._batches, "close", None)
+        if close is not None:
+            close()

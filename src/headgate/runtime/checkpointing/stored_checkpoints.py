@@ -1,0 +1,71 @@
+"""Work on checkpoints that may take long: in storage, and by the sinks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from headgate.runtime.checkpointing.checkpoint_events import Request, StoreMetadata
+from headgate.runtime.checkpointing.driver_connectors import DriverConnectors, Pending
+from headgate.state.checkpoint_metadata import CheckpointMetadata
+from headgate.state.checkpoint_storage import CheckpointStorage, savepoint_folder, store
+
+
+class StoredCheckpoints:
+    """Stores, commits and rolls back a job's checkpoints, and knows their folders.
+
+    The methods that work run on the background thread. They first check that this program still owns the job.
+    Without `storage` only savepoints are stored.
+    """
+
+    def __init__(self, job: str, run: str, storage: CheckpointStorage | None, ends: DriverConnectors) -> None:
+        self._job = job
+        self._run = run
+        self._storage = storage
+        self._connectors = ends
+
+    # --- folders
+
+    def savepoint(self, checkpoint: int, request: Request | None) -> str | None:
+        """Return the folder of a savepoint, None for another checkpoint."""
+        if request is None or request.uri is None:
+            return None
+        return savepoint_folder(request.uri, self._job, checkpoint, self._run)
+
+    def own_folder(self, checkpoint: int) -> str | None:
+        """Return the checkpoint's folder among the job's own checkpoints, None without these."""
+        return None if self._storage is None else self._storage.folder_of(checkpoint)
+
+    def place(self, complete: StoreMetadata) -> str:
+        """Return the path or URI of a checkpoint that is stored."""
+        place = self.savepoint(complete.checkpoint, complete.request) or self.own_folder(complete.checkpoint)
+        assert place is not None
+        return place
+
+    # --- on the background thread
+
+    def require_owner(self) -> None:
+        """Raise Superseded if another program has taken over the job."""
+        if self._storage is not None:
+            self._storage.require_owner()
+
+    def store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
+        """Store a checkpoint's metadata. A savepoint is also listed among the job's own checkpoints: when the job
+        resumes from its latest, what sinks commit with the savepoint must not come again."""
+        self.require_owner()
+        if savepoint is not None:
+            metadata = dataclasses.replace(metadata, folder=store(savepoint, metadata))
+        if self._storage is not None:
+            self._storage.complete(metadata)
+
+    def commit(self, pending: Pending, checkpoint: int) -> None:
+        """Have sinks commit. They check that this program still owns their results; that does not tell whether its
+        successor resumes from this checkpoint."""
+        self.require_owner()
+        self._connectors.commit(pending, checkpoint)
+
+    def roll_back(self, pending: Pending, checkpoint: int, last: int) -> None:
+        """Take back what sinks wrote after `checkpoint`, and remove incomplete checkpoints up to number `last`."""
+        self.require_owner()
+        self._connectors.rollback(pending, checkpoint)
+        if self._storage is not None:
+            self._storage.remove_incomplete(last)

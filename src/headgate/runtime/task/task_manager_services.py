@@ -1,0 +1,52 @@
+"""What a TaskManager gives its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headgate.config import Config
+from headgate.errors import HeadgateError
+from headgate.exchange.pending import PendingBudget
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.plan.execution import ExecutionPlan
+from headgate.runtime.control_messages import Part
+from headgate.runtime.task.state_memory import StateMemory
+from headgate.runtime.task.task import Task
+from headgate.runtime.task.task_state import Captured
+from headgate.state.checkpoint_metadata import CheckpointMetadata
+from headgate.transport.data_link import ConsumerEnd
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskManagerServices:
+    """What a TaskManager gives its tasks."""
+
+    job: str
+    index: int
+    config: Config
+    plan: ExecutionPlan
+    pool: NetworkBufferPool
+    budget: PendingBudget
+    state_memory: StateMemory | None
+    #: Returns the link by which this TaskManager receives an edge's data from another TaskManager (index, edge).
+    consumer_end: Callable[[int, int], ConsumerEnd]
+    #: Sends a batch of a sink (by node id) to the driver, with the checkpoint that it belongs to. While the driver is
+    #: behind, the given task waits.
+    deliver: Callable[[int, pa.RecordBatch, int, Task], None]
+    opened: Callable[[], None]
+    done: Callable[[Task, HeadgateError | None], None]
+    #: Returns the `time.time()` at which the job started. It is known only when the tasks are about to run.
+    started_at: Callable[[], float]
+    #: Reports a task's part in a checkpoint to the driver.
+    report_part: Callable[[Part], None]
+    #: The number of the job's attempt, which sinks use in names of files.
+    attempt: int
+    #: The number of the next checkpoint, 0 without checkpoints.
+    checkpoint: int
+    #: The checkpoint that the job resumes from, None without one.
+    restore: CheckpointMetadata | None
+    #: Stores what a task (name, vertex, subtask) has captured. None in batch mode, which has no checkpoints.
+    upload: Callable[[str, int, int, Captured], None] | None

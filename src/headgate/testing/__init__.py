@@ -1,0 +1,23 @@
+"""The test kit for pipelines: `hg.testing.run(pipeline, rows)` and what belongs to it.
+
+It works with every test runner: it has no fixtures, only plain calls that raise plain errors.
+"""
+
+from headgate.testing.between_rows import AdvanceClock, AdvanceWatermark, Restart
+from headgate.testing.moments import at
+from headgate.testing.operator_harness import OperatorHarness
+from headgate.testing.pipeline_harness import PipelineHarness
+from headgate.testing.pipeline_run import PipelineResult, run
+from headgate.testing.same_rows import assert_same_rows
+
+__all__ = [
+    "AdvanceClock",
+    "AdvanceWatermark",
+    "OperatorHarness",
+    "PipelineHarness",
+    "PipelineResult",
+    "Restart",
+    "assert_same_rows",
+    "at",
+    "run",
+]

@@ -1,0 +1,41 @@
+"""The error of a test whose pipeline does not finish a step in time."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+import traceback
+from pathlib import Path
+from typing import Final
+
+import headgate
+from headgate.operators.conversion import shown
+
+#: The names of all threads of a job begin with this.
+_THREAD_PREFIX: Final = "headgate-"
+_PACKAGE: Final = str(Path(headgate.__file__).parent)
+_PYTHON: Final = sysconfig.get_path("stdlib")
+
+
+def overdue(what: object, timeout: float) -> TimeoutError:
+    """Return the error of a step `what` that took longer than `timeout` seconds.
+
+    Its message shows the stacks of the user's functions that run at that moment, by thread.
+    """
+    frames, stacks = sys._current_frames(), []
+    for thread in threading.enumerate():
+        if thread.name.startswith(_THREAD_PREFIX) and thread.ident in frames:
+            stack = traceback.extract_stack(frames[thread.ident])
+            user_frames = [frame for frame in stack if not _is_engine(frame.filename)]
+            if user_frames:
+                lines = "".join(traceback.format_list(user_frames)).rstrip()
+                stacks.append(f"{thread.name.removeprefix(_THREAD_PREFIX)} is at\n{lines}")
+    running = "\n".join(stacks) if stacks else "None of your functions is running."
+    step = what if isinstance(what, str) else shown(what)
+    return TimeoutError(f"the pipeline did not finish {step} within {timeout:g} s. {running}")
+
+
+def _is_engine(file: str) -> bool:
+    is_standard_library = file.startswith(_PYTHON) and "site-packages" not in file
+    return is_standard_library or file.startswith((_PACKAGE, "<"))

@@ -1,0 +1,229 @@
+"""A harness with which a test drives one operator step by step: no job, no threads, no files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+
+from headgate.api.checks import check_parallelism, check_schema
+from headgate.api.stream import DataStream
+from headgate.api.watermark import Watermark
+from headgate.errors import ConfigError, PlanError
+from headgate.exchange.selectors import ChannelSelector, KeyGroups, Rebalance
+from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
+from headgate.operators.rows import visible
+from headgate.plan.graph import Node, Partitioning
+from headgate.records.hashing import default_max_parallelism, key_group_range
+from headgate.runtime.task.chain import Chained, ToOperator
+from headgate.state.snapshot import Snapshot, decode, encode
+from headgate.testing.given_rows import Rows, as_batch
+from headgate.testing.given_source import GivenSource
+from headgate.testing.moments import Moment, in_microseconds
+from headgate.testing.pipeline_under_test import PlanEnvironment
+from headgate.testing.set_clock import SetClock, on_clock
+
+_ONE_OPERATOR = "OperatorHarness: `operator` is to add one operator to the stream; for more of them use PipelineHarness"
+
+
+class OperatorHarness:
+    """One operator under test, such as a function with state and timers. Each step returns the operator's new rows.
+
+    `operator` is a function that takes a stream of `schema` and adds one operator to it. `event_time` names the
+    column of event time, if there is one. Event time and the clock move only by `advance_watermark` and
+    `advance_clock`. `parallelism` is the number of subtasks; keys are partitioned over them as in a job. Use the
+    harness in a `with` block if your function has a `close`: the block calls it at its end.
+
+    >>> class Total(hg.KeyedProcessFunction):
+    ...     sum = hg.ValueState(pa.int64())
+    ...     def process_element(self, row, ctx):
+    ...         self.sum.update(self.sum.value(0) + row["n"])
+    ...         yield {"sum": self.sum.value()}
+    >>> harness = hg.testing.OperatorHarness(
+    ...     lambda rows: rows.key_by("k").process(Total(), schema=pa.schema({"sum": pa.int64()})),
+    ...     schema=pa.schema({"k": pa.string(), "n": pa.int64()}),
+    ... )
+    >>> harness.push({"k": "a", "n": 1})
+    [{'sum': 1}]
+    >>> harness.restart(parallelism=2)
+    []
+    >>> harness.push({"k": "a", "n": 2})
+    [{'sum': 3}]
+    """
+
+    def __init__(
+        self,
+        operator: Callable[[DataStream], DataStream],
+        *,
+        schema: pa.Schema,
+        event_time: str | None = None,
+        parallelism: int = 1,
+    ) -> None:
+        self._operator = operator
+        self._schema = check_schema("OperatorHarness", schema)
+        self._event_time = event_time
+        self._clock = SetClock()
+        self._watermark = MIN_TIME
+        self._late_rows = 0
+        self._main: list[pa.RecordBatch] = []
+        self._sides: dict[str, list[pa.RecordBatch]] = {}
+        self._subtasks: list[ToOperator] = []
+        self._open(parallelism, [])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def push(self, rows: Rows) -> list[dict[str, Any]]:
+        """Give the operator a dict, a list of dicts, a RecordBatch or a frame as one batch. Return its new rows."""
+        batch = as_batch(rows, self._schema)
+        for subtask, share in self._selector.select(batch) if batch.num_rows else ():
+            self._subtasks[subtask].emit(share)
+        return self._take_main()
+
+    def advance_watermark(self, time: Moment) -> list[dict[str, Any]]:
+        """Move event time to `time`: a datetime, or microseconds since 1970-01-01T00:00Z. Return the new rows.
+
+        A time that is not beyond the last one changes nothing. Raises ConfigError without an event time column.
+        """
+        if self._event_time is None:
+            raise ConfigError(
+                "advance_watermark: there is no event time; name its column: OperatorHarness(event_time=)"
+            )
+        self._advance_to(in_microseconds("advance_watermark", time))
+        return self._take_main()
+
+    def advance_clock(self, time: Moment) -> list[dict[str, Any]]:
+        """Move the processing-time clock to `time` and call the timers that are due. It starts at 1970-01-01T00:00Z.
+
+        Returns the new rows. Raises ConfigError if `time` is before the present one.
+        """
+        self._clock.advance(time)
+        for subtask in self._subtasks:
+            due = subtask.operator.next_time()
+            if due is not None and due <= self._clock.now:
+                subtask.on_processing_time()
+        return self._take_main()
+
+    def end(self) -> list[dict[str, Any]]:
+        """End the input: event time ends, so windows fire and event-time timers are called.
+
+        Processing-time timers are dropped.
+        """
+        self._advance_to(MAX_TIME)
+        for subtask in self._subtasks:
+            subtask.end_input()
+        return self._take_main()
+
+    def restart(self, parallelism: int | None = None) -> list[dict[str, Any]]:
+        """Take a checkpoint of the operator and resume from it with a new operator; return the new rows.
+
+        `parallelism` is the new number of subtasks, None for as many as before. The checkpoint is encoded and decoded
+        as a job stores it. As in a job the last watermark comes once more, so timers that were set for a time before
+        it are called.
+        """
+        snapshots = [subtask.operator.snapshot() for subtask in self._subtasks]
+        stored = [decode(encode({"operator": each}))["operator"] for each in snapshots if each is not None]
+        before = len(self._subtasks)
+        self.close()
+        self._open(before if parallelism is None else parallelism, stored)
+        return self._take_main()
+
+    def close(self) -> None:
+        """Close the operator and your function in it. A second call does nothing."""
+        subtasks, self._subtasks = self._subtasks, []
+        self._late_rows += sum(subtask.operator.late_rows for subtask in subtasks)
+        for subtask in subtasks:
+            subtask.close()
+
+    def take(self, tag: str) -> list[dict[str, Any]]:
+        """Return the rows of the side output `tag` since its last `take`. Raises PlanError if there is none."""
+        if tag not in self._sides:
+            raise PlanError(f"take: there is no side output {tag!r}; there are: {', '.join(self._sides) or 'none'}")
+        return _take_rows(self._sides[tag])
+
+    @property
+    def late_rows(self) -> int:
+        """The number of late rows that a window has dropped."""
+        return self._late_rows + sum(subtask.operator.late_rows for subtask in self._subtasks)
+
+    # Inside
+
+    def _open(self, parallelism: int, stored: Sequence[Snapshot]) -> None:
+        """Open `parallelism` subtasks, which resume from the `stored` snapshots of all subtasks before."""
+        node, partitioning = self._plan_operator(check_parallelism("OperatorHarness", parallelism, None))
+        groups = default_max_parallelism(node.parallelism)
+        self._selector: ChannelSelector = Rebalance(node.parallelism, 0)
+        if partitioning is not None and partitioning.kind == "key_group":
+            self._selector = KeyGroups(partitioning.keys, node.parallelism, groups)
+        self._sides = {tag: self._sides.get(tag, []) for tag in node.sides}
+        assert node.operator is not None
+        factory = on_clock(node.operator, self._clock, in_task=False)
+        for subtask in range(node.parallelism):
+            operator = factory()
+            operator.output = _CollectingOutput(self._main)
+            operator.sides = {tag: _CollectingOutput(rows) for tag, rows in self._sides.items()}
+            self._subtasks.append(ToOperator(operator, _context(node, subtask, groups)))
+            self._subtasks[-1].open()
+            if stored:
+                own_groups = key_group_range(subtask, node.parallelism, groups)
+                operator.restore([each.of_key_groups(own_groups) for each in stored])
+        if self._watermark > MIN_TIME:  # as after a restart of a job, whose source emits its last watermark again
+            for opened in self._subtasks:
+                opened.emit_watermark(self._watermark)
+
+    def _plan_operator(self, parallelism: int) -> tuple[Node, Partitioning | None]:
+        """Plan the operator; return its node and the partitioning of its input."""
+        environment = PlanEnvironment(parallelism)
+        has_time = self._event_time is not None
+        watermark = Watermark(self._event_time) if self._event_time is not None else None
+        rows = GivenSource(self._schema, {}, parallelism, has_event_time=has_time)
+        before = environment.from_source(rows, watermark=watermark)
+        after = self._operator(before)
+        if not isinstance(after, DataStream):
+            raise PlanError(f"OperatorHarness: `operator` must return a stream, not {after!r}")
+        (source,), made = before._rows.inputs, after._rows.inputs
+        graph = environment.plan.graph
+        if len(made) != 1 or made[0].tag is not None or made[0].source == source.source:
+            raise PlanError(_ONE_OPERATOR)
+        inputs = graph.inputs(made[0].source)
+        if [each.source for each in inputs] != [source.source]:
+            raise PlanError(_ONE_OPERATOR)
+        return graph[made[0].source], inputs[0].partitioning
+
+    def _advance_to(self, moment: int) -> None:
+        if moment > self._watermark:
+            self._watermark = moment
+            for subtask in self._subtasks:
+                subtask.emit_watermark(moment)
+
+    def _take_main(self) -> list[dict[str, Any]]:
+        return _take_rows(self._main)
+
+
+class _CollectingOutput(Chained):
+    """An output that collects the rows and ignores watermarks."""
+
+    def __init__(self, rows: list[pa.RecordBatch]) -> None:
+        self._rows = rows
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        self._rows.append(visible(batch))
+
+    def emit_watermark(self, time: int) -> None: ...
+
+    def emit_status(self, active: bool) -> None: ...
+
+
+def _context(node: Node, subtask: int, groups: int) -> OperatorContext:
+    return OperatorContext("test", node.name, subtask, node.parallelism, groups)
+
+
+def _take_rows(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Return the rows of `batches` as dicts, and empty the list."""
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    batches.clear()
+    return rows

@@ -1,0 +1,184 @@
+"""`OperatorHarness`: one operator alone returns the same rows as in a job."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate import testing
+from headgate.testing import OperatorHarness, PipelineHarness, at
+
+ROWS = pa.schema({"k": pa.string(), "n": pa.int64(), "at": pa.timestamp("us", "UTC")})
+SAID = pa.schema({"k": pa.string(), "said": pa.string()})
+NOTED = pa.schema({"k": pa.string(), "n": pa.int64()})
+
+
+class Clerk(hg.KeyedProcessFunction):
+    """Uses state, timers of both kinds and a side output; its rows show everything that its context holds."""
+
+    total = hg.ValueState(pa.int64())
+    brief = hg.ListState(pa.int64(), ttl="30 s")
+
+    def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
+        self.total.update(self.total.value(0) + row["n"])
+        self.brief.add(row["n"])
+        if row["n"] % 3 == 0:
+            ctx.register_event_time_timer(row["at"])
+        if row["n"] % 3 == 1:
+            ctx.register_processing_time_timer(ctx.processing_time + row["n"] * 1_000_000)
+        if row["n"] % 3 == 2:
+            yield hg.SideOutput("noted", {"k": row["k"], "n": row["n"]})
+
+    def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:
+        context = time, ctx.time_domain, ctx.watermark, ctx.processing_time, self.total.value(), self.brief.get()
+        yield {"k": ctx.key[0], "said": f"{context}"}
+
+
+def clerk(rows: hg.DataStream) -> hg.DataStream:
+    return rows.key_by("k").process(Clerk(), schema=SAID, side_outputs={"noted": NOTED})
+
+
+def in_a_job(env: hg.StreamEnvironment) -> dict[str, hg.DataStream]:
+    said = clerk(env.from_source(hg.sources.csv("in/", schema=ROWS), watermark=hg.Watermark("at")))
+    return {"said": said, "noted": said.side_output("noted")}
+
+
+def by_key(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Rows by key, in their order."""
+    rows_by_key: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        rows_by_key[row["k"]].append(row)
+    return rows_by_key
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_harness_returns_the_rows_that_a_job_returns(seed: int) -> None:
+    chance = random.Random(seed)
+    clock, event = 0, 0
+    operator = OperatorHarness(clerk, schema=ROWS, event_time="at", parallelism=chance.randint(1, 3))
+    with operator, PipelineHarness(in_a_job, parallelism=chance.randint(1, 3)) as job:
+        for _ in range(25):
+            match chance.choice(["row", "row", "row", "watermark", "clock", "restart"]):
+                case "row":
+                    row = {
+                        "k": chance.choice("abc"),
+                        "n": chance.randint(0, 12),
+                        "at": at(event + chance.randint(0, 9)),
+                    }
+                    said = operator.push(row)
+                    job.push(row)
+                case "watermark":
+                    event += chance.randint(0, 9)
+                    said = operator.advance_watermark(at(event))
+                    job.advance_watermark(at(event))
+                case "clock":
+                    clock += chance.randint(0, 20)
+                    said = operator.advance_clock(at(clock))
+                    job.advance_clock(at(clock))
+                case "restart":
+                    said = operator.restart(chance.choice([None, 1, 2, 3]))
+                    job.restart(chance.choice([None, 1, 2, 3]))
+            assert by_key(said) == by_key(job.take("said"))
+            assert operator.take("noted") == job.take("noted")
+        last = operator.end()
+        job.end()
+        assert by_key(last) == by_key(job.take("said"))
+
+
+def test_an_overdue_timer_is_called_with_the_next_watermark_which_a_restart_brings() -> None:
+    row = {"k": "a", "n": 3, "at": at(5)}
+    with (
+        OperatorHarness(clerk, schema=ROWS, event_time="at") as operator,
+        PipelineHarness(in_a_job, parallelism=3) as job,
+    ):
+        operator.advance_watermark(at(10))
+        job.advance_watermark(at(10))
+        assert operator.push(row) == []
+        job.push(row)
+        assert job.take("said") == []
+        job.restart(parallelism=2)
+        assert operator.restart(parallelism=2) == job.take("said") != []
+
+
+def test_windows_can_be_driven() -> None:
+    def windows(rows: hg.DataStream) -> hg.DataStream:
+        return rows.key_by("k").window(hg.tumble("10 s")).aggregate(n=hg.sum("n"))
+
+    harness = OperatorHarness(windows, schema=ROWS, event_time="at", parallelism=2)
+    harness.push([{"k": k, "n": n, "at": at(n)} for k in "ab" for n in (1, 2, 11)])
+    first = [{"k": k, "window_start": at(0), "window_end": at(10), "n": 3} for k in "ab"]
+    testing.assert_same_rows(harness.advance_watermark(at(10)), first)
+    assert harness.push({"k": "a", "n": 1, "at": at(1)}) == []
+    harness.restart(parallelism=1)
+    assert harness.push({"k": "b", "n": 1, "at": at(1)}) == []  # event time did not move
+    assert harness.late_rows == 2
+    assert [row["n"] for row in harness.end()] == [11, 11]
+
+
+def test_functions_on_batches_and_aggregates_can_be_driven() -> None:
+    doubled = OperatorHarness(lambda rows: rows.with_columns(n="2 * n"), schema=NOTED)
+    assert doubled.push([{"k": "a", "n": 1}, {"k": "b", "n": 2}]) == [{"k": "a", "n": 2}, {"k": "b", "n": 4}]
+    table = pa.table({"k": ["a", "a"], "n": [1, 2]})
+    totals = OperatorHarness(lambda rows: rows.key_by("k").aggregate(final=True, n=hg.sum("n")), schema=NOTED)
+    assert totals.push(table) == []
+    assert totals.end() == [{"k": "a", "n": 3}]
+
+
+def test_a_function_is_opened_and_closed_once_in_each_subtask() -> None:
+    calls: list[str] = []
+
+    class Door(hg.KeyedProcessFunction):
+        def open(self, ctx: hg.ProcessContext) -> None:
+            calls.append(f"open {ctx.subtask} of {ctx.parallelism}")
+
+        def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> None: ...
+
+        def close(self) -> None:
+            calls.append("close")
+
+    def doors(rows: hg.DataStream) -> hg.DataStream:
+        return rows.key_by("k").process(Door(), schema=SAID)
+
+    with OperatorHarness(doors, schema=NOTED, parallelism=2) as harness:
+        harness.restart(parallelism=1)
+    assert calls == ["open 0 of 2", "open 1 of 2", "close", "close", "open 0 of 1", "close"]
+
+
+def test_an_error_of_a_function_names_the_operator() -> None:
+    class Broken(hg.KeyedProcessFunction):
+        def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> None:
+            raise ZeroDivisionError("of the user")
+
+    harness = OperatorHarness(lambda rows: rows.key_by("k").process(Broken(), schema=SAID).name("mine"), schema=NOTED)
+    with pytest.raises(hg.UserFunctionError, match=r"mine\[0\]: .*ZeroDivisionError: of the user"):
+        harness.push({"k": "a", "n": 1})
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda rows: rows,
+        lambda rows: rows.key_by("k"),
+        lambda rows: rows.select("k").select("k"),
+        lambda rows: rows.union(rows),
+        lambda rows: clerk(rows).side_output("noted"),
+    ],
+)
+def test_a_function_that_adds_no_or_several_operators_is_refused(operator: Any) -> None:
+    with pytest.raises(hg.PlanError, match="is to add one operator to the stream; for more of them use Pipeline"):
+        OperatorHarness(operator, schema=ROWS)
+
+
+def test_wrong_arguments_and_calls_are_refused() -> None:
+    with pytest.raises(hg.PlanError, match="`operator` must return a stream, not 7"):
+        OperatorHarness(lambda rows: 7, schema=ROWS)  # type: ignore[arg-type,return-value]
+    harness = OperatorHarness(lambda rows: rows.select("k"), schema=ROWS)
+    with pytest.raises(hg.ConfigError, match="there is no event time; name its column"):
+        harness.advance_watermark(at(1))
+    with pytest.raises(hg.PlanError, match="there is no side output 'noted'; there are: none"):
+        harness.take("noted")
