@@ -45,7 +45,7 @@ def test_metadata_of_ten_gigabytes(storage: CheckpointStorage) -> None:
     make_checkpoint(storage, 1)
     place = f"{storage.folder_of(1)}/_metadata"
     os.truncate(place, HUGE)
-    said = f"cannot be read, it has {HUGE} bytes, and none that Headgate wrote has more than {256 << 20}"
+    said = f"cannot be read, it has {HUGE} bytes, and Headgate writes at most {256 << 20}, so it is another file"
     with pytest.raises(CheckpointError, match=f"{re.escape(place)}: {said}"):
         storage.load(storage.folder_of(1))
 
@@ -119,7 +119,7 @@ def a_file(place: Path, made: str) -> None:
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        ("huge", f"it has {HUGE} bytes, and none that"),
+        ("huge", f"it has {HUGE} bytes, and Headgate writes at most"),
         ("deep", "is nested too deep"),
         ("pipe", "it is no regular file"),
     ],
@@ -142,5 +142,5 @@ def test_notes_of_owners(storage: CheckpointStorage, tmp_path: Path, made: str, 
 def test_claims_of_owners(storage: CheckpointStorage, made: str) -> None:
     storage.claim(PROGRAM)
     a_file(Path(storage.folder, "owners", "2"), made)
-    with pytest.raises(Superseded, match="it does not say which"):
+    with pytest.raises(Superseded, match="its claim cannot be read"):
         storage.require_owner()
