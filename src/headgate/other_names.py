@@ -189,7 +189,7 @@ _HANDLE: Final = {
     **dict.fromkeys(("trigger_savepoint", "triggerSavepoint"), 'savepoint("savepoints/")'),
     **dict.fromkeys(("lastProgress", "recentProgress", "get_accumulators", "getAccumulators"), "metrics()"),
 }  # fmt: skip
-#: The names for classes that know no others: a user's function may lack any other name, with another meaning.
+#: The same for classes that use no other table: a user's function may lack any name, and mean something else by it.
 _ON_THEIR_OWN: Final = {
     "ProcessContext": _CONTEXT,
     "KeyedProcessFunction": dict.fromkeys(
@@ -263,7 +263,7 @@ class OtherNames:
 
         def __getattr__(self, name: str) -> object:
             kind = type(self)
-            if isinstance(getattr(kind, name, None), property):  # which lacks something itself: have it say so
+            if isinstance(getattr(kind, name, None), property):  # it raised an AttributeError itself: raise that again
                 return object.__getattribute__(self, name)
             instead = advice([each.__name__ for each in kind.__mro__], name)
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self)
