@@ -56,7 +56,7 @@ class Windows:
 
     @property
     def has_panes(self) -> bool:
-        """Whether rows are in so many windows that merging panes is cheaper."""
+        """Whether panes are used: each row is in so many windows that one pass for each window would cost more."""
         return self.per_row >= _LEAST_PANES and self.size % self.every == 0
 
 
