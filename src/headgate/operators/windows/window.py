@@ -3,6 +3,9 @@
 A key has a slot in a table of keys, and a window a slot in a table of windows. The pair of both is an entry, whose
 number is the slot of the accumulators. The tables find all of these for a whole batch at once, even if its rows are in
 many windows.
+
+Windows have numbers: window n begins at n x `every`. So times alone tell the windows of a row. Windows that depend on
+rows, such as sessions, need another operator.
 """
 
 from __future__ import annotations
