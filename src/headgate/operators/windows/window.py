@@ -74,7 +74,7 @@ def tumble(size: Duration) -> Windows:
 
 
 def hop(size: Duration, every: Duration) -> Windows:
-    """Declare overlapping windows of `size`, one of which begins `every` so often.
+    """Declare overlapping windows: each is `size` long, and one begins at every multiple of `every`.
 
     Raises PlanError if `every` is not above 0, or longer than `size`.
 
