@@ -132,7 +132,7 @@ def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parall
 
 @pytest.mark.parametrize("unaligned", [False, True])
 def test_a_checkpoint_of_which_some_tasks_had_finished(tmp_path: Path, unaligned: bool) -> None:
-    """The job starts again from one, and then another resumes from one with more subtasks."""
+    """The job restarts from such a checkpoint. Then another job resumes from such a checkpoint, with more subtasks."""
     lever = tmp_path / "lever"
 
     def fails() -> None:

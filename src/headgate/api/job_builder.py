@@ -84,10 +84,10 @@ class JobBuilder:
         return describe(build_job_graph(self.graph.graph(sinks)))
 
     def collect(self, rows: PlannedRows, limit: int | None) -> pa.Table:
-        """Run a job and return these rows.
+        """Run a job that computes these rows, and return them.
 
-        Without a limit, the job also runs the sinks that wait for the next run. With one, it runs these rows alone and
-        returns `limit` of them.
+        Without a limit, the job also runs the pending sinks, which were added since the last run. With a limit, it
+        computes these rows alone and returns at most `limit` of them.
         """
         collected = CollectSink(limit)
         sink = self._sink_node(rows, collected)

@@ -191,7 +191,7 @@ class DataStream(LastOperator):
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
     ) -> DataStream:
-        """Add columns of a table to each row: those of the table's row with the same values of `on`.
+        """Add columns to each row, from the row of a table that has the same values in the columns `on`.
 
         `table` is a pyarrow Table, a frame of pandas or polars, the path of a parquet or CSV file, or a Spark
         DataFrame, which a Spark job writes to files at once. Each subtask loads the whole table. A row without a match
@@ -432,7 +432,7 @@ class KeyedStream(DataStream):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WindowedStream(OtherNames):
-    """A keyed stream by windows. `aggregate` makes one row of the rows of each key and window.
+    """A keyed stream, grouped into windows. `aggregate` makes one row for each key and window.
 
     >>> hours = by_city.window(hg.tumble("1 h"))  # `by_city` is that of `KeyedStream`
     """

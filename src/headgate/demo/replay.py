@@ -40,7 +40,7 @@ class Replay(Source):
         self._inner.restore(prepared)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless the position is one of this source."""
+        """Raise ValueError unless a reader of this source can return the position."""
         _POSITION(position, "the position")
         self._inner.check_position(position["inner"])
 

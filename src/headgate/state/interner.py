@@ -46,7 +46,7 @@ class Interner(SlotTable[PackedBytes]):
         return unpack(self._packed().take(ids), nulls, kind)
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, of which only `strings` may be used."""
+        """Return a copy for a snapshot. Only its `strings` may be used."""
         reader = copy.copy(self)
         for name in ("_first", "_second", "_lengths", "_tail_starts", "_tail"):
             setattr(reader, name, getattr(self, name).shared())

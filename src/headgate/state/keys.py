@@ -51,7 +51,7 @@ class _Codec(Protocol):
         """Return the values of these words, null where `nulls` is true."""
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, of which only `column` may be used."""
+        """Return a copy for a snapshot. Only its `column` may be used."""
 
     def keep(self, words: list[Int64s]) -> list[Int64s]:
         """Forget the values of all other words. Returns the new words of the same values."""
@@ -180,7 +180,7 @@ class KeyTable:
         return columns | {f"key {name}": key for name, key in zip(names, keys, strict=True)}
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, of which only `keys` and `columns` may be used."""
+        """Return a copy for a snapshot. Only its `keys` and `columns` may be used."""
         reader = frozen(self)
         reader._codecs = [codec.frozen() for codec in self._codecs]
         return reader

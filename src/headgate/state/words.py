@@ -119,7 +119,7 @@ class WordTable(SlotTable[Sequence[Int64s]]):
             self._index_by_hash()
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, of which only `column` may be used."""
+        """Return a copy for a snapshot. Only its `column` may be used."""
         reader = copy.copy(self)
         reader._columns = [column.shared() for column in self._columns]
         return reader

@@ -90,7 +90,7 @@ class AccumulatorSet:
             part.keep(slots)
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, of which only `columns` may be used."""
+        """Return a copy for a snapshot. Only its `columns` may be used."""
         reader = copy.copy(self)
         reader._parts = [(index, part.frozen()) for index, part in self._parts]
         return reader
@@ -122,7 +122,7 @@ class AccumulatorSet:
         return table
 
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
-        """Restore columns that `columns` returned into new slots, all different; otherwise as `update`."""
+        """Restore columns that `columns` returned into new slots, all different. For `size` see `update`."""
         begin = 0
         for _, part in self._parts:
             end = begin + len(part.columns(_NO_SLOTS))

@@ -33,7 +33,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
-        """Add another accumulator's slots `others`, all different, to `slots`; otherwise as `update`."""
+        """Add the slots `others` of another accumulator, all different, to `slots`. For `size` see `update`."""
 
     @abstractmethod
     def result(self, slots: Int64s) -> pa.Array:
@@ -49,10 +49,10 @@ class Accumulator(ABC):
 
     @abstractmethod
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
-        """Restore columns that `columns` returned into new slots, all different; otherwise as `update`."""
+        """Restore columns that `columns` returned into new slots, all different. For `size` see `update`."""
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, of which only `columns` may be used."""
+        """Return a copy for a snapshot. Only its `columns` may be used."""
         return frozen(self)
 
     @property

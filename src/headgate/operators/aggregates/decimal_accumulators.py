@@ -96,7 +96,7 @@ class DecimalSums:
         return [low | (high << _HALF) for low, high in zip(halves[::2], halves[1::2], strict=True)] + [carry]
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, of which only `sums` may be used."""
+        """Return a copy for a snapshot. Only its `sums` may be used."""
         reader = frozen(self)
         reader._words = [word.frozen() for word in self._words]
         return reader

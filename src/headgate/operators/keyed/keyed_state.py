@@ -1,6 +1,7 @@
 """Value, list and map state of a `KeyedProcessFunction`. A method reads or changes the state of the current key.
 
-A state is declared as an attribute of the function. Each subtask binds its own copy.
+A state is declared as an attribute of the function. Each subtask binds its own copy. To add another kind of state,
+subclass `State` and implement its abstract methods. `KeyedProcess` finds states by that base class.
 """
 
 from __future__ import annotations

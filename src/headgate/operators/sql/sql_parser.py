@@ -78,7 +78,7 @@ def parse(text: str, columns: Collection[str]) -> exp.Expr:
 
 
 def position_of(node: exp.Expr) -> int:
-    """Return the position where a node begins, counted from 0: the first one that a part of it knows."""
+    """Return where a node begins in the text, counted from 0: the least position of its parts."""
     return min((part.meta["start"] for part in node.walk() if "start" in part.meta), default=0)
 
 

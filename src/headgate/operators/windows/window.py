@@ -3,6 +3,9 @@
 A key has a slot in a table of keys, and a window a slot in a table of windows. The pair of both is an entry, whose
 number is the slot of the accumulators. The tables find all of these for a whole batch at once, even if its rows are in
 many windows.
+
+Windows have numbers: window n begins at n x `every`. So times alone tell the windows of a row. Windows that depend on
+rows, such as sessions, need another operator.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ class Windows:
 
     @property
     def has_panes(self) -> bool:
-        """Whether rows are in so many windows that merging panes is cheaper."""
+        """Whether panes are used: each row is in so many windows that one pass for each window would cost more."""
         return self.per_row >= _LEAST_PANES and self.size % self.every == 0
 
 
@@ -71,7 +74,7 @@ def tumble(size: Duration) -> Windows:
 
 
 def hop(size: Duration, every: Duration) -> Windows:
-    """Declare overlapping windows of `size`, one of which begins `every` so often.
+    """Declare overlapping windows: each is `size` long, and one begins at every multiple of `every`.
 
     Raises PlanError if `every` is not above 0, or longer than `size`.
 

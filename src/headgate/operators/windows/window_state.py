@@ -99,7 +99,7 @@ class WindowState:
             self._compact()
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, of which only `table` may be used."""
+        """Return a copy for a snapshot. Only its `table` may be used."""
         return frozen(self)
 
     def table(self, key_names: Sequence[str], max_parallelism: int) -> pa.Table:
