@@ -195,8 +195,8 @@ class BarrierMachine(RuleBasedStateMachine):
                     self.last, self.under_way = checkpoint, 0
 
     def resume(self, channel: Channel) -> None:
-        assert channel.blocked, "a channel was asked to go on that was not blocked"
-        assert not channel.is_blocked_later, "a channel was asked to go on that was not blocked"
+        assert channel.blocked, "a channel that was not blocked was asked to resume"
+        assert not channel.is_blocked_later, "a channel that was not blocked was asked to resume"
         channel.blocked = False
 
     @invariant()

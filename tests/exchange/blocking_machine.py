@@ -1,8 +1,8 @@
 """A rule machine over a blocking partition: a task writes it, then consumers read it, in place and over a wire.
 
 What is read is what was written, events in their places. The task holds no segment that is full; the file has what is
-full and nothing else, is open while somebody may read it and closed then. In the end consumers that go on reading come
-to the end, or all is cancelled, its parts in any order; either way all memory is back.
+full and nothing else, is open while a reader may read it, and closed afterwards. In the end consumers that go on
+reading come to the end, or all is cancelled, its parts in any order; either way all memory is back.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class BlockingMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.stage.is_finished)
     @rule(channel=CHANNEL)
     def look(self, channel: int) -> None:
-        """A flush shows nothing, and nobody may read yet."""
+        """A flush shows nothing, and no reader may attach yet."""
         self.stage.partition.flush(channel % self.stage.channels)
         assert self.stage.refuses_reader(channel % self.stage.channels), "a reader came too early"
 

@@ -183,7 +183,7 @@ class Link:
         self.read_size, self.room = ALL, MAX_RUN
         self.data_posts: deque[int] = deque()
         self.credit_posts: deque[int] = deque()
-        self.told_posts: deque[OfChannel] = deque()
+        self.message_posts: deque[OfChannel] = deque()
         self.cancel_posts: deque[int] = deque()
         # The consumer's end.
         self.consumer_memory = NetworkBufferPool(channels * exclusive + floating, SEGMENT, CheckedLocks())
@@ -243,8 +243,8 @@ class Link:
     def credit_available(self, receiver: int) -> None:
         self.credit_posts.append(receiver)
 
-    def tell(self, message: OfChannel) -> None:
-        self.told_posts.append(message)
+    def send(self, message: OfChannel) -> None:
+        self.message_posts.append(message)
 
     def cancel(self, receiver: int) -> None:
         self.cancel_posts.append(receiver)
@@ -254,8 +254,8 @@ class Link:
             self.sender.data_available(self.data_posts.popleft())
         while self.credit_posts:
             self.receiver.credit_available(self.credit_posts.popleft())
-        while self.told_posts:
-            self.receiver.tell(self.told_posts.popleft())
+        while self.message_posts:
+            self.receiver.send(self.message_posts.popleft())
         while self.cancel_posts:
             self.receiver.cancel(self.cancel_posts.popleft())
 
@@ -331,18 +331,18 @@ class Link:
         self.pieces, self.sending = self.sender.next_frames(room)  # type: ignore[assignment]
         sent = sum(len(buffer.segments) for buffer in self.sending)
         assert sent < room + TURN or len(self.sender._readers) == 1, f"{sent} segments in a turn of about {room}"
-        told: dict[int, int] = {}
+        backlogs: dict[int, int] = {}
         for number, piece in enumerate(self.pieces):
             if isinstance(piece, bytes) and piece[8] == BUFFER_RESPONSE_ID:
                 receiver, backlog = self._count_sent(piece, self.pieces[number + 1 : number + 2])
-                told[receiver] = backlog
-        for receiver, backlog in told.items():
+                backlogs[receiver] = backlog
+        for receiver, backlog in backlogs.items():
             waiting = self.partition.subpartition(receiver).reported_backlog
             is_right = backlog == waiting or self._is_behind_read_buffer(receiver)  # a flush of nothing
-            assert is_right, f"a backlog of {backlog} was told, and {waiting} wait"
+            assert is_right, f"a backlog of {backlog} was announced, but {waiting} buffers wait"
 
     def _count_sent(self, header: bytes, payload: list[bytes | memoryview]) -> tuple[int, int]:
-        """Returns the receiver, and the backlog that it is told."""
+        """Return the receiver and its announced backlog."""
         _, _, _, receiver, sequence, backlog, kind, size = BUFFER_RESPONSE.unpack(header)
         assert sequence == self.sequence[receiver], "2.6 e: sequence numbers are dense"
         assert receiver not in self.stopped, "something was sent behind a barrier that blocks"
@@ -385,7 +385,7 @@ class Link:
         del self.to_consumer[:done]
         if done:
             self.receiver.received(done)
-            self.receiver.tell_channels()
+            self.receiver.notify_channels()
 
     def send_control(self) -> None:
         data = self.receiver.data_to_send()
@@ -460,10 +460,12 @@ class Link:
         self.gate.validate()
         for index, wakes in self.short.items():
             has_room = self.pool.free > 0 and self.pool.outstanding(index) < self.cap
-            assert self.wakes > wakes or not has_room, "a writer that fell short was not told of room"
+            assert self.wakes > wakes or not has_room, (
+                "a writer with an incomplete write was not woken by a free segment"
+            )
         kept = {segment.index for overtaken, _ in self.kept for buffer in overtaken for segment in buffer.segments}
         free = {segment.index for segment in (*self.pool._free, *self.producer_memory._free)}
-        assert kept.isdisjoint(free), "what somebody keeps came back"
+        assert kept.isdisjoint(free), "a segment came back while it had a reference"
         ready = list(self.sender._ready)
         assert len({id(reader) for reader in ready}) == len(ready), "2.6 f: a reader is queued twice"
         readers = self.sender._readers
@@ -501,7 +503,7 @@ class Link:
             while self.to_consumer:
                 self.receive(self.read_size)
             self.check()
-            posts = self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts
+            posts = self.data_posts or self.credit_posts or self.message_posts or self.cancel_posts
             if not (posts or self.pieces or self.to_consumer or self.to_producer or self.sender.has_output):
                 break
         else:
@@ -520,7 +522,9 @@ class Link:
         has_credit = self.delivered[index] > self.spent[index]
         assert not (waits and has_credit), "stuck: there are data and credit"
         seen_all = self._is_behind_read_buffer(index)
-        assert not waits or seen_all or credits.initial_credit or channel.backlog, "stuck: nobody knows of the backlog"
+        assert not waits or seen_all or credits.initial_credit or channel.backlog, (
+            "stuck: the consumer does not know the backlog"
+        )
         if waits:
             assert self.written[index][self.sent[index]] < END_OF_DATA or self._is_behind_read_buffer(index), (
                 "stuck: events need no credit"
@@ -578,11 +582,13 @@ class Link:
             channel.on_error(ExchangeError("cut"))
         open_views = list(self.sender._readers)
         self.sender.release()
-        assert all(self.partition.subpartition(index).is_released for index in open_views), "still open for nobody"
+        assert all(self.partition.subpartition(index).is_released for index in open_views), (
+            "a view is open without a reader"
+        )
         self.pieces = []
         self.write_socket(0)
         hopeful = [channel for channel in self.channels if not channel.released]
-        assert not hopeful or self._hears_of_the_cut(), "nobody heard that the connection is gone"
+        assert not hopeful or self._hears_of_the_cut(), "the loss of the connection was not reported"
         for channel in hopeful:
             self.release(channel.index)
         while self.held:

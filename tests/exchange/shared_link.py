@@ -116,7 +116,7 @@ class SharedLink:
     def credit_available(self, receiver: int) -> None:
         self.buffer_posts.append(receiver)
 
-    def tell(self, message: OfChannel) -> None:
+    def send(self, message: OfChannel) -> None:
         raise AssertionError(f"no barrier asked for {message}")
 
     def cancel(self, receiver: int) -> None:
@@ -181,7 +181,7 @@ class SharedLink:
         del self.to_consumer[:done]
         if places:
             self.receiver.received(done)
-            self.receiver.tell_channels()
+            self.receiver.notify_channels()
 
     def send_control(self) -> None:
         self.to_producer += self.receiver.data_to_send()
@@ -245,7 +245,7 @@ class SharedLink:
             assert any(not pool.free for pool in self.gate_pools), "reading is stopped though every gate has a buffer"
             assert self.held or any(channel.queue_length for channel in self.channels), "stuck: nothing can be consumed"
         else:
-            assert not self.to_consumer, "bytes are there and nobody reads them"
+            assert not self.to_consumer, "bytes are available but not read"
         for gate, each in enumerate(self.gates):
             waits = any(channel.queue_length for channel in each.channels)
             assert each.has_data or not waits, f"gate {gate} does not know of data"

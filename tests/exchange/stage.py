@@ -44,7 +44,7 @@ class StageShape:
     capacity: int
 
 
-def _begun(before: int, size: int) -> int:
+def _unfinished(before: int, size: int) -> int:
     """How many bytes of an unfinished segment there are when an element of `size` has come behind `before` of them."""
     behind = size - (SEGMENT - before if before else 0)
     if behind <= 0:
@@ -93,7 +93,7 @@ class Stage:
         # The books: how many bytes, and per channel bytes and events, and the bytes that do not fill a segment yet.
         self.size = 0
         self.written: list[list[int | Event]] = [[] for _ in shape.is_local]
-        self.begun = [0] * self.channels
+        self.unfinished = [0] * self.channels
         self.read: list[list[int | Event]] = [[] for _ in shape.is_local]
         self.held: list[tuple[Buffer, bytes]] = []
 
@@ -106,13 +106,13 @@ class Stage:
         while data:
             count = write_bytes(self.partition, channel, data)
             assert count, "a blocking partition holds its task back"
-            self.begun[channel] = 0 if count < len(data) else _begun(self.begun[channel], len(data))
+            self.unfinished[channel] = 0 if count < len(data) else _unfinished(self.unfinished[channel], len(data))
             data = data[count:]
 
     def write_event(self, channel: int, event: Event) -> None:
         self.partition.write_event(channel, event)
         self.written[channel].append(event)
-        self.begun[channel] = 0
+        self.unfinished[channel] = 0
 
     def refuses_reader(self, channel: int) -> bool:
         try:
@@ -206,19 +206,19 @@ class Stage:
         self.read_memory.validate()
         self.partition.validate()
         if not self.is_finished:
-            assert self.pool.in_use == sum(map(bool, self.begun)), "full segments are not given back at once"
+            assert self.pool.in_use == sum(map(bool, self.unfinished)), "full segments are not given back at once"
         if not self.left:
-            full = self.size - sum(self.begun)
+            full = self.size - sum(self.unfinished)
             assert self.file.size <= full if self.shape.compress else self.file.size == full, "not what is full"
         self._check_file()
 
     def _check_file(self) -> None:
-        """It is open while somebody may read it, and no longer."""
+        """The file is open while a reader may read it, and no longer."""
         is_open = open_files(Path(self.folder.name)) > 0
         if not self.is_closed or any(isinstance(buffer, FileBuffer) for buffer, _ in self.held):
             assert is_open == (self.file.size > 0), "the file was closed while it is in use"
         elif not self.wire.outgoing.unwritten:
-            assert not is_open, "the file is open though nobody is left"
+            assert not is_open, "the file is open although no reader remains"
 
     # ---- the end
 

@@ -1,6 +1,6 @@
 """A rule machine over one subpartition: a writer, a reader and a keeper of overtaken data, in the order of a seed.
 
-The reader looks only when it has been told, or when its last look said that there is more; so a word too few is a
+The reader polls only when notified, or when its last poll said that more follows. So a missing notification is a
 reader that stands still, and a word too many is one that knew already. The machine keeps the queue as plain bytes and
 events, and compares after every step.
 """
@@ -54,7 +54,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
 
     @initialize(sends_empty=st.booleans(), first_number=st.sampled_from([0, (1 << 32) - 3]), attached=st.booleans())
     def begin(self, sends_empty: bool, first_number: int, attached: bool) -> None:
-        self.settled = self.starved = self.told = self.told_of_priority = 0
+        self.settled = self.starved = self.notified = self.priority_notifications = 0
         self.subpartition = PipelinedSubpartition(0, OneAtATime(), self._on_settled)
         self.subpartition.on_starved = self._on_starved
         self.subpartition._sequence = self.sequence = first_number
@@ -67,7 +67,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
         self.checkpoint = 0
         self.attached = self.blocked = self.released = self.finished = self.acknowledged = False
         self.has_credit = True
-        self.knows = False  # the reader was told, or saw that there is more
+        self.knows = False  # the reader was notified, or knows that more follows
         self.waits = False  # the writer, for the reader to be starved
         self.held: list[Buffer] = []
         self.kept: list[tuple[list[Buffer], bytes]] = []
@@ -86,21 +86,21 @@ class SubpartitionMachine(RuleBasedStateMachine):
     # ---- what the subpartition tells
 
     def _on_data(self) -> None:
-        assert not self.knows, "told of what it knows"
-        assert self.subpartition.is_available(True), "told of nothing"
+        assert not self.knows, "notified of data that it knows of"
+        assert self.subpartition.is_available(True), "notified without data"
         self.knows = True
 
     def _on_priority(self) -> None:
-        assert not self.blocked, "told of a barrier that cannot be polled"
-        self.told_of_priority += 1
+        assert not self.blocked, "notified of a barrier that cannot be polled"
+        self.priority_notifications += 1
 
     def _on_settled(self) -> None:
         self.settled += 1
         assert self.subpartition.is_settled
 
     def _on_starved(self) -> None:
-        assert self.waits, "told of a starved reader that is none, or nobody asked"
-        assert self.is_starved, "told of a starved reader that is none, or nobody asked"
+        assert self.waits, "notified of a starved reader without a request"
+        assert self.is_starved, "notified of a reader that is not starved"
         self.waits = False
 
     def _back(self, *segments: MemorySegment) -> None:
@@ -188,13 +188,13 @@ class SubpartitionMachine(RuleBasedStateMachine):
     def overtake(self) -> None:
         self.checkpoint += 1
         barrier = CheckpointBarrier(self.checkpoint, 0, Alignment.UNALIGNED)
-        told = self.told_of_priority
+        notified = self.priority_notifications
         overtaken = self.subpartition.overtake(barrier)
         if self.takes:
             self._keep(overtaken, self.items)
             self._insert(barrier)
             if self.attached and not self.blocked:
-                assert self.told_of_priority == told + 1, "nobody was told of a priority barrier"
+                assert self.priority_notifications == notified + 1, "the reader was not notified of a priority barrier"
         else:
             assert overtaken == []
 
@@ -216,7 +216,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
         knew = self.knows
         self.subpartition.flush()
         shows_nothing = len(self.items) == 1 and not (self.items[0].finished or self.items[0].data)
-        assert not shows_nothing or self.knows == knew, "told of a flush that shows nothing"
+        assert not shows_nothing or self.knows == knew, "notified of a flush that shows nothing"
         if self.items:
             self.flushed = len(self.items[-1].data)
 
@@ -227,11 +227,11 @@ class SubpartitionMachine(RuleBasedStateMachine):
             self._queue(Item(event=EndOfPartition(), segments=0))
             self.finished = True
 
-    def ask(self, tell: bool) -> None:
+    def ask(self, notify: bool) -> None:
         """Whether the reader is starved."""
-        starved = self.subpartition.ask_whether_starved(tell=tell)
+        starved = self.subpartition.ask_whether_starved(notify=notify)
         assert starved == self.is_starved
-        self.waits = tell and not starved
+        self.waits = notify and not starved
 
     @property
     def is_starved(self) -> bool:
@@ -265,7 +265,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
     def read(self, limits: list[int]) -> None:
         for limit in limits:
             if self.attached and self.knows and not self.released:
-                self.knows = False  # whatever is told during the look is news
+                self.knows = False  # a notification during the poll is new
                 polled = self.subpartition.poll(limit)
                 assert sum(len(each.buffer.segments) for each in polled) <= limit, "more than was asked for"
                 assert len(polled) == 1 or not any(each.is_event for each in polled), "an event in company"
@@ -323,7 +323,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
             item.segments -= segments
 
     def _check_seen(self) -> None:
-        """The reader will not look again before it is told."""
+        """The reader will not poll again before it is notified."""
         if not self.blocked:
             assert not any(item.has_something for item in self.items), "the reader went away too early"
             assert not (self.items and self.flushed), "a flush was not heeded"
@@ -349,8 +349,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
             assert was_blocked or self.released, "went on though no barrier blocks"
 
     def recycle(self, count: int) -> None:
-        """Buffers that were read are given back; and whoever keeps what was overtaken has done with it, all of which
-        was there all the time."""
+        """Recycle polled and overtaken buffers. Overtaken ones must still have their bytes."""
         recycle_all(self.held[:count])
         del self.held[:count]
         for overtaken, expected in self.kept:
@@ -362,14 +361,14 @@ class SubpartitionMachine(RuleBasedStateMachine):
         self.acknowledged = True
         settled = self.settled
         self.subpartition.acknowledge()
-        assert self.settled == settled + 1, "nobody heard that all is processed"
+        assert self.settled == settled + 1, "the acknowledgement was not reported"
 
     def release(self) -> None:
         settled, was_released = self.settled, self.released
         self.released = True
         self.items, self.flushed = [], 0
         self.subpartition.release()
-        assert self.settled == settled + (not was_released), "told of its end not once"
+        assert self.settled == settled + (not was_released), "the release was not reported exactly once"
 
     # ---- what always holds
 
@@ -420,8 +419,8 @@ class SubpartitionMachine(RuleBasedStateMachine):
             assert subpartition.is_available(False) == at_head, "events alone need no credit"
             in_order = [item for item in self.items if item.event is None or _waits_in_order(item.event)]
             tells = any(item.has_something for item in in_order) or bool(in_order and self.flushed)
-            assert self.knows or not (tells and self.attached), "the reader was not told"
-        assert not (self.waits and self.is_starved), "the writer was not told that its reader is starved"
+            assert self.knows or not (tells and self.attached), "the reader was not notified"
+        assert not (self.waits and self.is_starved), "the writer was not notified of its starved reader"
 
     def teardown(self) -> None:
         if not hasattr(self, "subpartition"):

@@ -33,7 +33,7 @@ ALIGNED, TIMED, PRIORITY, COUNTED = (CheckpointBarrier(1, 10, alignment, 5) for 
 SECOND = CheckpointBarrier(2, 20)
 
 
-def test_an_aligned_checkpoint_waits_for_all_and_then_all_go_on() -> None:
+def test_an_aligned_checkpoint_waits_for_all_channels_and_then_all_resume() -> None:
     handler = BarrierHandler(3)
     assert handler.delivered(1, ALIGNED) == [BeginAlignment(ALIGNED), BarrierArrived(1)]
     assert handler.delivered(0, ALIGNED) == [BarrierArrived(0)]
@@ -46,7 +46,7 @@ def test_an_aligned_checkpoint_waits_for_all_and_then_all_go_on() -> None:
     assert handler.state is HandlerState.IDLE
 
 
-def test_a_counted_checkpoint_waits_for_all_and_blocks_nobody() -> None:
+def test_a_counted_checkpoint_waits_for_all_channels_and_blocks_none() -> None:
     handler = BarrierHandler(3)
     assert handler.delivered(1, COUNTED) == [BeginAlignment(COUNTED), BarrierArrived(1)]
     assert handler.delivered(0, COUNTED) == [BarrierArrived(0)]
@@ -69,7 +69,7 @@ def test_an_aligned_checkpoint_among_counted_ones() -> None:
     assert handler.delivered(1, SECOND) == [BarrierArrived(1), TriggerTask(SECOND), Resume((0, 1)), AllBarriersIn(2)]
 
 
-def test_one_channel_needs_to_wait_for_nobody() -> None:
+def test_a_single_channel_waits_for_no_other() -> None:
     handler = BarrierHandler(1)
     assert handler.delivered(0, ALIGNED) == [
         BeginAlignment(ALIGNED),
@@ -126,7 +126,7 @@ def test_a_newer_checkpoint_ends_the_one_under_way() -> None:
     assert handler.delivered(0, SECOND)[-1] == AllBarriersIn(2)
 
 
-def test_an_older_barrier_only_lets_its_channel_go_on() -> None:
+def test_an_older_barrier_only_resumes_its_channel() -> None:
     handler = BarrierHandler(2)
     handler.delivered(0, SECOND)
     assert handler.delivered(1, ALIGNED) == [Resume((1,))]
@@ -191,7 +191,7 @@ LACKING = [
         0,
     ),
     rule("the first barrier is not counted", HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.NEW, 2),
-    rule("the first barrier blocks nobody", HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.NEW, 1),
+    rule("the first barrier blocks no channel", HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.NEW, 1),
     rule("a barrier is not counted", HandlerState.ALIGNING, Input.BLOCKING, CheckpointOrder.SAME, 1),
     rule("the last barrier triggers nothing", HandlerState.ALIGNING, Input.BLOCKING, CheckpointOrder.SAME, 2),
     rule("a priority barrier triggers nothing", HandlerState.ALIGNING, Input.PRIORITY, CheckpointOrder.SAME, 0),

@@ -58,7 +58,7 @@ class Output:
         left = data
         while left:  # the disk is never full for long: each call frees the segment it has filled
             count = write_bytes(self.partition, channel, left)
-            assert count, "a blocking partition holds nobody back"
+            assert count, "a blocking partition does not hold the task back"
             left = left[count:]
         self.written[channel] += data
 
@@ -124,11 +124,11 @@ def test_nothing_is_read_before_the_end_and_then_once(outputs: list[Output], tmp
     output.write(0, bytes(1000))
     with pytest.raises(ExchangeError, match="is still being written"):
         subpartition.attach(lambda: None)
-    assert subpartition.is_settled, "the task waits for nobody"
+    assert subpartition.is_settled, "the task waits for no reader"
     output.finish()
-    told: list[int] = []
-    subpartition.attach(lambda: told.append(1))
-    assert told == [1]
+    notified: list[int] = []
+    subpartition.attach(lambda: notified.append(1))
+    assert notified == [1]
     with pytest.raises(ExchangeError, match="is being read already"):
         subpartition.attach(lambda: None)
 

@@ -26,7 +26,7 @@ BUGS = [
     PlantedBug("the end is not in the file", Blocking.finish, dropped(call("_add_event"))),
     PlantedBug("a reader comes before the end", Blocking.attach, dropped(condition().operand(3))),
     PlantedBug("two readers of one file", Blocking.attach, dropped(assignment(2, of=2))),
-    PlantedBug("a reader that comes is not told", Blocking.attach, dropped(call("listener"))),
+    PlantedBug("a reader that attaches is not notified", Blocking.attach, dropped(call("listener"))),
     PlantedBug("an event from a file is polled in company", Blocking.poll, dropped(comparison(6, of=6))),
     PlantedBug("data in a file need no credit", Blocking.is_available, always(returned().operand(2).operand(1))),
     PlantedBug("a reader that left holds the file", Blocking.release, dropped(call("release"))),

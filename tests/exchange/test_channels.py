@@ -53,18 +53,18 @@ class Local:
         self.network = NetworkBufferPool(4, SIZE, CheckedLocks())
         self.partition = output_parts(self.network, extra=2, cap=4).partition("out", 1, lambda: None)
         self.pool = self.partition.pool
-        self.told: list[int] = []
-        self.channel = LocalInputChannel(3, self.partition.subpartition(0), self.told.append, lambda index: None)
+        self.notified: list[int] = []
+        self.channel = LocalInputChannel(3, self.partition.subpartition(0), self.notified.append, lambda index: None)
         self.channel.start()
 
     def write(self, data: bytes) -> None:
         assert write_bytes(self.partition, 0, data) == len(data)
 
     def read(self) -> list[bytes | Event]:
-        """What a gate would see that looks when told and goes on while there is more."""
+        """Return the items that a gate polls when notified, while more follows."""
         seen: list[bytes | Event] = []
-        while self.told:
-            assert self.told.pop() == 3
+        while self.notified:
+            assert self.notified.pop() == 3
             more = True
             while more:
                 taken, more = self.channel.poll(2)
@@ -100,13 +100,13 @@ def test_a_local_channel_copies_nothing(local: Local) -> None:
     taken, _ = local.channel.poll()
     assert isinstance(taken, list)
     (buffer,) = taken
-    local.told.clear()
+    local.notified.clear()
     buffer.segments[0].view[0:1] = b"X"
     assert bytes(buffer.view) == b"X1234567"
     buffer.recycle()
 
 
-def test_a_local_channel_is_told_again_after_it_has_seen_all(local: Local) -> None:
+def test_a_local_channel_is_notified_again_after_it_has_polled_everything(local: Local) -> None:
     local.write(b"01234567")
     assert local.read() == [b"01234567"]
     local.write(b"ab")
@@ -132,10 +132,10 @@ class Remote:
 
     def __init__(self, exclusive: int = 2, channels: int = 2) -> None:
         self.network = NetworkBufferPool(exclusive + 4, SIZE, CheckedLocks())
-        self.told: list[int] = []
+        self.notified: list[int] = []
         self.posted: list[tuple[str, int]] = []
-        self.said: list[OfChannel] = []
-        self.gate = InputGate(lambda: self.told.append(1))
+        self.messages: list[OfChannel] = []
+        self.gate = InputGate(lambda: self.notified.append(1))
         made = GateChannels(input_parts(self.network, exclusive, floating=3), self.gate, "gate", channels)
         [self.floating] = made.pools
         self.channel = made.add_remote((4, 5, 6), self)
@@ -146,8 +146,8 @@ class Remote:
     def credit_available(self, receiver: int) -> None:
         self.posted.append(("credit", receiver))
 
-    def tell(self, message: OfChannel) -> None:
-        self.said.append(message)
+    def send(self, message: OfChannel) -> None:
+        self.messages.append(message)
 
     def cancel(self, receiver: int) -> None:
         self.posted.append(("cancel", receiver))
@@ -168,7 +168,7 @@ class Remote:
                 count += len(part)
             data = data[count:]
             self.receiver.received(count)
-            self.receiver.tell_channels()
+            self.receiver.notify_channels()
 
     def frame(self, content: bytes | Event, backlog: int = 0) -> bytes:
         kind = DATA_BUFFER if isinstance(content, bytes) else EVENT_BUFFER
@@ -224,7 +224,7 @@ def test_a_remote_channel_asks_for_its_subpartition_with_its_exclusive_buffers(r
 def test_buffers_and_events_come_in_order_and_are_counted(remote: Remote) -> None:
     remote.arrive(remote.frame(b"12345678") + remote.frame(b"9") + remote.frame(EndOfData()))
     assert remote.channel.queue_length == 3
-    assert remote.told
+    assert remote.notified
     assert remote.poll() == b"12345678"
     assert remote.poll() == b"9"
     assert remote.poll() == EndOfData()
@@ -232,7 +232,7 @@ def test_buffers_and_events_come_in_order_and_are_counted(remote: Remote) -> Non
     assert (remote.channel.bytes_in, remote.channel.buffers_in) == (9, 2)
 
 
-def test_a_buffer_without_bytes_tells_its_backlog_as_any_other(remote: Remote) -> None:
+def test_an_empty_buffer_reports_its_backlog_like_any_other(remote: Remote) -> None:
     remote.arrive(remote.frame(b"", backlog=3))
     assert remote.floating.in_use == 3
     assert remote.posted == [("credit", remote.number)]
@@ -240,11 +240,11 @@ def test_a_buffer_without_bytes_tells_its_backlog_as_any_other(remote: Remote) -
     assert remote.poll() == b""
 
 
-def test_the_gate_is_told_again_after_it_has_seen_all(remote: Remote) -> None:
+def test_the_gate_is_notified_again_after_it_has_polled_everything(remote: Remote) -> None:
     for content in (b"1", b"2", EndOfData()):
-        remote.told.clear()
+        remote.notified.clear()
         remote.arrive(remote.frame(content))
-        assert remote.told
+        assert remote.notified
         assert remote.poll() == content
         assert remote.poll() is None
 
@@ -345,12 +345,12 @@ def test_an_error_surfaces_behind_what_was_received(remote: Remote) -> None:
 
 def test_an_error_alone_wakes_the_gate(remote: Remote) -> None:
     remote.channel.on_error(TaskManagerLost("gone"))
-    assert remote.told
+    assert remote.notified
     with pytest.raises(TaskManagerLost, match="gone"):
         remote.poll()
 
 
-def test_leave_gives_back_what_was_received_and_tells_the_producer_once(remote: Remote) -> None:
+def test_release_recycles_received_buffers_and_cancels_at_the_producer_once(remote: Remote) -> None:
     remote.arrive(remote.frame(b"1", backlog=5) + remote.frame(b"2"))
     remote.channel.release()
     assert remote.network.holders() == {"gate, floating": remote.floating.free}
@@ -389,14 +389,14 @@ TIMED = CheckpointBarrier(1, 0, Alignment.TIMEOUT, 5)
 PRIORITY = CheckpointBarrier(1, 0, Alignment.UNALIGNED)
 
 
-def test_an_aligned_barrier_stays_in_order_and_the_producer_is_asked_to_go_on(remote: Remote) -> None:
+def test_an_aligned_barrier_stays_in_order_and_the_producer_is_asked_to_resume(remote: Remote) -> None:
     remote.arrive(remote.frame(b"1") + remote.frame(ALIGNED))
     assert remote.gate.poll_priority() is None
     assert remote.poll() == b"1"
     assert remote.poll() == ALIGNED
     assert remote.poll() is None
     remote.channel.resume()
-    assert remote.said == [ResumeConsumption(remote.number)]
+    assert remote.messages == [ResumeConsumption(remote.number)]
 
 
 def test_a_priority_barrier_is_there_at_once_and_counts_what_came_before_it(remote: Remote) -> None:
@@ -471,14 +471,14 @@ def test_and_gives_them_up_while_a_barrier_blocks_it(make: Callable[..., Remote]
 def test_a_consumer_acknowledges_and_chooses_its_buffer_size(remote: Remote) -> None:
     remote.channel.acknowledge()
     remote.channel.announce_buffer_size(512)
-    assert remote.said == [AckAllUserRecordsProcessed(remote.number), NewBufferSize(512, remote.number)]
-    for message in remote.said:
-        remote.receiver.tell(message)
-    assert remote.receiver.data_to_send().endswith(b"".join(map(encode, remote.said)))
+    assert remote.messages == [AckAllUserRecordsProcessed(remote.number), NewBufferSize(512, remote.number)]
+    for message in remote.messages:
+        remote.receiver.send(message)
+    assert remote.receiver.data_to_send().endswith(b"".join(map(encode, remote.messages)))
     remote.channel.release()
     remote.deliver()
     remote.receiver.data_to_send()
-    remote.receiver.tell(remote.said[0])
+    remote.receiver.send(remote.messages[0])
     assert remote.receiver.data_to_send() == b"", "who has left has nothing to say"
 
 

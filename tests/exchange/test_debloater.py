@@ -10,7 +10,7 @@ from headgate.exchange.debloater import BufferDebloater
 
 
 def small(**options: float) -> BufferDebloater:
-    """Sizes 10 to 200, a target of 1 s, alpha 1/2, every change is told."""
+    """Sizes 10 to 200, a target of 1 s, alpha 1/2, every change is announced."""
     chosen = {"target": 1.0, "samples": 3, "threshold_percentages": 0, "smallest": 10, "largest": 200, **options}
     return BufferDebloater(**chosen)  # type: ignore[arg-type]
 
@@ -50,28 +50,28 @@ def test_it_settles_where_the_buffers_in_use_are_the_target(buffers: int, size: 
     assert debloater.time_to_consume == pytest.approx(1.0, rel=0.05)
 
 
-def test_small_changes_are_not_told() -> None:
+def test_small_changes_are_not_announced() -> None:
     debloater = small(threshold_percentages=25)
     assert debloater.recalculate(160.0, 1) is None
     assert debloater.size == 180
-    assert debloater.recalculate(120.0, 1) == 150, "exactly a quarter less than 200, which was told last"
+    assert debloater.recalculate(120.0, 1) == 150, "exactly a quarter less than 200, which was announced last"
     assert debloater.recalculate(180.0, 1) is None
 
 
-def test_the_ends_of_the_range_are_always_told_once() -> None:
+def test_the_ends_of_the_range_are_always_announced_once() -> None:
     debloater = small(threshold_percentages=90)
-    told = [debloater.recalculate(0.0, 1) for _ in range(20)]
-    assert [size for size in told if size is not None] == [12, 10]
+    announced = [debloater.recalculate(0.0, 1) for _ in range(20)]
+    assert [size for size in announced if size is not None] == [12, 10]
     assert debloater.size == 10
-    told = [debloater.recalculate(1e9, 1) for _ in range(20)]
-    assert told.count(200) == 1
-    assert told[-1] is None
+    announced = [debloater.recalculate(1e9, 1) for _ in range(20)]
+    assert announced.count(200) == 1
+    assert announced[-1] is None
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e12), st.integers(0, 10_000)), max_size=50))
 def test_any_measurements_give_a_size_within_the_range(measured: list[tuple[float, int]]) -> None:
     debloater = small()
     for throughput, buffers in measured:
-        told = debloater.recalculate(throughput, buffers)
+        announced = debloater.recalculate(throughput, buffers)
         assert 10 <= debloater.size <= 200
-        assert told in (None, debloater.size)
+        assert announced in (None, debloater.size)

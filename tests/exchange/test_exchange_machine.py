@@ -57,7 +57,7 @@ BUGS = [
     # Channels and gates.
     PlantedBug("a local channel never goes on behind a barrier", Local.resume, dropped(call("resume"))),
     PlantedBug("a local channel says that it has no more", Local._take, never(comparison())),
-    PlantedBug("a remote channel's word is not sent", Receiver.tell, dropped(call("append"))),
+    PlantedBug("a remote channel's word is not sent", Receiver.send, dropped(call("append"))),
     PlantedBug("a union forgets gates that have more", UnionGate.poll, never(condition(2, of=3))),
     PlantedBug("a gate of a union that has more is the next", UnionGate._notify, calling(call("append"), "appendleft")),
     PlantedBug("a gate of a union stands in line twice", UnionGate._notify, always(condition())),
@@ -66,7 +66,7 @@ BUGS = [
     PlantedBug("what was spilled behind a barrier is overtaken", PlainLocal.poll, always(condition(2, of=2))),
     PlantedBug("a producer waits behind the barrier of another", PlainLocal._take, dropped(call("resume"))),
     PlantedBug("what is behind a barrier is not kept", PlainRemote.poll, never(condition(1, of=4))),
-    PlantedBug("a remote producer waits behind a barrier", PlainRemote.on_event, dropped(call("_tell"))),
+    PlantedBug("a remote producer waits behind a barrier", PlainRemote.on_event, dropped(call("_send_message"))),
     # The input.
     PlantedBug("a watermark overtakes the rows it came behind", Input.next,
                replaced(condition(2, of=4), "THIS and self._watermark is None")),
@@ -77,7 +77,7 @@ BUGS = [
     PlantedBug("the event time is that of the fastest channel", Valve._advance, calling(call("min", 1, of=2), "max")),
     PlantedBug("an idle channel holds back the event time", Valve.on_status, always(assignment(2, of=2).value)),
     PlantedBug("a channel that has ended holds back the event time", Valve.end, constant(call("on_watermark"), None)),
-    PlantedBug("nobody says that all records are processed", Barriers.catch_up, dropped(call("acknowledge"))),
+    PlantedBug("the processing of all records is not acknowledged", Barriers.catch_up, dropped(call("acknowledge"))),
     PlantedBug("an element that spans buffers starts again", Deserializer.feed, dropped(assignment(4, of=5))),
     PlantedBug("a complete message stays counted", Gathering.complete, dropped(increment(2, of=2))),
 ]  # fmt: skip

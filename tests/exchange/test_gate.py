@@ -1,4 +1,4 @@
-"""An input gate: fair over its channels, each in the queue once; who waits for it is told."""
+"""An input gate polls its channels in turn, queues each once, and notifies the waiting task."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Scripted(ScriptedChannel):
 
 class Gate:
     def __init__(self, channels: int) -> None:
-        self.told = 0
-        self.gate = InputGate(self._tell)
+        self.notified = 0
+        self.gate = InputGate(self._on_data)
         self.channels = [Scripted(index) for index in range(channels)]
         self.gate.channels = self.channels
 
-    def _tell(self) -> None:
-        self.told += 1
+    def _on_data(self) -> None:
+        self.notified += 1
 
     def put(self, channel: int, *contents: bytes) -> None:
         self.channels[channel].items.extend(Buffer.of_bytes(content) for content in contents)
@@ -69,7 +69,7 @@ def test_one_buffer_of_each_channel_in_turn() -> None:
     assert polls == [(1, b"a"), (0, b"d"), (2, b"e"), (1, b"b"), (2, b"f"), (1, b"c"), None]
 
 
-def test_a_channel_that_always_has_data_starves_nobody() -> None:
+def test_a_channel_that_always_has_data_starves_no_other() -> None:
     gate = Gate(2)
     gate.put(0, *[b"x"] * 100)
     gate.poll()
@@ -88,16 +88,16 @@ def test_a_channel_stands_in_the_queue_once() -> None:
     assert not gate.gate.has_data
 
 
-def test_who_waits_is_told_of_the_first_data() -> None:
+def test_a_waiting_task_is_notified_of_the_first_data() -> None:
     gate = Gate(2)
-    assert gate.told == 0
+    assert gate.notified == 0
     assert not gate.gate.has_data
     gate.put(0, b"a")
-    assert gate.told == 1
+    assert gate.notified == 1
     assert gate.gate.has_data
     gate.poll()
     gate.put(1, b"b")
-    assert gate.told == 2
+    assert gate.notified == 2
 
 
 def test_a_word_too_many_is_looked_at_in_vain() -> None:
@@ -156,6 +156,6 @@ def test_nothing_is_missed_between_two_threads() -> None:
         if polled is not None:
             seen[polled[0]].append(int.from_bytes(polled[1], "big"))
         else:
-            assert word.acquire(timeout=10), "data came, and nobody said so"
+            assert word.acquire(timeout=10), "data came without a notification"
     feeder.join(10)
     assert seen == [list(range(0, count, 2)), list(range(1, count, 2))]

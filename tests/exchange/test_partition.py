@@ -21,7 +21,7 @@ SIZE = 8
 
 
 class Output:
-    """A partition, its pool, and what its task is told."""
+    """A partition, its pool, and the wake-ups of its task."""
 
     def __init__(self, channels: int, segments: int, cap: int, total: int) -> None:
         self.network = NetworkBufferPool(total, SIZE, CheckedLocks())
@@ -180,11 +180,11 @@ def test_without_a_segment_the_rest_stays_with_the_writer(make: MakeOutput) -> N
     assert output.write(0, bytes(4)) == 4
 
 
-def test_who_fell_short_is_woken_once_and_who_did_not_never(make: MakeOutput) -> None:
+def test_an_incomplete_write_is_woken_once_and_a_complete_one_never(make: MakeOutput) -> None:
     output = make(segments=3)
     output.write(0, bytes(2 * SIZE))
     output.poll(0).recycle()
-    assert output.wakes == 0, "nobody wants a segment"
+    assert output.wakes == 0, "no write needs a segment"
     output.write(0, bytes(3 * SIZE))
     output.poll(0).recycle()
     output.poll(0).recycle()
@@ -201,12 +201,12 @@ def test_the_cap_of_a_subpartition_leaves_segments_to_the_others(make: MakeOutpu
     assert output.write(0, bytes(100)) == SIZE
 
 
-def test_a_reader_at_the_cap_is_told_of_what_is_there(make: MakeOutput) -> None:
+def test_a_reader_is_notified_of_data_when_the_subpartition_is_at_its_cap(make: MakeOutput) -> None:
     output = make(cap=2)
-    told: list[int] = []
-    output.partition.subpartition(0).attach(lambda: told.append(0))
+    notified: list[int] = []
+    output.partition.subpartition(0).attach(lambda: notified.append(0))
     output.write(0, bytes(100))
-    assert told == [0]
+    assert notified == [0]
 
 
 def test_a_segment_that_comes_back_wakes_though_another_subpartition_is_at_its_cap(make: MakeOutput) -> None:
@@ -242,11 +242,11 @@ def test_a_want_of_one_channel_outlives_the_luck_of_another(make: MakeOutput) ->
 
 def test_an_event_closes_the_open_segment_and_takes_none(make: MakeOutput) -> None:
     output = make()
-    told: list[int] = []
-    output.partition.subpartition(0).attach(lambda: told.append(0))
+    notified: list[int] = []
+    output.partition.subpartition(0).attach(lambda: notified.append(0))
     output.write(0, b"12")
     output.partition.write_event(0, EndOfData())
-    assert told == [0], "an event is not left waiting"
+    assert notified == [0], "an event is not left waiting"
     assert output.pool.in_use == 1
     data = output.poll(0)
     assert bytes(data.view) == b"12"

@@ -74,7 +74,7 @@ def test_a_budget_adds_up_what_all_writers_hold() -> None:
     assert budget.is_exceeded
 
 
-def test_beyond_the_budget_who_holds_more_than_an_equal_share_is_asked_to_give() -> None:
+def test_beyond_the_budget_holders_above_an_equal_share_exceed_it() -> None:
     budget = PendingBudget(100)
     one, other = budget.add_count(), budget.add_count()
     one.bytes, other.bytes = 51, 49

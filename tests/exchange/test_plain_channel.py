@@ -41,7 +41,7 @@ class Fed:
     def __init__(self, folder: str | None = None) -> None:
         self.memory = NetworkBufferPool(3, SIZE, CheckedLocks())
         self.gate = InputGate(lambda: None)
-        self.told: list[OfChannel] = []
+        self.messages: list[OfChannel] = []
         parts = input_parts(self.memory, exclusive=2, floating=1, flow_control="tcp", spill_dir=folder)
         made = GateChannels(parts, self.gate, "gate", remote=1)
         [self.pool] = made.pools
@@ -51,8 +51,8 @@ class Fed:
 
     def credit_available(self, receiver: int) -> None: ...
 
-    def tell(self, message: OfChannel) -> None:
-        self.told.append(message)
+    def send(self, message: OfChannel) -> None:
+        self.messages.append(message)
 
     def cancel(self, receiver: int) -> None: ...
 
@@ -62,7 +62,7 @@ class Fed:
         segments = self.channel.take_segments(count)
         assert segments is not None
         assert segments is not NO_MEMORY_YET
-        assert len(segments) == count, "nobody gives a buffer back"
+        assert len(segments) == count, "no buffer is recycled"
         for number, segment in enumerate(segments):
             part = data[number * SIZE : (number + 1) * SIZE]
             segment.view[: len(part)] = part
@@ -100,7 +100,7 @@ def test_a_blocked_channel_holds_no_buffer_and_its_data_come_back_in_order(fed: 
     first, second = CheckpointBarrier(1, 0), CheckpointBarrier(2, 0)
     fed.data(b"before")
     fed.event(first)
-    assert fed.told == [ResumeConsumption(7)], "the producer goes on at once"
+    assert fed.messages == [ResumeConsumption(7)], "the producer resumes at once"
     assert fed.poll() == b"before"
     assert fed.poll() == first
     for number in range(10):
@@ -120,7 +120,7 @@ def test_a_blocked_channel_holds_no_buffer_and_its_data_come_back_in_order(fed: 
     fed.channel.resume()
     fed.event(EndOfPartition())
     assert [fed.poll() for _ in range(4)] == [b"behind", b"new", EndOfPartition(), None]
-    assert fed.told == [ResumeConsumption(7)] * 2
+    assert fed.messages == [ResumeConsumption(7)] * 2
 
 
 def test_what_stood_behind_the_barrier_when_it_came_is_spilled_too(fed: Fed) -> None:
@@ -136,7 +136,7 @@ def test_what_stood_behind_the_barrier_when_it_came_is_spilled_too(fed: Fed) -> 
     assert [fed.poll(), fed.poll(), fed.poll()] == [b"a", run, None]
 
 
-def test_a_lost_connection_is_told_while_the_channel_is_blocked(fed: Fed) -> None:
+def test_a_lost_connection_is_reported_while_the_channel_is_blocked(fed: Fed) -> None:
     fed.event(CheckpointBarrier(1, 0))
     assert isinstance(fed.poll(), CheckpointBarrier)
     fed.channel.on_error(ExchangeError("gone"))
@@ -144,7 +144,7 @@ def test_a_lost_connection_is_told_while_the_channel_is_blocked(fed: Fed) -> Non
         fed.poll()
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     fed = Fed(str(tmp_path / "missing"))
     fed.event(CheckpointBarrier(1, 0))
     fed.poll()
@@ -174,7 +174,7 @@ def open_files() -> list[str]:
     return [os.readlink(link) for link in links if os.path.lexists(link)]
 
 
-def test_a_full_disk_is_said_and_all_memory_is_back(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_all_memory_is_recycled(tmp_path: Path) -> None:
     fed = Fed(str(tmp_path))
     fed.event(CheckpointBarrier(1, 0))
     fed.poll()
@@ -220,7 +220,7 @@ class Local:
         self.memory.close()
 
 
-def test_a_local_producer_goes_on_behind_its_barrier_and_what_it_writes_comes_back_in_order() -> None:
+def test_a_local_producer_resumes_behind_its_barrier_and_its_data_come_back_in_order() -> None:
     local = Local()
     first, second = CheckpointBarrier(1, 0), CheckpointBarrier(2, 0)
     local.data(b"before")
@@ -289,7 +289,7 @@ def joined(items: list[bytes | Event]) -> list[bytes | Event]:
     return whole
 
 
-def test_what_a_local_channel_cannot_write_is_said_and_all_memory_is_back(tmp_path: Path) -> None:
+def test_a_failed_spill_of_a_local_channel_is_reported_and_all_memory_is_recycled(tmp_path: Path) -> None:
     local = Local(str(tmp_path / "missing"))
     local.event(CheckpointBarrier(1, 0))
     assert isinstance(local.poll(), CheckpointBarrier)

@@ -52,7 +52,7 @@ def test_forward_has_one_channel() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, 7])
-def test_rebalance_deals_whole_batches_in_turn(start: int) -> None:
+def test_rebalance_sends_whole_batches_to_the_channels_in_turn(start: int) -> None:
     selector = Rebalance(3, start)
     batches = [batch_of([(n, None, None)]) for n in range(7)]
     shares = [selector.select(batch) for batch in batches]
@@ -83,7 +83,7 @@ def test_load_aware_rebalance_looks_at_few_channels() -> None:
 
 @settings(deadline=None)
 @given(BATCHES, st.integers(0, 2), st.integers(1, 300), st.integers(0, 9))
-def test_a_shuffle_deals_every_row_once(
+def test_a_shuffle_sends_every_row_once(
     values: list[tuple[object, ...]], skipped: int, channels: int, seed: int
 ) -> None:
     batch = batch_of(values, skipped)
@@ -91,7 +91,7 @@ def test_a_shuffle_deals_every_row_once(
     assert sorted(row for _, rows in numbers for row in rows) == list(range(skipped, len(values)))
     assert all(rows == sorted(rows) for _, rows in numbers), "order is kept"
     assert all(0 <= channel < channels for channel, _ in numbers)
-    assert numbers == row_numbers(Shuffle(channels, seed).select(batch)), "the same seed distributes the same way"
+    assert numbers == row_numbers(Shuffle(channels, seed).select(batch)), "the same seed makes the same choice"
 
 
 def test_a_shuffle_is_even_and_not_the_same_for_every_batch() -> None:

@@ -1,4 +1,4 @@
-"""The queue of one channel, rule by rule: who is told when, what can be polled, backlog, events, release."""
+"""The queue of one channel, rule by rule: notifications, polls, backlog, events, release."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ END = EndOfData()
 
 
 class Queue:
-    """A subpartition between a writer that fills numbered segments and a reader that counts what it is told."""
+    """A subpartition between a writer that fills numbered segments and a reader that counts its notifications."""
 
     def __init__(self, attached: bool = True) -> None:
         self.subpartition = PipelinedSubpartition(0, OneAtATime())
-        self.told = 0
+        self.notified = 0
         self.out = 0
         if attached:
             self.attach()
 
     def attach(self) -> None:
-        self.subpartition.attach(self._tell)
+        self.subpartition.attach(self._on_data)
 
-    def _tell(self) -> None:
-        self.told += 1
+    def _on_data(self) -> None:
+        self.notified += 1
 
     def _back(self, *segments: MemorySegment) -> None:
         self.out -= len(segments)
@@ -86,31 +86,31 @@ def queue() -> Queue:
     return Queue()
 
 
-# ---- who is told
+# ---- notifications
 
 
-def test_a_buffer_under_way_tells_nobody(queue: Queue) -> None:
+def test_an_unfinished_buffer_does_not_notify(queue: Queue) -> None:
     queue.begin(b"123")
-    assert queue.told == 0
+    assert queue.notified == 0
     assert queue.poll() is None
 
 
-def test_the_first_finished_buffer_tells_the_reader(queue: Queue) -> None:
+def test_the_first_finished_buffer_notifies_the_reader(queue: Queue) -> None:
     queue.full()
-    assert queue.told == 1
+    assert queue.notified == 1
 
 
 def test_the_second_finished_buffer_does_not(queue: Queue) -> None:
     queue.full()
     queue.full()
     queue.full()
-    assert queue.told == 1
+    assert queue.notified == 1
 
 
-def test_a_buffer_that_is_finished_when_the_next_is_added_tells_too(queue: Queue) -> None:
+def test_a_buffer_that_is_finished_when_the_next_is_added_notifies_too(queue: Queue) -> None:
     queue.begin(b"123").finish()
     queue.begin(b"4")
-    assert queue.told == 1
+    assert queue.notified == 1
     assert queue.poll() == b"123"
 
 
@@ -120,23 +120,23 @@ def test_who_adds_several_announces_them_once(queue: Queue) -> None:
         queue.subpartition.add(builder.create_consumer())
         builder.append(memoryview(b"1"))
         builder.finish()
-    assert queue.told == 0
+    assert queue.notified == 0
     queue.subpartition.announce()
-    assert queue.told == 1
+    assert queue.notified == 1
 
 
-def test_after_the_reader_has_seen_everything_the_next_finished_buffer_tells_again(queue: Queue) -> None:
+def test_after_the_reader_has_polled_everything_the_next_finished_buffer_notifies_again(queue: Queue) -> None:
     queue.full(b"1")
     queue.full(b"2")
     assert queue.poll() == b"1"
     assert queue.poll() == b"2"
     queue.full(b"3")
-    assert queue.told == 2
+    assert queue.notified == 2
     assert queue.poll() == b"3"
     assert queue.poll() is None
 
 
-def test_a_reader_that_knows_of_more_is_not_told_of_it(queue: Queue) -> None:
+def test_a_reader_that_knows_of_more_data_is_not_notified(queue: Queue) -> None:
     queue.full(b"1")
     queue.full(b"2")
     polled = poll_one(queue.subpartition)
@@ -144,24 +144,24 @@ def test_a_reader_that_knows_of_more_is_not_told_of_it(queue: Queue) -> None:
     assert polled.next_is_event is False
     polled.buffer.recycle()
     queue.full(b"3")
-    assert queue.told == 1
+    assert queue.notified == 1
 
 
 def test_an_event_in_an_empty_queue_tells(queue: Queue) -> None:
     queue.event()
-    assert queue.told == 1
+    assert queue.notified == 1
 
 
-def test_an_event_behind_a_finished_buffer_tells_nobody_anew(queue: Queue) -> None:
+def test_an_event_behind_a_finished_buffer_does_not_notify_again(queue: Queue) -> None:
     queue.full()
     queue.event()
-    assert queue.told == 1
+    assert queue.notified == 1
 
 
 def test_an_event_behind_a_buffer_that_was_closed_for_it_tells(queue: Queue) -> None:
     queue.begin(b"12").finish()
     queue.event()
-    assert queue.told == 1
+    assert queue.notified == 1
     assert queue.poll() == b"12"
     assert queue.poll() == EndOfData()
     assert queue.poll() is None
@@ -169,23 +169,23 @@ def test_an_event_behind_a_buffer_that_was_closed_for_it_tells(queue: Queue) -> 
 
 def test_the_end_tells(queue: Queue) -> None:
     queue.subpartition.finish()
-    assert queue.told == 1
+    assert queue.notified == 1
     assert isinstance(queue.poll(), EndOfPartition)
 
 
-def test_without_a_reader_nobody_is_told_until_there_is_one() -> None:
+def test_a_reader_is_notified_when_it_attaches() -> None:
     queue = Queue(attached=False)
     queue.full()
-    assert queue.told == 0
+    assert queue.notified == 0
     queue.attach()
-    assert queue.told == 1
+    assert queue.notified == 1
 
 
-def test_a_reader_that_comes_to_nothing_is_not_told() -> None:
+def test_a_reader_that_attaches_to_an_empty_queue_is_not_notified() -> None:
     queue = Queue(attached=False)
     queue.begin(b"1")
     queue.attach()
-    assert queue.told == 0
+    assert queue.notified == 0
 
 
 def test_there_is_one_reader(queue: Queue) -> None:
@@ -200,11 +200,11 @@ def test_there_is_one_reader(queue: Queue) -> None:
 # ---- flush
 
 
-def test_a_flush_of_nothing_tells_nobody_and_asks_for_nothing(queue: Queue) -> None:
+def test_a_flush_without_data_does_not_notify_and_requests_nothing(queue: Queue) -> None:
     queue.subpartition.flush()
     builder = queue.begin()
     queue.subpartition.flush()
-    assert queue.told == 0
+    assert queue.notified == 0
     assert not queue.subpartition.is_available(True)
     builder.append(memoryview(b"1"))
     assert queue.poll() is None, "a flush is for what was there"
@@ -214,39 +214,39 @@ def test_a_flush_shows_what_the_last_buffer_holds_once(queue: Queue) -> None:
     builder = queue.begin(b"123")
     queue.subpartition.flush()
     queue.subpartition.flush()
-    assert queue.told == 1
+    assert queue.notified == 1
     assert queue.poll() == b"123"
     assert queue.poll() is None
     queue.subpartition.flush()
-    assert queue.told == 1, "nothing new is in it"
+    assert queue.notified == 1, "nothing new is in it"
     builder.append(memoryview(b"45"))
     queue.subpartition.flush()
-    assert queue.told == 2
+    assert queue.notified == 2
     assert queue.poll() == b"45"
     builder.append(memoryview(b"678"))
     queue.end(builder)
-    assert queue.told == 3
+    assert queue.notified == 3
     assert queue.poll() == b"678"
     assert queue.out == 0, "one segment, sent in three slices"
 
 
-def test_a_flush_behind_a_finished_buffer_shows_all_and_tells_nobody_anew(queue: Queue) -> None:
+def test_a_flush_behind_a_finished_buffer_shows_all_and_does_not_notify_again(queue: Queue) -> None:
     queue.full(b"1")
     queue.begin(b"2")
     queue.subpartition.flush()
-    assert queue.told == 1
+    assert queue.notified == 1
     assert queue.poll() == b"1"
     assert queue.poll() == b"2"
     assert queue.poll() is None
 
 
-def test_while_a_flush_stands_added_buffers_tell_nobody(queue: Queue) -> None:
+def test_buffers_added_during_a_pending_flush_do_not_notify(queue: Queue) -> None:
     builder = queue.begin(b"1")
     queue.subpartition.flush()
     queue.end(builder)
     queue.full(b"2")
     queue.event()
-    assert queue.told == 1
+    assert queue.notified == 1
     assert queue.poll() == b"1"
     assert queue.poll() == b"2"
     assert queue.poll() == EndOfData()
@@ -277,7 +277,7 @@ def test_without_credit_only_an_event_at_the_head_is_available(queue: Queue) -> 
     assert queue.subpartition.is_available(False)
 
 
-def test_the_reader_is_told_what_comes_next(queue: Queue) -> None:
+def test_the_reader_sees_what_comes_next(queue: Queue) -> None:
     queue.full(b"1")
     queue.full(b"2")
     queue.event()
@@ -308,9 +308,9 @@ def looked(polled: list[PolledBuffer]) -> list[tuple[bytes, int, int, bool | Non
 
 def test_a_run_is_queued_in_one_step_and_counts_as_its_segments(queue: Queue) -> None:
     queue.subpartition.add_filled(run(queue, b"11111111222222223"))
-    assert queue.told == 0
+    assert queue.notified == 0
     queue.subpartition.announce()
-    assert queue.told == 1
+    assert queue.notified == 1
     assert queue.subpartition.reported_backlog == 3
     queue.event()
     assert queue.subpartition.backlog == 3
@@ -327,7 +327,7 @@ def test_a_run_is_queued_in_one_step_and_counts_as_its_segments(queue: Queue) ->
 def test_a_run_can_be_flushed_and_closed(queue: Queue) -> None:
     queue.subpartition.add_filled(run(queue, b"123456781"))
     queue.subpartition.flush()
-    assert queue.told == 1
+    assert queue.notified == 1
     assert looked(queue.subpartition.poll(2)) == [(b"123456781", 0, 0, None)]
     queue.subpartition.add_filled(run(queue, b"123456782"))
     queue.subpartition.release()
@@ -341,7 +341,7 @@ def test_a_run_that_is_longer_than_the_reader_wants_is_split(queue: Queue) -> No
     queue.event()
     assert looked(queue.subpartition.poll(2)) == [(b"0", 4, 0, False)], "not split while there is something else"
     assert looked(queue.subpartition.poll(1)) == [(b"11111111", 3, 1, False)]
-    assert queue.told == 1
+    assert queue.notified == 1
     assert queue.subpartition.is_available(True)
     assert not queue.subpartition.is_available(False)
     assert queue.out == queue.subpartition.backlog == 3
@@ -397,7 +397,7 @@ def test_an_overtaken_run_that_is_split_comes_back_once(queue: Queue, split: str
     left = 4 if split == "after" else 3
     assert queue.out == left
     recycle_all(held if first == "the reader" else overtaken)
-    assert queue.out == left, "somebody holds them still"
+    assert queue.out == left, "they still have references"
     rest = overtaken if first == "the reader" else held
     assert b"".join(view for buffer in rest for view in buffer.views) == content[(4 - left) * SIZE :]
     recycle_all(rest)
@@ -515,30 +515,30 @@ def test_a_barrier_that_blocks_stays_in_order_and_ends_what_can_be_polled(
     assert queue.subpartition.reported_backlog == 0
 
 
-def test_while_it_is_blocked_nobody_is_told(queue: Queue) -> None:
+def test_a_blocked_reader_is_not_notified(queue: Queue) -> None:
     queue.event(ALIGNED)
     queue.poll()
-    told = queue.told
+    notified = queue.notified
     queue.full(b"1")
     queue.begin(b"2")
     queue.subpartition.flush()
     queue.subpartition.overtake(CheckpointBarrier(2, 0, Alignment.UNALIGNED))
-    assert queue.told == told
+    assert queue.notified == notified
 
 
-def test_it_goes_on_when_it_is_asked_to_and_tells_of_what_has_come_meanwhile(queue: Queue) -> None:
+def test_resume_notifies_of_the_data_that_arrived_while_blocked(queue: Queue) -> None:
     queue.event(ALIGNED)
     queue.poll()
     queue.full(b"1")
-    told = queue.told
+    notified = queue.notified
     queue.subpartition.resume()
-    assert queue.told == told + 1
+    assert queue.notified == notified + 1
     assert queue.subpartition.reported_backlog == 1
     assert queue.poll() == b"1"
     assert queue.poll() is None
 
 
-def test_only_a_blocked_channel_can_be_asked_to_go_on(queue: Queue) -> None:
+def test_only_a_blocked_subpartition_can_be_resumed(queue: Queue) -> None:
     with pytest.raises(ExchangeError, match="no barrier blocks"):
         queue.subpartition.resume()
     queue.subpartition.release()
@@ -589,26 +589,26 @@ def test_overtaken_data_outlive_the_queue(queue: Queue) -> None:
     assert queue.out == 0
 
 
-def test_a_priority_barrier_needs_no_credit_and_tells_a_reader_that_knows_of_data(queue: Queue) -> None:
+def test_a_priority_barrier_needs_no_credit_and_notifies_a_reader_that_knows_of_data(queue: Queue) -> None:
     queue.full(b"1")
     assert not queue.subpartition.is_available(False)
-    told = queue.told
+    notified = queue.notified
     for buffer in queue.subpartition.overtake(PRIORITY):
         buffer.recycle()
-    assert queue.told == told + 1
+    assert queue.notified == notified + 1
     assert queue.subpartition.is_available(False)
     assert queue.subpartition.reported_backlog == 1
 
 
 def test_a_reader_in_this_process_asks_for_priority_alone() -> None:
     queue, urgent = Queue(attached=False), []
-    queue.subpartition.attach(queue._tell, lambda: urgent.append(1))
+    queue.subpartition.attach(queue._on_data, lambda: urgent.append(1))
     queue.full(b"1")
     assert queue.subpartition.poll_priority() is None
     for buffer in queue.subpartition.overtake(PRIORITY):
         buffer.recycle()
     assert urgent == [1]
-    assert queue.told == 1
+    assert queue.notified == 1
     assert queue.subpartition.poll_priority() == PRIORITY
     assert queue.subpartition.poll_priority() is None
     assert queue.poll() == b"1"
@@ -651,7 +651,7 @@ def test_nothing_is_overtaken_after_the_end(queue: Queue) -> None:
 
 def test_a_reader_without_credit_of_its_own_gets_empty_buffers_back() -> None:
     queue = Queue(attached=False)
-    queue.subpartition.attach(queue._tell, sends_empty=True)
+    queue.subpartition.attach(queue._on_data, sends_empty=True)
     builder = queue.begin(b"12")
     queue.subpartition.flush()
     assert queue.poll() == b"12"
@@ -684,13 +684,13 @@ def test_release_gives_everything_back_and_takes_no_more(queue: Queue) -> None:
     assert queue.out == 1, "the task is still filling one"
     builder.finish()
     assert queue.out == 0
-    told = queue.told
+    notified = queue.notified
     queue.full()
     queue.event()
     queue.subpartition.flush()
     queue.subpartition.finish()
     assert queue.out == 0
-    assert queue.told == told
+    assert queue.notified == notified
     assert queue.poll() is None
 
 
@@ -717,70 +717,70 @@ def test_after_the_end_nothing_is_taken(queue: Queue) -> None:
 # ---- a writer that waits for its reader to be starved
 
 
-class Hunger:
-    """How often a queue's writer was told that its reader is starved."""
+class Starvation:
+    """The number of times that a writer was notified of its starved reader."""
 
     def __init__(self, queue: Queue) -> None:
-        self.told = 0
+        self.notified = 0
         queue.subpartition.on_starved = self
 
     def __call__(self) -> None:
-        self.told += 1
+        self.notified += 1
 
 
 def test_a_reader_with_nothing_to_look_at_is_starved() -> None:
     queue = Queue()
-    assert queue.subpartition.ask_whether_starved(tell=False)
+    assert queue.subpartition.ask_whether_starved(notify=False)
     builder = queue.begin(b"123")
-    assert queue.subpartition.ask_whether_starved(tell=False), "what is not flushed cannot be seen"
+    assert queue.subpartition.ask_whether_starved(notify=False), "what is not flushed cannot be seen"
     queue.subpartition.flush()
-    assert not queue.subpartition.ask_whether_starved(tell=False)
+    assert not queue.subpartition.ask_whether_starved(notify=False)
     assert queue.poll() == b"123"
-    assert queue.subpartition.ask_whether_starved(tell=False)
+    assert queue.subpartition.ask_whether_starved(notify=False)
     queue.end(builder)
 
 
-def test_a_writer_is_told_once_when_the_reader_has_taken_the_last() -> None:
+def test_a_writer_is_notified_once_when_the_reader_has_polled_the_last_buffer() -> None:
     queue = Queue()
-    hunger = Hunger(queue)
+    starvation = Starvation(queue)
     queue.full()
     queue.full()
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)
     queue.poll()
-    assert hunger.told == 0
+    assert starvation.notified == 0
     queue.poll()
     queue.poll()
-    assert hunger.told == 1
+    assert starvation.notified == 1
     queue.full()
     queue.poll()
-    assert hunger.told == 1, "it did not ask again"
+    assert starvation.notified == 1, "it did not ask again"
 
 
 def test_a_reader_is_starved_when_a_barrier_that_overtook_was_the_last_there_was() -> None:
     queue = Queue()
-    hunger = Hunger(queue)
+    starvation = Starvation(queue)
     queue.subpartition.overtake(PRIORITY)
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)
     assert queue.subpartition.poll_priority() == PRIORITY
-    assert hunger.told == 1
+    assert starvation.notified == 1
 
 
 def test_a_reader_without_credit_is_not_starved_until_it_has_some() -> None:
     queue = Queue()
-    hunger = Hunger(queue)
+    starvation = Starvation(queue)
     queue.subpartition.credit_changed(False)
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)
     queue.subpartition.credit_changed(True)
-    assert hunger.told == 1
-    assert queue.subpartition.ask_whether_starved(tell=False)
+    assert starvation.notified == 1
+    assert queue.subpartition.ask_whether_starved(notify=False)
 
 
-def test_nobody_is_starved_before_the_reader_comes_and_after_it_has_left() -> None:
+def test_no_reader_is_starved_before_it_attaches_or_after_it_has_left() -> None:
     queue = Queue(attached=False)
-    hunger = Hunger(queue)
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    starvation = Starvation(queue)
+    assert not queue.subpartition.ask_whether_starved(notify=True)
     queue.attach()
-    assert hunger.told == 1
-    assert queue.subpartition.ask_whether_starved(tell=False)
+    assert starvation.notified == 1
+    assert queue.subpartition.ask_whether_starved(notify=False)
     queue.subpartition.release()
-    assert not queue.subpartition.ask_whether_starved(tell=True)
+    assert not queue.subpartition.ask_whether_starved(notify=True)

@@ -111,7 +111,7 @@ def test_data_that_were_there_before_are_found() -> None:
 
 
 def test_data_that_come_during_a_look_are_not_forgotten() -> None:
-    """A channel told of data while it is polled stands in the queue again."""
+    """A channel that gets data while it is polled stands in the queue again."""
     union = Union(1)
     channel = union.channel(0)
 

@@ -11,14 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.exchange.selectors import KeyGroups, Rebalance
-from headgate.exchange.unpartitioned import DEAL_BYTES, MAX_UNDEALT, UnpartitionedBatches, partition_threshold
+from headgate.exchange.unpartitioned import (
+    BYTES_PER_CHANNEL,
+    MAX_UNPARTITIONED,
+    UnpartitionedBatches,
+    partition_threshold,
+)
 from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from tests.exchange.rig import Rig, rows
 
 SCHEMA = pa.schema({"n": pa.int64()})
 CHANNELS = 4
 #: Rows of 8 bytes that are worth a deal.
-ENOUGH = CHANNELS * DEAL_BYTES // 8
+ENOUGH = CHANNELS * BYTES_PER_CHANNEL // 8
 
 
 @pytest.fixture
@@ -40,8 +45,8 @@ def values(rig: Rig) -> list[int]:
 
 
 def test_the_limit_grows_with_the_channels_up_to_a_bound() -> None:
-    assert partition_threshold(3) == 3 * DEAL_BYTES
-    assert partition_threshold(1 << 20) == MAX_UNDEALT
+    assert partition_threshold(3) == 3 * BYTES_PER_CHANNEL
+    assert partition_threshold(1 << 20) == MAX_UNPARTITIONED
 
 
 def test_what_waits_is_one_batch_in_order() -> None:
@@ -56,7 +61,7 @@ def test_what_waits_is_one_batch_in_order() -> None:
     assert not unpartitioned
 
 
-def test_batches_are_dealt_together_when_there_are_enough(made: list[Rig]) -> None:
+def test_batches_are_split_together_when_there_are_enough(made: list[Rig]) -> None:
     rig = keyed(made)
     half = ENOUGH // 2
     rig.writer.emit(rows(0, half))
@@ -120,12 +125,12 @@ def test_starved_readers_get_theirs(made: list[Rig]) -> None:
     assert sorted(values(rig)) == list(range(10))
 
 
-def test_a_full_budget_deals_early(made: list[Rig]) -> None:
+def test_a_full_budget_splits_early(made: list[Rig]) -> None:
     rig = keyed(made, limit=4000)
     rig.writer.emit(rows(0, 450))
     assert rig.writer.pending_bytes == 3600
     rig.writer.emit(rows(450, 200))
-    assert rig.writer.pending_bytes == 0, "distributed, and each channel has a message"
+    assert rig.writer.pending_bytes == 0, "split, and each channel has a message"
 
 
 @settings(max_examples=25)

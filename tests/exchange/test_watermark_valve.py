@@ -27,7 +27,7 @@ def test_a_channel_does_not_go_back() -> None:
     ]
 
 
-def test_an_idle_channel_holds_nobody() -> None:
+def test_an_idle_channel_holds_nothing_back() -> None:
     valve = WatermarkValve(2)
     valve.on_watermark(0, 5)
     assert valve.on_status(1, False) == (5, None)
@@ -57,14 +57,14 @@ def test_who_comes_back_behind_counts_again_when_it_has_caught_up() -> None:
     assert valve.on_watermark(1, 15) == 15
 
 
-def test_the_end_of_a_channel_holds_nobody() -> None:
+def test_an_ended_channel_holds_nothing_back() -> None:
     valve = WatermarkValve(2)
     valve.on_watermark(0, 5)
     assert valve.end(1) == (5, None)
     assert valve.end(0) == (MAX_TIME, None)
 
 
-def test_the_end_is_told_once_also_after_a_last_watermark() -> None:
+def test_the_end_is_reported_once_even_after_a_last_watermark() -> None:
     valve = WatermarkValve(1)
     assert valve.on_watermark(0, MAX_TIME) == MAX_TIME
     assert valve.end(0) == (None, None)
@@ -76,12 +76,12 @@ def test_the_end_of_idle_channels_is_the_end(last_watermark: bool) -> None:
     """A source that is idle when it ends sends its last watermark first, which alone does not count."""
     valve = WatermarkValve(2)
     assert [valve.on_status(0, False), valve.on_status(1, False)] == [(None, None), (None, False)]
-    told = []
+    output = []
     for channel in range(2):
         if last_watermark:
-            told.append(valve.on_watermark(channel, MAX_TIME))
-        told.append(valve.end(channel)[0])
-    assert [time for time in told if time is not None] == [MAX_TIME]
+            output.append(valve.on_watermark(channel, MAX_TIME))
+        output.append(valve.end(channel)[0])
+    assert [time for time in output if time is not None] == [MAX_TIME]
 
 
 def test_a_channel_that_has_ended_does_not_take_an_idle_one_to_the_end_of_time() -> None:
@@ -125,13 +125,13 @@ def test_output_rises_only_and_lies_between_what_it_must_and_what_it_may(
             continue  # nothing follows an end
         before, status = valve.output, None
         if kind == "watermark":
-            told = valve.on_watermark(channel, value)
+            output = valve.on_watermark(channel, value)
             times[channel] = max(times[channel], value)
         elif kind == "end":
-            told, status = valve.end(channel)
+            output, status = valve.end(channel)
             times[channel] = MAX_TIME
         else:
-            told, status = valve.on_status(channel, bool(value))
+            output, status = valve.on_status(channel, bool(value))
             active[channel] = bool(value)
             never_idle[channel] &= bool(value)
         left = [index for index in range(3) if times[index] < MAX_TIME]
@@ -139,9 +139,9 @@ def test_output_rises_only_and_lies_between_what_it_must_and_what_it_may(
         assert status == (now_active if now_active != task_active else None)
         task_active = now_active
         assert valve.output >= before
-        assert told == (valve.output if valve.output > before else None)
+        assert output == (valve.output if valve.output > before else None)
         counting = [times[index] for index in left if active[index]]
-        assert not counting or valve.output >= min(counting), "somebody who does not count holds the task back"
+        assert not counting or valve.output >= min(counting), "a channel that does not count holds the task back"
         assert all(valve.output <= times[index] for index in range(3) if never_idle[index])
         assert (valve.output == MAX_TIME) == (not left), "the end of time is when all have ended"
     told_at_the_end = [valve.end(channel)[0] for channel in range(3) if times[channel] < MAX_TIME]

@@ -437,7 +437,7 @@ def test_others_count_for_the_budget_too(make: MakeRig) -> None:
     assert rig.partition.bytes_out > 0
 
 
-def test_who_holds_less_than_a_share_goes_on_gathering_though_another_holds_all(make: MakeRig) -> None:
+def test_a_holder_below_its_share_continues_even_when_another_uses_the_whole_budget(make: MakeRig) -> None:
     rig = make(Forward(), limit=100)
     rig.budget.add_count().bytes = 1000
     rig.writer.emit(rows(0, 6))
@@ -487,7 +487,7 @@ def test_overdraft_is_for_the_second_batch_of_one_input_and_must_be_repaid_befor
     assert rig.writer.is_available
 
 
-def test_a_batch_dealt_to_several_counts_once_and_until_its_last_slice_is_cut(make: MakeRig) -> None:
+def test_a_batch_split_over_several_channels_counts_once_until_its_last_slice_is_cut(make: MakeRig) -> None:
     schema = pa.schema({"n": pa.int64()})
     rig = make(KeyGroups(["n"], 2, 128), 2, message_size=1000, schema=schema)
     rig.writer.emit(rows(0, 50))
@@ -625,7 +625,7 @@ def test_a_priority_barrier_overtakes_segments_due_messages_and_pending_rows(mak
     rig.writer.close()
 
 
-def test_a_barrier_that_waits_behind_due_messages_overtakes_them_when_told_to(make: MakeRig) -> None:
+def test_a_barrier_that_waits_behind_due_messages_overtakes_them_on_prioritise(make: MakeRig) -> None:
     rig = make(Forward(), segments=2, segment=512)
     rig.writer.emit(rows(0, 400))
     rig.writer.write_barrier(TIMED)

@@ -133,7 +133,7 @@ class Wire:
         self.to_consumer, self.to_producer = bytearray(), bytearray()
         self.data_posts: deque[int] = deque()
         self.credit_posts: deque[int] = deque()
-        self.told_posts: deque[OfChannel] = deque()
+        self.message_posts: deque[OfChannel] = deque()
         self.cancel_posts: deque[int] = deque()
 
     def _open_view(self, request: PartitionRequest, notify: Callable[[], None]) -> Subpartition:
@@ -150,8 +150,8 @@ class Wire:
     def credit_available(self, receiver: int) -> None:
         self.credit_posts.append(receiver)
 
-    def tell(self, message: OfChannel) -> None:
-        self.told_posts.append(message)
+    def send(self, message: OfChannel) -> None:
+        self.message_posts.append(message)
 
     def cancel(self, receiver: int) -> None:
         self.cancel_posts.append(receiver)
@@ -160,7 +160,7 @@ class Wire:
 
     @property
     def has_posts(self) -> bool:
-        return bool(self.data_posts or self.credit_posts or self.told_posts or self.cancel_posts)
+        return bool(self.data_posts or self.credit_posts or self.message_posts or self.cancel_posts)
 
     def deliver(self, count: int) -> bool:
         """The posts that are there, to both ends."""
@@ -169,8 +169,8 @@ class Wire:
             self.sender.data_available(self.data_posts.popleft())
         while self.credit_posts:
             self.receiver.credit_available(self.credit_posts.popleft())
-        while self.told_posts:
-            self.receiver.tell(self.told_posts.popleft())
+        while self.message_posts:
+            self.receiver.send(self.message_posts.popleft())
         while self.cancel_posts:
             self.receiver.cancel(self.cancel_posts.popleft())
         return there
@@ -211,7 +211,7 @@ class Wire:
         del self.to_consumer[:done]
         if done:
             self.receiver.received(done)
-            self.receiver.tell_channels()
+            self.receiver.notify_channels()
         return done > 0
 
 
@@ -269,7 +269,7 @@ class Producer:
         return by_reader
 
     def rows_before(self, checkpoint: int) -> list[int]:
-        """Those that had been emitted when the state was taken; all of them if that never was."""
+        """Return the rows that had been emitted when the state was taken; all rows if it never was."""
         kept = self.capturer.captured.get(checkpoint)
         return self.rows if kept is None else self.rows[: kept[self.task.index(self)]]
 
@@ -666,7 +666,7 @@ class Exchange:
         self.check()
         for producer in self.producers:
             producer.is_back = False
-            assert not producer.writer._due.channels, "stuck: a writer has something due and nobody is behind"
+            assert not producer.writer._due.channels, "stuck: a writer has due items although no reader is behind"
             self._check_arrived(producer)
         counting = [producer for producer in self.producers if producer.active and not producer.writer.is_finished]
         for reader in self.readers:
@@ -732,7 +732,7 @@ class Exchange:
 
 
 def _rows(pieces: list[memoryview]) -> list[int]:
-    """Those in the bytes of a channel, which end with an element."""
+    """Return the rows in the bytes of a channel. The last element must be whole."""
     deserializer = SpanningDeserializer(CODEC)
     batches = [each for each in deserializer.feed(pieces) if isinstance(each, pa.RecordBatch)]
     assert not deserializer.partial, "half an element is in flight"

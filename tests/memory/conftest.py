@@ -24,7 +24,7 @@ class CheckedLocks:
         return _CheckedLock(self, rank)
 
     def assert_free(self) -> None:
-        """To be called by callbacks: nobody may hold a lock while code of others runs."""
+        """Fail if the calling thread holds a lock. Callbacks call it, because they run without locks."""
         assert not self.held, f"a callback ran with locks of rank {self.held} held"
 
 

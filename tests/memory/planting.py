@@ -47,8 +47,8 @@ HUNT = settings(
     report_multiple_bugs=False,  # one bug may break several laws; the first is enough
 )
 
-#: Examples that are made out of each other begin again so often. Hypothesis also draws numbers from the source of all
-#: modules that are loaded, so what one seed finds depends on the tests that ran before.
+#: The number of seeds from which examples that are made out of each other start again. Hypothesis also draws numbers
+#: from the source of all modules that are loaded, so what one seed finds depends on the tests that ran before.
 _SEEDS: Final = 8
 #: From the tenth example on Hypothesis makes out of each one the next five, with little changed in them.
 _UNLIKE: Final = 9

@@ -1,7 +1,7 @@
 """A rule machine over a NetworkBufferPool and its local pools: random owners that take, return, wait, come and go.
 
 The machine keeps its own books (who was promised and given what) and compares after every step. At the end everything
-is returned; then nobody may be stuck, every promise must be kept at once, and not a segment may be missing.
+is returned; then no owner may be stuck, every claim must be granted at once, and no segment may be missing.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Owner:
 
     def on_available(self) -> None:
         self.locks.assert_free()
-        assert self.pool.available, "told of availability that is not there"
+        assert self.pool.available, "notified of availability, but the pool is not available"
         self.notified += 1
 
     def on_refill(self) -> None:
         self.locks.assert_free()
-        assert self.pool.free, "told of a segment that is not there"
+        assert self.pool.free, "notified of a segment, but the pool has none"
         self.refilled += 1
 
     def listen(self, wanted: int) -> None:
@@ -67,7 +67,7 @@ class Owner:
             assert self.waiting, "listeners are served out of turn"
             assert self.waiting.popleft() == ticket, "listeners are served out of turn"
             if segment is None:
-                assert self.destroyed, "told of a destruction that was not"
+                assert self.destroyed, "notified of a destruction that did not happen"
                 return False
             if not wanted:
                 return False
@@ -139,10 +139,10 @@ class PoolMachine(RuleBasedStateMachine):
         except InsufficientBuffers as error:
             refusal = error.message
             if self.promised() + count <= self.total:
-                assert "ask again" in refusal, "refused what could be promised"
+                assert "request them again" in refusal, "refused what could be promised"
                 rights = [0 if owner.destroyed else owner.claim.required for owner in self.owners]
                 over = [owner.pool.requested > right for owner, right in zip(self.owners, rights, strict=True)]
-                assert any(over), "refused though nobody has more than its right"
+                assert any(over), "refused although no owner uses more than its share"
             return
         assert self.promised() + count <= self.total, "promised more than there is"
         assert len(segments) == count
@@ -190,7 +190,7 @@ class PoolMachine(RuleBasedStateMachine):
         before = pool.requested
         segments = pool.request_many(count, subpartition, overdraft=overdraft)
         assert len(segments) <= count, "gave more than was asked for"
-        assert overdraft or pool.requested <= max(before, pool.size), "an overdraft that nobody asked for"
+        assert overdraft or pool.requested <= max(before, pool.size), "an overdraft that was not requested"
         owner.used += [(segment, subpartition) for segment in segments]
         if len(segments) < count:
             over = pool.requested - pool.size
@@ -266,17 +266,17 @@ class PoolMachine(RuleBasedStateMachine):
             return
         available = pool.free > 0 and max(counts) < owner.cap
         assert pool.available == available, f"available should be {available}"
-        assert owner.notified or owner.available or not available, "nobody was told of the availability"
-        told = owner.acted or owner.had_free or owner.notified or owner.refilled
-        assert told or not pool.free, "nobody was told of the segment that came"
+        assert owner.notified or owner.available or not available, "no owner was notified of the availability"
+        was_notified = owner.acted or owner.had_free or owner.notified or owner.refilled
+        assert was_notified or not pool.free, "no owner was notified of the segment that came back"
         owner.available, owner.had_free = available, pool.free > 0
         owner.notified = owner.refilled = 0
         owner.acted = False
         assert not (owner.waiting and pool.free), "a listener waits though a segment is free"
-        hungry = not pool.free and pool.requested < pool.size
-        assert not (hungry and self.network.free_segments), "entitled to a segment that is there, and has none"
+        starved = not pool.free and pool.requested < pool.size
+        assert not (starved and self.network.free_segments), "a pool may take a segment that is free, but has none"
 
-    # ---- the end: all returned, nobody stuck
+    # ---- the end: all segments returned, no owner stuck
 
     def teardown(self) -> None:
         if not hasattr(self, "network"):

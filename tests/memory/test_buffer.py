@@ -181,7 +181,7 @@ def test_both_parts_of_a_run_bring_back_their_own_segments(count: int, missing: 
     assert homes.calls[1] == list(range(count))
 
 
-def test_the_parts_of_a_run_that_somebody_else_holds_wait_for_him() -> None:
+def test_the_parts_of_a_shared_run_wait_for_its_other_holder() -> None:
     homes = Homes(4)
     run = homes.run().retain()
     first, rest = run.split(1)
@@ -193,7 +193,7 @@ def test_the_parts_of_a_run_that_somebody_else_holds_wait_for_him() -> None:
     assert homes.calls == [[0, 1, 2, 3]]
 
 
-def test_a_run_that_somebody_else_has_let_go_waits_for_all_its_parts() -> None:
+def test_a_run_that_its_other_holder_recycled_waits_for_all_its_parts() -> None:
     homes = Homes(4)
     run = homes.run().retain()
     first, rest = run.split(3)
@@ -231,13 +231,13 @@ def test_each_segment_comes_back_once_however_a_run_is_split_held_and_recycled(c
     chances.shuffle(held)
     for buffer in held[together:]:
         held_on_to = {segment.index for segment in buffer.segments}
-        assert held_on_to.isdisjoint(homes.returned), "came back while somebody held it"
+        assert held_on_to.isdisjoint(homes.returned), "it came back while it had a reference"
         buffer.recycle()
     recycle_all(held[:together])
     assert homes.returned == list(range(count))
 
 
-def test_of_threads_that_let_go_of_parts_and_of_the_whole_one_returns_the_segments() -> None:
+def test_of_threads_that_recycle_parts_and_the_whole_exactly_one_returns_the_segments() -> None:
     rounds = 300
     homes = [Homes(4) for _ in range(rounds)]
     runs = [each.run().retain() for each in homes]
@@ -345,7 +345,7 @@ def test_what_is_over_is_refused(home: Home) -> None:
 
 
 @pytest.mark.parametrize("last", ["builder", "consumer", "slice 1", "slice 2"])
-def test_the_segment_returns_when_nobody_can_look_at_it_any_more(home: Home, last: str) -> None:
+def test_the_segment_returns_after_the_last_reference(home: Home, last: str) -> None:
     builder = BufferBuilder(home.segment, home.take_back)
     consumer = builder.create_consumer()
     builder.append(memoryview(b"abc"))

@@ -116,7 +116,9 @@ def test_several_at_once_are_what_that_many_requests_give(locks: CheckedLocks) -
     network.validate()
 
 
-def test_a_segment_from_the_global_pool_is_told_of_though_a_cap_keeps_the_pool_unavailable(locks: CheckedLocks) -> None:
+def test_a_segment_from_the_global_pool_notifies_even_while_a_cap_keeps_the_pool_unavailable(
+    locks: CheckedLocks,
+) -> None:
     network = NetworkBufferPool(3, 512, locks)
     greedy = network.create_local_pool("greedy", required=1, maximum=2)
     borrowed = take(greedy, 2)
@@ -230,7 +232,7 @@ def test_shrinking_gives_back_what_is_free_and_never_steals_what_is_in_use(locks
     network.validate()
 
 
-def test_destruction_tells_those_who_wait_and_takes_late_returns_to_the_global_pool(locks: CheckedLocks) -> None:
+def test_destruction_notifies_waiters_and_passes_late_returns_to_the_global_pool(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
     pool = network.create_local_pool("gate of join[1]", required=2, maximum=2)
     owner = Owner(pool, locks)
@@ -240,7 +242,7 @@ def test_destruction_tells_those_who_wait_and_takes_late_returns_to_the_global_p
     pool.destroy()
     pool.destroy()
     assert (heard, owner.calls, pool.available) == ([None], 1, True)
-    with pytest.raises(ExchangeError, match=r"gate of join\[1\] asked for a buffer after its pool was destroyed"):
+    with pytest.raises(ExchangeError, match=r"gate of join\[1\] requested a buffer after its pool was destroyed"):
         request_one(pool)
     assert not pool.add_listener(lambda segment: True)
     assert network.holders() == {"gate of join[1]": 2}

@@ -65,7 +65,7 @@ def test_exclusive_segments_are_given_at_once_or_not_at_all(locks: CheckedLocks)
     network = NetworkBufferPool(6, 512, locks)
     pool = network.create_local_pool("out", required=1, maximum=6)
     borrowed = [request_one(pool) for _ in range(5)]
-    with pytest.raises(InsufficientBuffers, match="out': 3}; ask again when they have been recycled"):
+    with pytest.raises(InsufficientBuffers, match="out': 3}; request them again when these are recycled"):
         network.request_exclusive(4, "in")
     assert (network.holders(), pool.size) == ({"out": 6}, 6)
     network.validate()
@@ -78,7 +78,7 @@ def test_exclusive_segments_are_given_at_once_or_not_at_all(locks: CheckedLocks)
     network.validate()
 
 
-def test_nobody_returns_more_exclusive_segments_than_it_has(locks: CheckedLocks) -> None:
+def test_an_owner_cannot_return_more_exclusive_segments_than_it_has(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(6, 512, locks)
     segments = network.request_exclusive(2, "in")
     with pytest.raises(ExchangeError, match="other returns 2 exclusive buffers but has only 0"):
@@ -89,7 +89,7 @@ def test_nobody_returns_more_exclusive_segments_than_it_has(locks: CheckedLocks)
     network.validate()
 
 
-def test_closing_too_early_names_who_holds_what(locks: CheckedLocks) -> None:
+def test_closing_too_early_names_the_holders(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
     segments = network.request_exclusive(2, "sum[0] input")
     pool = network.create_local_pool("map[1] output", required=1, maximum=1)
@@ -114,7 +114,7 @@ def test_a_pool_that_was_not_destroyed_is_named_even_if_it_holds_nothing(locks: 
         network.close()
 
 
-def test_validate_tells_a_lost_segment_from_the_holders(locks: CheckedLocks) -> None:
+def test_validate_detects_a_lost_segment(locks: CheckedLocks) -> None:
     network = NetworkBufferPool(10, 512, locks)
     network.request_exclusive(2, "sum[0] input")
     network._free.pop()
@@ -163,7 +163,7 @@ def test_floating_buffers_are_shared_fairly_between_channels(locks: CheckedLocks
     network.validate()
 
 
-def test_threads_that_request_and_recycle_leave_nothing_lost_and_nobody_stuck() -> None:
+def test_threads_that_request_and_recycle_lose_no_segment_and_never_hang() -> None:
     """Four tasks on two small pools, each waiting only when its pool says so, with real locks."""
     network = NetworkBufferPool(8, 512, threading.Lock)
     pools = [

@@ -27,7 +27,7 @@ BIG = 1000
         pytest.param(
             10, [PoolClaim(4, 5, 1), PoolClaim(4, 6, 1)], [5, 6], id="all at their maximum: some is left over"
         ),
-        # First cut of 11 by 1:1:1 is 3 each; the round that follows distributes the missing 2 out by ceil(2/3) = 1.
+        # First cut of 11 by 1:1:1 is 3 each; the next round gives out the missing 2 by ceil(2/3) = 1.
         pytest.param(
             8, [PoolClaim(1, BIG, 1), PoolClaim(1, BIG, 1), PoolClaim(1, BIG, 1)], [4, 4, 3], id="remainder in order"
         ),

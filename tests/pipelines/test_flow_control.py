@@ -92,7 +92,7 @@ def test_queues_without_a_limit_end_the_job_when_memory_is_used_up() -> None:
     keyed(endless(env)).sink_to(hg.sinks.for_each_batch(lambda batch, number: time.sleep(0.05)))
     error = error_of(env.execute_async())
     assert isinstance(error, hg.InsufficientBuffers)
-    assert "flow_control='unbounded' holds no producer back" in error.message
+    assert "flow_control='unbounded' does not slow the producer down" in error.message
     assert "network_memory" in error.message
 
 

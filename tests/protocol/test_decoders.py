@@ -240,7 +240,7 @@ def test_a_run_comes_in_parts_that_the_task_can_begin_with() -> None:
     assert [response.backlog for response, _ in parts] == [5 + 12, 5 + 4, 5], "what is behind each of them"
 
 
-def test_the_numbers_of_the_parts_of_a_run_begin_anew_at_the_end_of_the_numbers() -> None:
+def test_the_sequence_numbers_of_the_parts_of_a_run_wrap_around() -> None:
     data = encode_buffer_response(0, 2**32 - 1, 0, DATA_BUFFER, 3 * SEGMENT) + bytes(3 * SEGMENT)
     items = read(ResponseDecoder(Segments(gives=[1]), SEGMENT), data, [1000])
     assert [item[0].sequence for item in items if not isinstance(item, ToConsumer)] == [2**32 - 1, 0, 1]

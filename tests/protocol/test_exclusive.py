@@ -23,7 +23,7 @@ def memory() -> Iterator[NetworkBufferPool]:
     memory.close()
 
 
-def test_the_segment_that_came_back_last_is_filled_next_whoever_asks(memory: NetworkBufferPool) -> None:
+def test_the_segment_that_came_back_last_is_filled_next_by_any_channel(memory: NetworkBufferPool) -> None:
     exclusive, floating = ExclusiveBuffers(memory, "gate"), memory.create_local_pool("floating", required=1, maximum=1)
     one, other = (
         BufferManager(

@@ -129,7 +129,7 @@ def test_a_dialler_does_not_take_its_own_proof_for_a_listeners() -> None:
         ours.prove(b"\x01" + nonce(9) + own)
 
 
-def test_nobody_on_the_way_can_change_who_dials() -> None:
+def test_a_man_in_the_middle_cannot_change_the_dialler() -> None:
     ours, theirs = dialler(), listener()
     hello = bytearray(ours.hello)
     hello[10] ^= 1  # the peer's number

@@ -24,10 +24,10 @@ class Shared:
     def __init__(self) -> None:
         self.memory = NetworkBufferPool(2, SEGMENT, CheckedLocks())
         self.pool = self.memory.create_local_pool("gate", required=2, maximum=2)
-        self.told: list[int] = []
+        self.notified: list[int] = []
         one = OneAtATime()
-        self.one = SharedBuffers(self.pool, lambda: self.told.append(1), one)
-        self.two = SharedBuffers(self.pool, lambda: self.told.append(2), one)
+        self.one = SharedBuffers(self.pool, lambda: self.notified.append(1), one)
+        self.two = SharedBuffers(self.pool, lambda: self.notified.append(2), one)
 
 
 @pytest.fixture
@@ -54,10 +54,10 @@ def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
     assert shared.two.take(1) is NO_MEMORY_YET
     assert shared.one.take(1) is NO_MEMORY_YET, "asking again does not wait twice"
     shared.one.recycle(first)
-    assert shared.told == [1]
+    assert shared.notified == [1]
     assert shared.two.take(1) is NO_MEMORY_YET
     shared.one.recycle(taken(shared.one))
-    assert shared.told == [1, 2]
+    assert shared.notified == [1, 2]
     shared.two.recycle(taken(shared.two))
     shared.one.recycle(second)
     assert shared.pool.free == 2
@@ -70,7 +70,7 @@ def test_a_released_channel_takes_nothing_more_and_keeps_nothing(shared: Shared)
     shared.one.release()
     assert shared.one.take(1) is None
     shared.one.recycle(first)
-    assert shared.told == [2], "the released one declines, and the next in line is asked"
+    assert shared.notified == [2], "the released one declines, and the next in line is asked"
     shared.two.release()
     shared.one.recycle(second)
     assert shared.pool.free == 2
@@ -91,7 +91,7 @@ def test_a_run_gets_as_many_buffers_as_there_are(shared: Shared) -> None:
     assert len(segments) == 2
     assert shared.one.take(6) is NO_MEMORY_YET, "the rest of the run waits"
     shared.one.recycle(*segments)
-    assert shared.told == [1]
+    assert shared.notified == [1]
     rest = shared.one.take(6)
     assert rest is not None
     assert rest is not NO_MEMORY_YET

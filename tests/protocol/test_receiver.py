@@ -113,7 +113,7 @@ class Consumer:
             place[: len(part)] = part
             count += len(part)
         self.receiver.received(count)
-        self.receiver.tell_channels()
+        self.receiver.notify_channels()
         return count
 
     def assert_whole(self) -> None:
@@ -204,13 +204,13 @@ def test_a_run_that_there_is_no_memory_for_comes_in_parts(cut: int) -> None:
     assert b"".join(part for _, part in parts) == run
 
 
-def test_the_newest_backlog_is_told_once_for_each_read(consumer: Consumer) -> None:
+def test_the_newest_backlog_is_passed_on_once_per_read(consumer: Consumer) -> None:
     consumer.arrive(data(0, 0, b"a", 7) + data(0, 1, b"b", 6))
     assert consumer.channels[0].seen == [(0, b"a"), (1, b"b"), "backlog 6"]
 
 
-def test_an_announcement_is_told_after_the_backlog_of_the_data_before_it(consumer: Consumer) -> None:
-    """Or a channel without credit would take the older word for the last, and nobody would tell it again."""
+def test_an_announcement_is_passed_on_after_the_backlog_of_the_data_before_it(consumer: Consumer) -> None:
+    """Otherwise a channel without credit would keep the older backlog, and nothing would correct it."""
     consumer.arrive(data(0, 0, b"1", 0) + encode(BacklogAnnouncement(9, 0)))
     assert consumer.channels[0].seen == [(0, b"1"), "backlog 0", "announced 9"]
 
@@ -260,7 +260,7 @@ def test_a_run_under_way_is_given_back_when_the_connection_fails(consumer: Consu
     assert len(consumer.channels[0].free) == 1
     assert consumer.receiver.fail() == consumer.channels
     consumer.assert_whole()
-    assert consumer.receiver.fail() == [], "they are told once"
+    assert consumer.receiver.fail() == [], "they are reported once"
 
 
 def test_no_view_of_a_segment_outlives_the_connection(consumer: Consumer) -> None:
@@ -310,7 +310,7 @@ def test_the_backlog_of_a_run_is_what_is_behind_it(consumer: Consumer) -> None:
     assert consumer.channels[0].seen == [(0, bytes(3 * SIZE)), "backlog 7"]
 
 
-def test_only_channels_that_are_left_hear_of_a_failure(consumer: Consumer) -> None:
+def test_only_channels_that_were_not_cancelled_get_a_failure(consumer: Consumer) -> None:
     consumer.receiver.cancel(0)
     assert consumer.receiver.fail() == [consumer.channels[1]]
 
@@ -322,7 +322,7 @@ def test_an_error_for_one_channel_leaves_the_others(consumer: Consumer) -> None:
 
 
 def test_an_error_for_no_channel_is_for_all(consumer: Consumer) -> None:
-    with pytest.raises(ExchangeError, match="the producer gave up the connection: broken"):
+    with pytest.raises(ExchangeError, match="the producer closed the connection: broken"):
         consumer.arrive(encode(ErrorResponse("broken")))
 
 
@@ -337,14 +337,14 @@ def test_it_counts_what_it_receives(consumer: Consumer) -> None:
     assert consumer.receiver.bytes_received == len(stream)
 
 
-def test_a_producer_that_does_not_read_what_it_is_told_is_given_up(
+def test_a_producer_that_does_not_read_its_messages_is_given_up(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.protocol.receiver._MAX_UNSENT", 5)
     word = AckAllUserRecordsProcessed(0)
     for _ in range(3):  # beside two requests
-        consumer.receiver.tell(word)
-    with pytest.raises(ExchangeError, match="does not read what it is sent: 5 messages wait for it"):
-        consumer.receiver.tell(word)
+        consumer.receiver.send(word)
+    with pytest.raises(ExchangeError, match="does not read: 5 messages wait for it"):
+        consumer.receiver.send(word)
     assert consumer.said()[2:] == [word] * 3
-    consumer.receiver.tell(word)
+    consumer.receiver.send(word)

@@ -216,7 +216,7 @@ def test_a_turn_is_as_long_for_small_buffers(producer: Producer) -> None:
     assert [number for number, _ in producer.send()] == [0] * 8 + [1] * 3 + [0] * 4
 
 
-def test_turns_go_on_from_one_write_to_the_next(producer: Producer) -> None:
+def test_turns_continue_over_several_writes(producer: Producer) -> None:
     producer.request(0, 100)
     producer.request(1, 100)
     producer.put(0, run(LETTERS[:20]))
@@ -384,7 +384,7 @@ def test_a_barrier_needs_no_credit_and_stops_the_channel_until_the_consumer_asks
     assert producer.send() == [(0, b"b")]
 
 
-def test_credit_of_a_blocked_channel_counts_when_it_goes_on(producer: Producer) -> None:
+def test_credit_of_a_blocked_channel_counts_when_it_resumes(producer: Producer) -> None:
     producer.request(0, 1)
     producer.put(0, b"a", BARRIER, b"b", b"c", b"d")
     assert producer.send() == [(0, b"a"), (0, BARRIER)]
@@ -394,7 +394,7 @@ def test_credit_of_a_blocked_channel_counts_when_it_goes_on(producer: Producer) 
     assert producer.send() == [(0, b"b"), (0, b"c")]
 
 
-def test_a_channel_without_buffers_of_its_own_is_told_of_its_backlog(producer: Producer) -> None:
+def test_a_channel_without_exclusive_buffers_gets_a_backlog_announcement(producer: Producer) -> None:
     producer.request(0, 0)
     producer.put(0, b"a", b"b", EVENT)
     assert producer.said() == [encode(BacklogAnnouncement(2, 10))]
@@ -406,7 +406,7 @@ def test_a_channel_without_buffers_of_its_own_is_told_of_its_backlog(producer: P
     assert producer.send() == [(0, EVENT)], "events are never announced"
 
 
-def test_a_channel_with_buffers_of_its_own_hears_of_its_backlog_with_them(producer: Producer) -> None:
+def test_a_channel_with_exclusive_buffers_gets_its_backlog_with_them(producer: Producer) -> None:
     producer.request(0, 1)
     producer.put(0, b"a", b"b")
     assert producer.send() == [(0, b"a")]
@@ -434,7 +434,7 @@ def test_a_consumer_acknowledges_and_chooses_its_buffer_size(producer: Producer)
     assert producer.views[0].buffer_size == 512
 
 
-def test_words_about_a_channel_that_has_left_are_not_minded(producer: Producer) -> None:
+def test_messages_about_a_cancelled_channel_are_ignored(producer: Producer) -> None:
     producer.hear(ResumeConsumption(10), AckAllUserRecordsProcessed(10), NewBufferSize(512, 10))
     assert producer.said() == []
 
@@ -482,7 +482,7 @@ def test_what_is_there_at_the_request_is_sent_without_another_word(producer: Pro
     assert producer.send() == [(0, b"a")]
 
 
-def test_a_subpartition_tells_from_any_thread_by_posting_its_receiver(producer: Producer) -> None:
+def test_a_subpartition_notifies_from_any_thread_by_posting_its_receiver(producer: Producer) -> None:
     producer.request(3, 1)
     producer.listeners[3]()
     assert producer.posted == [13]
@@ -548,7 +548,7 @@ def test_a_consumer_that_asks_without_end_and_reads_nothing_is_refused(
     monkeypatch.setattr("headgate.protocol.sender._MAX_ANSWERS", 3)
     for _ in range(3):
         producer.hear(PartitionRequest(0, 0, 99, 7, 1))
-    with pytest.raises(ExchangeError, match="has not read 3 answers and goes on asking"):
+    with pytest.raises(ExchangeError, match="has not read 3 answers and requests channel"):
         producer.hear(PartitionRequest(0, 0, 99, 7, 1))
     assert len(producer.said()) == 3
     producer.hear(PartitionRequest(0, 0, 99, 7, 1))
@@ -584,7 +584,7 @@ def test_it_counts_what_it_sends(producer: Producer) -> None:
     assert producer.sender.bytes_sent == 3 + len(EVENT)
 
 
-def test_a_view_is_told_when_something_is_on_its_way_and_when_all_of_its_credit_is_back() -> None:
+def test_a_view_is_notified_when_credit_is_spent_and_when_all_of_it_is_back() -> None:
     producer = Producer()
     producer.request(0, 2)
     producer.put(0, b"a")
@@ -598,7 +598,7 @@ def test_a_view_is_told_when_something_is_on_its_way_and_when_all_of_its_credit_
     assert producer.views[0].credit == [False, True]
 
 
-def test_a_view_whose_channel_gets_credit_for_a_backlog_only_is_told_nothing() -> None:
+def test_a_view_whose_channel_gets_credit_for_a_backlog_only_is_not_notified() -> None:
     producer = Producer()
     producer.request(0, 0)
     producer.put(0, b"a")

@@ -127,7 +127,7 @@ def test_runs_and_list_views_travel_as_their_values(name: str) -> None:
         assert decoded.schema == plain_schema(batch.schema)
         assert not any(word in str(decoded.schema) for word in ("run_end", "view", "dictionary"))
         assert decoded.to_pydict() == part.to_pydict()
-        assert decoded.take(pa.array(range(count), pa.int64())).equals(decoded), "its rows can be distributed out"
+        assert decoded.take(pa.array(range(count), pa.int64())).equals(decoded), "its rows can be taken"
 
 
 class Code(pa.ExtensionType):
@@ -235,7 +235,7 @@ def test_every_flipped_byte_is_found_by_the_checksum() -> None:
     for at in range(message.size):
         damaged = bytearray(message)
         damaged[at] ^= 0x10
-        with pytest.raises(ExchangeError, match="checksum mismatch: a record batch was damaged"):
+        with pytest.raises(ExchangeError, match="checksum mismatch: a record batch of [0-9]+ bytes was damaged"):
             codec.decode(checksum, pa.py_buffer(damaged))
     with pytest.raises(ExchangeError, match="checksum mismatch"):
         codec.decode(bytes(8), message)
@@ -248,7 +248,9 @@ def test_paranoid_looks_at_every_value() -> None:
     batch = pa.record_batch([broken], names=["x"])
     message = BatchCodec(batch.schema).encode(batch)
     assert BatchCodec(batch.schema).decode(*message).num_rows == 1
-    with pytest.raises(ExchangeError, match="stream corrupted: a message is not a record batch: .*UTF8"):
+    with pytest.raises(
+        ExchangeError, match="stream corrupted: a message of [0-9]+ bytes is not a record batch: .*UTF8"
+    ):
         BatchCodec(batch.schema, paranoid=True).decode(*message)
 
 

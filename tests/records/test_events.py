@@ -93,7 +93,7 @@ def test_what_no_writer_sends_is_corruption(damaged: bytes) -> None:
         (EndOfPartition(), False, False),
     ],
 )
-def test_who_overtakes_and_who_stops_the_producer(event: Event, overtakes: bool, stops: bool) -> None:
+def test_which_events_overtake_and_which_block_the_producer(event: Event, overtakes: bool, stops: bool) -> None:
     assert (is_priority(event), blocks(event)) == (overtakes, stops)
 
 

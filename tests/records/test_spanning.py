@@ -139,7 +139,7 @@ def test_what_is_gathered_of_an_element_is_there_until_it_is_complete(count: int
 
 
 def test_decoded_batches_own_their_memory() -> None:
-    """The buffer they came from is filled again at once."""
+    """The source buffer is filled again at once."""
     stream = bytearray(bytes_of([batch_of([(1, "a", "x")])]))
     deserializer = SpanningDeserializer(CODEC)
     (batch,) = deserializer.feed([memoryview(stream)])

@@ -39,7 +39,7 @@ class Noting(hg.LocalDeployment):
 
     @property
     def credentials(self) -> list[Credentials]:
-        """Those of the TaskManagers of each attempt."""
+        """The credentials of each attempt's TaskManagers."""
         return [spec.credentials for spec in self.specs]
 
 
@@ -178,7 +178,7 @@ def test_without_tls_every_batch_is_validated(tls: str, is_validated: bool) -> N
     schema = pa.schema({"n": pa.int64(), "text": pa.string()})
     counted(env, 1000).map_batches(no_text, schema=schema).rebalance().sink_to(hg.sinks.null())
     if is_validated:
-        with pytest.raises(hg.HeadgateError, match="a message is not a record batch: .*UTF8"):
+        with pytest.raises(hg.HeadgateError, match="bytes is not a record batch: .*UTF8"):
             env.execute()
     else:
         assert env.execute().rows_out == 1000

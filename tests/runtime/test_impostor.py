@@ -161,7 +161,7 @@ def test_a_message_that_is_none_ends_its_link(network: NetworkThread, text: byte
 
     error = error_after(speech, network)
     assert isinstance(error, hg.TaskManagerLost)
-    assert "TaskManager 1 was lost: it sent something that is no message: " in str(error)
+    assert "TaskManager 1 was lost: it sent bytes that are not a message: " in str(error)
     assert is_harmless(str(error))
 
 

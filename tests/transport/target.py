@@ -1,8 +1,8 @@
 """Main module of a process that exchanges rows with itself over a socket while others send it damaged frames.
 
 One network thread serves all: the healthy pair, the connections that come in (to a partition of their own), and those
-that it makes to whoever asks for it. Commands come on stdin, a line each: a port is dialled, and what comes from there
-is read to the end; an empty line is the end. Answers are JSON lines.
+that it makes for each peer that requests it. Commands come on stdin, a line each: a port is dialled, and what comes
+from there is read to the end; an empty line is the end. Answers are JSON lines.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Input:
             elif element is None and not self.input.catch_up() and not self.input.is_finished:
                 if self.lost and not self.input.has_data:
                     raise ExchangeError(self.lost[0])
-                assert self.mailbox.wait(PATIENCE), "stuck: nobody is woken"
+                assert self.mailbox.wait(PATIENCE), "stuck: no task is woken"
         return values
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class Target:
         return subpartition
 
     def _write(self) -> None:
-        """The healthy writer's task: rows until it is told to stop, at a pace that leaves the processor to others."""
+        """The healthy writer's task: rows until it is stopped, at a pace that leaves the processor to others."""
         output = self.healthy
         for first in itertools.count(0, 50):
             if self.stopping.wait(0.001):
@@ -180,7 +180,7 @@ class Target:
     @staticmethod
     def _wait(output: Output, until: Callable[[], bool]) -> None:
         while not until():
-            assert output.mailbox.wait(PATIENCE), "stuck: nobody is woken"
+            assert output.mailbox.wait(PATIENCE), "stuck: no task is woken"
 
     def _read(self) -> None:
         self.read = self.input.read_all()

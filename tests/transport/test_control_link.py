@@ -135,7 +135,7 @@ def test_what_is_queued_is_sent_before_the_link_is_closed(raw: Callable[..., tup
     assert end.lost.empty()
 
 
-def test_the_end_of_the_peer_is_told_once(raw: Callable[..., tuple[End, socket.socket]]) -> None:
+def test_the_end_of_the_peer_is_reported_once(raw: Callable[..., tuple[End, socket.socket]]) -> None:
     end, sock = raw()
     assert sock.recv(1000), "its first heartbeat"
     sock.close()
@@ -202,7 +202,7 @@ def test_what_the_other_end_would_refuse_is_not_sent(
         (struct.pack(">II", 20, 13), "a frame of 20 bytes"),
         (struct.pack(">II", MAX_FRAME + 1, 2), f"a frame of {MAX_FRAME + 1} bytes"),
         (struct.pack(">II", MAX_FRAME, MAX_TEXT + 1), f"a frame of {MAX_FRAME} bytes, {MAX_TEXT + 1} of text"),
-        (frame(b"", b"pay"), "3 bytes that belong to no message"),
+        (frame(b"", b"pay"), "a payload of 3 bytes without a message"),
         (frame(b"{"), "Expecting property name"),
     ],
 )
@@ -211,7 +211,7 @@ def test_what_is_no_message_ends_the_link(
 ) -> None:
     end, sock = raw()
     sock.sendall(data)
-    assert end.lost.get(timeout=PATIENCE).startswith(f"it sent something that is no message: {reason}")
+    assert end.lost.get(timeout=PATIENCE).startswith(f"it sent bytes that are not a message: {reason}")
     assert end.heard.empty()
 
 

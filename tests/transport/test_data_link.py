@@ -249,7 +249,7 @@ class Pair:
                 self.wait()
 
     def wait(self) -> None:
-        assert self.mailbox.wait(PATIENCE), "stuck: nobody is woken"
+        assert self.mailbox.wait(PATIENCE), "stuck: no task is woken"
 
     def run_to_the_end(self, batches: list[pa.RecordBatch]) -> None:
         left, ended = list(batches), False
@@ -436,7 +436,7 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
 
 @pytest.mark.parametrize(("segment", "count"), [(64, 1000), (32 << 10, 200)])
 def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment: int, count: int) -> None:
-    """More buffers than a few turns of the network thread send; then more bytes than the sockets hold while nobody
+    """More buffers than a few turns of the network thread send; then more bytes than the sockets hold while no thread
     reads them."""
     pair = make(segment=segment, exclusive=count, cap=count)
     end = pair.connect()
@@ -462,7 +462,7 @@ def test_a_subpartition_that_is_not_there_fails_its_channel_alone(make: MakePair
     assert pair.consumer.lost == []
 
 
-def test_one_channel_may_leave_and_the_others_go_on(make: MakePair) -> None:
+def test_one_channel_may_leave_and_the_others_continue(make: MakePair) -> None:
     pair = make(2, segment=64)
     pair.connect()
     for turn in range(4):
@@ -481,7 +481,7 @@ def test_one_channel_may_leave_and_the_others_go_on(make: MakePair) -> None:
 
 
 @pytest.mark.parametrize("flow_control", FlowControl)
-def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back(
+def test_a_connection_cut_by_the_producer_is_reported_once_and_all_memory_is_recycled(
     make: MakePair, flow_control: FlowControl
 ) -> None:
     pair = make(2, segment=64, flow_control=flow_control)
@@ -496,11 +496,11 @@ def test_a_connection_cut_by_the_producer_is_told_once_and_all_memory_comes_back
     on(pair.consumer.network, lambda: None)
     assert len(pair.consumer.lost) == 1
     assert pair.producer.lost == []
-    assert pair.producer.partition.is_consumed, "nobody will ask for the rest"
+    assert pair.producer.partition.is_consumed, "no consumer will request the rest"
 
 
 @pytest.mark.parametrize("flow_control", FlowControl)
-def test_a_connection_cut_by_the_consumer_is_told_once_and_frees_the_producer(
+def test_a_connection_cut_by_the_consumer_is_reported_once_and_frees_the_producer(
     make: MakePair, flow_control: FlowControl
 ) -> None:
     pair = make(2, segment=64, flow_control=flow_control)
@@ -555,7 +555,7 @@ def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair) -> None:
     assert lost.startswith(f"127.0.0.1:{port}: [Errno 111] Connection refused")
 
 
-def test_a_consumer_that_breaks_the_protocol_is_told_and_closed(make: MakePair) -> None:
+def test_a_consumer_that_breaks_the_protocol_gets_the_error_and_is_closed(make: MakePair) -> None:
     pair = make()
     came: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
     address = ("127.0.0.1", pair.producer.server.port)
@@ -594,7 +594,7 @@ def test_a_producer_that_breaks_the_protocol_is_lost_with_the_reason(make: MakeP
     end = pair.connect()
     on(pair.producer.network, lambda: end._socket.send(encode(ErrorResponse("out of order\x1b[2J"))))
     assert pair.consumer.lost_once.wait(PATIENCE)
-    assert pair.consumer.lost == [r"the producer gave up the connection: out of order\x1b[2J"]
+    assert pair.consumer.lost == [r"the producer closed the connection: out of order\x1b[2J"]
 
 
 def test_both_ends_count_what_crossed(make: MakePair) -> None:
@@ -607,7 +607,7 @@ def test_both_ends_count_what_crossed(make: MakePair) -> None:
     assert pair.consumer.end.bytes_received > payload
 
 
-def test_without_credit_nobody_reads_a_socket_while_the_input_has_no_buffer(make: MakePair) -> None:
+def test_without_credit_a_socket_is_not_read_while_the_input_has_no_buffer(make: MakePair) -> None:
     """Channel 0's rows wait for a task that takes none; channel 1's, behind them in the socket, with them."""
     pair = make(2, segment=128, flow_control=FlowControl.TCP)
     pair.connect()
@@ -627,7 +627,7 @@ def test_without_credit_nobody_reads_a_socket_while_the_input_has_no_buffer(make
     assert pair.values == list(range(2000))
 
 
-def test_without_credit_a_peer_that_dies_while_nobody_reads_is_found_when_somebody_does(make: MakePair) -> None:
+def test_without_credit_the_death_of_a_peer_is_detected_at_the_next_read(make: MakePair) -> None:
     pair = make(1, segment=128, flow_control=FlowControl.TCP)
     end = pair.connect()
     pair.producer.writer.emit(rows(0, 2000))
@@ -658,7 +658,7 @@ def connected(buffer: int) -> tuple[socket.socket, socket.socket]:
 
 
 def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwork) -> None:
-    """It sends frames, and never looks at what it is told; when it does, all credit is there, in few messages."""
+    """It sends frames and reads nothing; when it reads, all credit is there, in few messages."""
     channels, turns = 50, 100
     mailbox = Mailbox()
     consumer = Consumer(
@@ -679,7 +679,7 @@ def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwor
             while taken < channels:
                 polled = consumer.gate.poll()
                 if polled is None:
-                    assert mailbox.wait(PATIENCE), "stuck: nobody is woken"
+                    assert mailbox.wait(PATIENCE), "stuck: no task is woken"
                 else:
                     recycle_all(polled[1])  # type: ignore[arg-type]
                     taken += 1

@@ -217,8 +217,8 @@ class Held:
     def on_marked(self) -> None: ...
 
 
-def test_a_socket_with_bytes_inside_is_ready_for_who_wants_to_read_it(network: NetworkThread) -> None:
-    """In turn with the others; and nobody is called who waits for something else, or for nothing."""
+def test_a_socket_with_bytes_inside_is_ready_for_a_link_that_reads(network: NetworkThread) -> None:
+    """It is called in turn with the others, and no link that waits for another event is called."""
     ours, theirs = socket.socketpair()
     other, sender = socket.socketpair()
     held, reader = Held(network, ours, 3), Reader(network, other)

@@ -70,7 +70,7 @@ def dial(
 def test_listen_takes_the_first_free_port_of_a_range() -> None:
     with listen("127.0.0.1", None) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=r"cannot listen on 127.0.0.1: .*; port_range=.* has no free port left"):
+        with pytest.raises(ConfigError, match=r"cannot listen on 127.0.0.1: .*; port_range=.* has no free port"):
             listen("127.0.0.1", (port, port))
         assert not taken.getblocking()
     with listen("127.0.0.1", (port, port)) as again:
@@ -99,7 +99,7 @@ def test_peers_that_share_the_secret_get_a_socket_each(network: NetworkThread, d
 
 
 @pytest.mark.usefixtures("impatient")
-def test_nobody_there_is_told_with_the_address_at_the_deadline(network: NetworkThread) -> None:
+def test_an_unreachable_peer_is_reported_with_its_address_at_the_deadline(network: NetworkThread) -> None:
     with listen("127.0.0.1", None) as closed:
         port = closed.getsockname()[1]
     reason = dial(network, ("127.0.0.1", port))
@@ -116,9 +116,7 @@ def test_nobody_there_is_told_with_the_address_at_the_deadline(network: NetworkT
         (("no\0host", 9), "no\0host:9: "),
     ],
 )
-def test_an_address_that_cannot_be_reached_is_told(
-    network: NetworkThread, address: tuple[str, int], reason: str
-) -> None:
+def test_an_impossible_address_is_reported(network: NetworkThread, address: tuple[str, int], reason: str) -> None:
     said = dial(network, address)
     assert isinstance(said, str)
     assert said.startswith(reason)
@@ -210,7 +208,7 @@ def test_a_connection_that_times_out_is_tried_again(network: NetworkThread, monk
         (Credentials(b"j" * 16, 1, b"guess"), DATA_LINK, "the peer does not know this job's secret"),
     ],
 )
-def test_a_refusal_reaches_the_dialler_and_nobody_comes_in(
+def test_a_refusal_reaches_the_dialler_and_no_link_is_established(
     network: NetworkThread, door: Door, credentials: Credentials, kind: int, reason: str
 ) -> None:
     port = door.server.port
@@ -228,7 +226,7 @@ def stranger(door: Door) -> socket.socket:
     return sock
 
 
-def test_a_stranger_is_told_that_this_is_no_place_for_it_and_is_closed(door: Door) -> None:
+def test_a_stranger_gets_a_refusal_and_is_closed(door: Door) -> None:
     with stranger(door) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n".ljust(HELLO_BYTES, b" "))
         answer = b""
@@ -274,7 +272,7 @@ def test_what_follows_the_proof_is_left_for_the_link(door: Door) -> None:
         accepted.close()
 
 
-def test_a_peer_that_goes_away_during_the_handshake_is_told(network: NetworkThread) -> None:
+def test_a_peer_that_leaves_during_the_handshake_is_reported(network: NetworkThread) -> None:
     with listen("127.0.0.1", None) as silent:
         silent.setblocking(True)
         outcome: queue.SimpleQueue[LinkSocket | str] = queue.SimpleQueue()
@@ -358,7 +356,7 @@ def test_who_only_connects_is_dropped_when_too_many_do_and_others_come_in(
         sock.close()
 
 
-def test_those_who_come_and_go_leave_nothing_behind(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_lived_peers_leave_nothing_behind(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
     later: list[object] = []
     monkeypatch.setattr(network, "call_later", lambda delay, work: later.append(work))
     door = Door(network)

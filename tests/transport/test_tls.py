@@ -132,7 +132,7 @@ def test_regions_of_files_leave_with_what_is_in_memory(wire: Wire, tmp_path: Pat
             except BlockingIOError:
                 pass
         assert came == wanted
-        with pytest.raises(OSError, match="a file of the exchange is shorter than what was written to it"):
+        with pytest.raises(OSError, match="a file of the exchange is too short"):
             wire.client.sendmsg([FileRegion(file.fileno(), 199_999, 2)])
 
 
@@ -202,7 +202,7 @@ def test_a_peer_that_asks_for_keys_and_reads_no_answer_is_given_up(wire: Wire, m
             with pytest.raises(BlockingIOError):
                 wire.server.recv(1)
 
-    with pytest.raises(ConnectionError, match="asks for key updates and reads no answer"):
+    with pytest.raises(ConnectionError, match="requests key updates and reads no answer"):
         ask_and_read()
 
 
@@ -300,7 +300,7 @@ def test_those_of_one_attempt_meet(make_door: MakeDoor, listener: Credentials, k
     comes_in(make_door(listener, kind), kind)
 
 
-#: Where is dialled, by whom, for what, and why nothing comes of it.
+#: The target, the dialler, the link kind, and why no link is established.
 REFUSED = {
     "a survivor of another attempt": (
         OF_DRIVER, OF_OTHER_TASKMANAGER, CONTROL_LINK,
@@ -332,7 +332,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("listener", "dialler", "kind", "reason"), REFUSED.values(), ids=REFUSED)
-def test_nobody_else_comes_in(
+def test_every_other_peer_is_refused(
     make_door: MakeDoor, listener: Credentials, dialler: Credentials, kind: int, reason: str
 ) -> None:
     door = make_door(listener, kind)
@@ -387,7 +387,7 @@ def test_what_follows_the_handshake_at_once_is_left_for_the_link(make_door: Make
         came.close()
 
 
-def test_who_says_nothing_or_no_tls_is_dropped_and_nobody_waits_for_it(make_door: MakeDoor) -> None:
+def test_a_silent_peer_or_one_without_tls_is_dropped_without_delaying_others(make_door: MakeDoor) -> None:
     door = make_door(OF_TASKMANAGER, DATA_LINK)
     silent, halting, plain = (socket.create_connection(door.address, PATIENCE) for _ in range(3))
     halting.sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a client's first record
@@ -448,7 +448,7 @@ def test_certificates_are_of_one_attempt_and_are_good_on_machines_whose_clocks_d
 
 @pytest.fixture
 def files_of_keys(monkeypatch: pytest.MonkeyPatch) -> list[tuple[os.stat_result, str]]:
-    """What Python is told to read keys from, while it reads."""
+    """The files from which Python reads keys, while it reads."""
     seen: list[tuple[os.stat_result, str]] = []
     load = ssl.SSLContext.load_cert_chain
 

@@ -93,7 +93,7 @@ def test_a_read_goes_straight_into_the_segment_of_its_channel() -> None:
     [staging] = receiver.buffers()
     staging[: len(header)] = header
     receiver.received(len(header))
-    receiver.tell_channels()
+    receiver.notify_channels()
     place = receiver.buffers()[0]
     assert len(place) == SIZE
     assert address_of(place) in {address_of(segment.view) for segment in channel.all}

@@ -1,4 +1,4 @@
-"""One channel's alignment at the consumer: blocked behind a barrier it still receives, on disk."""
+"""Spill the data that a channel receives while a barrier blocks it, without credit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from headgate.records.events import Event, blocks
 
 
 class AlignmentSpill:
-    """What came behind the barrier that blocks a channel, in order. `folder` None is the system's. Task thread only."""
+    """The queue of buffers and events that arrived behind the barrier that blocks a channel. Task thread only.
+
+    With `folder` None the file is in the system's temporary folder.
+    """
 
     def __init__(self, folder: str | None) -> None:
         self.is_blocked = False
@@ -19,20 +22,20 @@ class AlignmentSpill:
         return len(self._file)
 
     def given(self, polled: list[Buffer] | Event | None) -> None:
-        """The task was given this: a barrier blocks the channel until `is_blocked` is reset."""
+        """Note what the task has polled. A blocking barrier sets `is_blocked`; the channel resets it."""
         self.is_blocked = isinstance(polled, Event) and blocks(polled)
 
     def append(self, item: Buffer | Event) -> None:
-        """Something has come meanwhile; a buffer is recycled. Raises SpillError when it cannot be written."""
+        """Append a buffer, which is then recycled, or an event. Raises SpillError when the disk refuses it."""
         if isinstance(item, Buffer):
             self.bytes_spilled += item.size
         self._file.append(item)
 
     def popleft(self) -> list[Buffer] | Event:
-        """The first of it, as a channel polls it. Raises SpillError when it cannot be read."""
+        """Return the first item, in the form that a channel's `poll` returns. Raises SpillError if reading fails."""
         item = self._file.popleft()
         return item if isinstance(item, Event) else [item]
 
     def close(self) -> None:
-        """Forget all of it."""
+        """Drop all items and close the file."""
         self._file.close()

@@ -1,14 +1,14 @@
-"""When a task may take its part of a checkpoint: what its channels have delivered decides. No I/O, no clock.
+"""Decide from the barriers on its channels when a task takes its part of a checkpoint. No I/O, no clock.
 
 *Aligned*: a barrier blocks its channel (the producer sends nothing behind it) until all open channels have delivered
-theirs; then the checkpoint is triggered and all go on. *Overtaking*: a priority barrier, or a timeout, triggers it at
-once; what the channels deliver before their own barriers belongs to it, and blocked ones go on when the last barrier is
-in. *Counted*: no channel is blocked, and it is triggered by the last barrier; what came behind the others is in it,
-too. A newer checkpoint, or a cancel marker, ends the one under way. Flink's is SingleCheckpointBarrierHandler
-(FLIP-76).
+theirs. Then the checkpoint is triggered and all channels resume. *Overtaking*: a priority barrier or a timeout triggers
+the checkpoint at once. Data that a channel delivers before its own barrier belong to the checkpoint, and blocked
+channels resume with the last barrier. *Counted*: no channel is blocked, and the last barrier triggers the checkpoint.
+Data behind the earlier barriers are in it too. A newer checkpoint or a cancel marker ends the current one. Flink's
+class is SingleCheckpointBarrierHandler (FLIP-76).
 
-`_RULES` says what is done with each input in each state, by whether its checkpoint is older than, the same as or newer
-than the one under way.
+`_RULES` lists the steps for each input in each state, by whether the input's checkpoint is older than the current one,
+the same or newer.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from headgate.records.events import CheckpointBarrier
 
 @dataclass(frozen=True, slots=True)
 class BeginAlignment:
-    """The first sign of a checkpoint. A barrier with a timeout wants `timed_out` to be called when that has passed."""
+    """Begin a checkpoint at its first barrier or announcement. Call `timed_out` when the barrier's timeout passes."""
 
     barrier: CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerTask:
-    """Take the task's part, and pass the barrier on; if it is a priority one, before everything queued."""
+    """Take the task's part of the checkpoint and send the barrier on; a priority barrier overtakes queued data."""
 
     barrier: CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
 class Prioritise:
-    """These channels' announced barriers have been acted upon, and are not to come again."""
+    """Treat these channels' announced barriers as delivered; their `poll` then skips them."""
 
     channels: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
-    """A channel's barrier is in: what follows does not belong to the checkpoint."""
+    """A channel's barrier has arrived: data behind it do not belong to the checkpoint."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Have the producers of these channels go on."""
+    """Ask the producers of these channels to resume."""
 
     channels: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AllBarriersIn:
-    """All barriers are in."""
+    """All channels have delivered their barriers."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class AbortAlignment:
-    """The checkpoint will not be: pass a cancel marker on."""
+    """Give up the checkpoint and send a cancel marker on."""
 
     checkpoint: int
 
@@ -75,23 +75,27 @@ Action: TypeAlias = BeginAlignment | TriggerTask | Prioritise | BarrierArrived |
 
 
 class HandlerState(enum.Enum):
-    IDLE = "no checkpoint is under way"
+    """The progress of the current checkpoint."""
+
+    IDLE = "no checkpoint is in progress"
     ALIGNING = "some channels have delivered or announced their barrier"
-    OVERTAKING = "triggered, some barriers are still to come"
+    OVERTAKING = "triggered, some barriers have not arrived"
 
 
 class Input(enum.Enum):
-    ANNOUNCED = "a barrier stands in a channel's queue"
-    BLOCKING = "a barrier came in order, and blocks its channel"
+    """The inputs of the handler."""
+
+    ANNOUNCED = "a barrier waits in a channel's queue"
+    BLOCKING = "a barrier arrived in order, and blocks its channel"
     PRIORITY = "a barrier overtook its channel's queue"
-    COUNTED = "a barrier came in order, and blocks no channel"
-    TIMEOUT = "the barriers' timeout has passed"
-    CANCELLED = "a cancel marker came in a barrier's place"
+    COUNTED = "a barrier arrived in order, and blocks no channel"
+    TIMEOUT = "the barrier's timeout has passed"
+    CANCELLED = "a cancel marker arrived in place of a barrier"
     ENDED = "a channel has ended"
 
 
 class CheckpointOrder(enum.Enum):
-    """Of an input's checkpoint, beside the one under way or, if there is none, the last."""
+    """The order of an input's checkpoint relative to the current one, or to the last one while idle."""
 
     OLD = -1
     SAME = 0
@@ -99,7 +103,7 @@ class CheckpointOrder(enum.Enum):
 
 
 class BarrierHandler:
-    """The barriers of all channels of a task. Each method returns what is to be done, in order."""
+    """The state machine over the barriers of a task's channels. Each input returns the actions to take, in order."""
 
     def __init__(self, channels: int) -> None:
         self.state = HandlerState.IDLE
@@ -114,24 +118,28 @@ class BarrierHandler:
     # --- inputs
 
     def announced(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
+        """Handle the announcement of a barrier that waits in a channel's queue."""
         return self._apply(Input.ANNOUNCED, barrier.id, channel, barrier)
 
     def delivered(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
-        """A barrier has come, in order or overtaking. Raises ExchangeError for a second one of its checkpoint."""
+        """Handle a barrier. Raises ExchangeError for a channel's second barrier of a checkpoint."""
         kind = Input.PRIORITY if barrier.is_priority else Input.BLOCKING if barrier.blocks else Input.COUNTED
         return self._apply(kind, barrier.id, channel, barrier)
 
     def timed_out(self, checkpoint: int) -> list[Action]:
+        """Handle the timeout of a checkpoint's alignment."""
         return self._apply(Input.TIMEOUT, checkpoint, -1, self._barrier)
 
     def cancelled(self, channel: int, checkpoint: int) -> list[Action]:
+        """Handle a cancel marker."""
         return self._apply(Input.CANCELLED, checkpoint, channel, CheckpointBarrier(checkpoint, 0))
 
     def ended(self, channel: int) -> list[Action]:
+        """Handle the end of a channel, which delivers no more barriers."""
         return self._apply(Input.ENDED, self._barrier.id, channel, self._barrier)
 
-    def _apply(self, what: Input, checkpoint: int, channel: int, barrier: CheckpointBarrier) -> list[Action]:
-        for step in _RULES.get((self.state, what, self._age(checkpoint)), ()):
+    def _apply(self, kind: Input, checkpoint: int, channel: int, barrier: CheckpointBarrier) -> list[Action]:
+        for step in _RULES.get((self.state, kind, self._age(checkpoint)), ()):
             step(self, channel, barrier)
         actions, self._actions = self._actions, []
         return actions
@@ -170,13 +178,13 @@ class BarrierHandler:
         self._prioritise(channel, barrier)
 
     def _prioritise(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Their producers have sent the barriers and wait behind them."""
+        """Treat announced barriers as delivered: their producers have sent them and wait behind them."""
         if self._announced:
             announced = sorted(self._announced)
             self._actions.append(Prioritise(tuple(announced)))
-            for each in announced:
-                self._block(each, barrier)
-                self._arrive(each, barrier)
+            for announced_channel in announced:
+                self._block(announced_channel, barrier)
+                self._arrive(announced_channel, barrier)
 
     def _close(self, channel: int, barrier: CheckpointBarrier) -> None:
         for channels in (self._open, self._announced, self._arrived, self._blocked):
@@ -202,7 +210,7 @@ class BarrierHandler:
             channels.clear()
 
     def _abandon(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Cancelled before its first barrier."""
+        """Give up a checkpoint that was cancelled before its first barrier."""
         self._last = barrier.id
         self._actions.append(AbortAlignment(barrier.id))
 
@@ -212,18 +220,20 @@ class BarrierHandler:
         return bool(self._blocked)
 
     def validate(self) -> None:
-        """Raises AssertionError when the handler broke its own rules."""
-        assert self._arrived | self._announced | self._blocked <= self._open, "a closed channel takes part"
-        assert self._blocked <= self._arrived, "blocked without a barrier"
-        assert not self._arrived & self._announced, "both announced and delivered"
-        assert self.state is not HandlerState.IDLE or not self._arrived | self._announced, "idle with barriers at hand"
+        """Raise AssertionError when the sets of channels contradict each other or the state."""
+        closed = (self._arrived | self._announced | self._blocked) - self._open
+        assert not closed, f"closed channels {closed} take part"
+        assert self._blocked <= self._arrived, f"channels {self._blocked - self._arrived} blocked without a barrier"
+        both = self._arrived & self._announced
+        assert not both, f"channels {both} both announced and delivered a barrier"
+        assert self.state is not HandlerState.IDLE or not self._arrived | self._announced, "idle, but with barriers"
 
 
 _Step = Callable[[BarrierHandler, int, CheckpointBarrier], None]
 _H = BarrierHandler
 _BEGIN, _ABORT, _IN, _CHECK = _H._begin, _H._abort, _H._arrive, _H._finish_if_all_in
 
-#: What is not listed is not minded.
+#: An input that is not listed has no effect.
 _RULES: Final[dict[tuple[HandlerState, Input, CheckpointOrder], tuple[_Step, ...]]] = {
     (HandlerState.IDLE, Input.ANNOUNCED, CheckpointOrder.NEW): (_BEGIN, _H._announce),
     (HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.OLD): (_H._resume,),

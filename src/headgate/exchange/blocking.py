@@ -1,9 +1,9 @@
-"""BlockingSubpartition: what one subtask has for one consumer in batch mode, in a file until the consumer comes.
+"""BlockingSubpartition: the output of one subtask for one consumer in batch mode, in a file.
 
-It takes buffers as a pipelined one does and writes each, once it is full, behind those of its siblings; the segment
-goes back at once, so the task is held back by nothing but the disk. Nobody may read before the end of the partition.
-Then the reader's poll makes buffers that lie in the file: remote ones are sent from it by the kernel, local ones are
-read in place. Flink has this as BoundedBlockingSubpartition, and one file for all as SortMergeResultPartition.
+It accepts buffers like a pipelined subpartition, and writes each full buffer to the file that all subpartitions of the
+partition share. The segment is recycled at once, so only the disk limits the task. The consumer reads after the end of
+the partition. `poll` then returns buffers that lie in the file: the kernel sends remote ones from it, and local ones
+are read in place. Flink's classes are BoundedBlockingSubpartition and, with one file for all, SortMergeResultPartition.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from headgate.memory.lock import LockFactory
 from headgate.protocol.sender import PolledBuffer
 from headgate.records.events import CheckpointBarrier, EndOfPartition, encode_event
 
-#: What stands for an event where a buffer has its size.
+#: The entry of an event in the list of buffer sizes.
 _EVENT: Final = 0
-#: Added to the size of a buffer that is compressed.
+#: The flag in the size of a compressed buffer.
 _COMPRESSED: Final = 1 << 31
 
 
@@ -32,7 +32,11 @@ def _ignore() -> None: ...
 
 
 class BlockingSubpartition:
-    """One writer (the task) until `finish`, then one reader (the network thread, or a task of the same TaskManager)."""
+    """A subpartition in a file, with one writer (the task) until `finish` and then one reader.
+
+    The reader is the network thread, or a task of the same TaskManager. The lock protects the position of the reader
+    and the release.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class BlockingSubpartition:
         self._on_settled = on_settled
         self._compress = compress
         self._current: BufferConsumer | None = None
-        # In order: where each buffer begins, and its size; for an event its number in the list, and `_EVENT`.
+        # In order, the offset of each buffer and its size; for an event its index in `_events`, and `_EVENT`.
         self._places = array("Q")
         self._sizes = array("I")
         self._events: list[bytes] = []
@@ -60,14 +64,16 @@ class BlockingSubpartition:
         self._released = False
         self.finished = False
         self.queued_bytes = 0
-        self.buffer_size: int | None = None  # of no use here: what waits on disk holds no buffer
+        self.buffer_size: int | None = None  # without effect here: data on disk delay no barrier
         self.on_starved: Callable[[], None] = _ignore
 
     # --- the writer's side
 
     def add(self, consumer: BufferConsumer | EventConsumer) -> None:
-        """Take a buffer that is going to be filled, or an event; what was added before is finished and goes to disk.
-        Raises SpillError when there is no room for it."""
+        """Append a buffer that the writer will fill, or an event. The previous buffer, now finished, goes to disk.
+
+        Raises SpillError when the disk has no room for it.
+        """
         self.announce()
         if self._released or self.finished:
             consumer.close()
@@ -77,7 +83,7 @@ class BlockingSubpartition:
             self._current = consumer
 
     def add_filled(self, buffer: Buffer) -> None:
-        """A buffer that is full already; a file has its segments one by one."""
+        """Append a filled buffer. Its segments are written one by one."""
         self.announce()
         try:
             if not self._released and not self.finished:
@@ -119,34 +125,34 @@ class BlockingSubpartition:
         self._events.append(body)
 
     def finish(self) -> None:
-        """The end of the partition: readers may come."""
+        """End the partition, so that the reader may attach."""
         self.announce()
         if not self._released and not self.finished:
             self._add_event(encode_event(EndOfPartition()))
             self.finished = True
 
     def flush(self) -> None:
-        """Nobody could see it."""
+        """Do nothing: no reader sees the data before the end."""
 
-    def ask_whether_starved(self, *, tell: bool) -> bool:
-        """The reader comes later."""
+    def ask_whether_starved(self, *, notify: bool) -> bool:
+        """Return False: the reader attaches later."""
         return False
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Buffer]:
-        """No barrier flows in batch mode."""
-        raise ExchangeError(f"barrier {barrier.id} came to an output that is in files")
+        """Raise ExchangeError: batch mode has no barriers."""
+        raise ExchangeError(f"the barrier of checkpoint {barrier.id} came to a blocking partition, which is in files")
 
     def prioritise(self, checkpoint: int) -> list[Buffer] | None:
-        """Nor waits one."""
+        """Return None: batch mode has no barriers."""
         return None
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """Nor here."""
+        """Return False: batch mode has no barriers."""
         return False
 
     @property
     def is_settled(self) -> bool:
-        """The task waits for no reader: it comes when the task has ended."""
+        """True: the task does not wait for the reader, which attaches after the task has ended."""
         return True
 
     # --- the reader's side
@@ -154,22 +160,24 @@ class BlockingSubpartition:
     def attach(
         self, listener: Callable[[], None], on_priority: Callable[[], None] | None = None, *, sends_empty: bool = False
     ) -> None:
-        """Take the reading end; there is one. `listener` is called at once, for all is there. Raises ExchangeError
-        before the partition is finished."""
+        """Attach the only reader. `listener` is called at once, because all data are there.
+
+        Raises ExchangeError before the partition is finished, for a second reader, or once released.
+        """
         with self._lock:
             if self._has_reader or self._released or not self.finished:
                 why = "is being read already" if self._has_reader else "was released"
-                raise ExchangeError(f"this subpartition {why if self.finished else 'is still being written'}")
+                raise ExchangeError(f"subpartition {self.index} {why if self.finished else 'is still being written'}")
             self._has_reader = True
         listener()
 
     def is_available(self, has_credit: bool) -> bool:
-        """Whether `poll` would return something that may be sent; without credit only an event may."""
+        """Return whether `poll` has something that may be sent. Without credit only an event may be sent."""
         with self._lock:
             return self._next < len(self._sizes) and (has_credit or self._sizes[self._next] == _EVENT)
 
     def poll(self, limit: int = 1) -> list[PolledBuffer]:
-        """The next buffers, `limit` at most: data, or a single event."""
+        """Return the next data buffers, at most `limit`, or a single event."""
         polled: list[PolledBuffer] = []
         with self._lock:
             while len(polled) < limit and self._next < len(self._sizes):
@@ -191,20 +199,21 @@ class BlockingSubpartition:
         return self._file.buffer(place, size, is_compressed)
 
     def poll_priority(self) -> CheckpointBarrier | None:
-        """No barrier flows in batch mode."""
+        """Return None: batch mode has no barriers."""
         return None
 
     def resume(self) -> None:
-        raise ExchangeError("a channel was asked to go on that no barrier blocks")
+        """Raise ExchangeError: no barrier can block this subpartition."""
+        raise ExchangeError(f"subpartition {self.index} was asked to resume, but no barrier blocks it")
 
     def acknowledge(self) -> None:
-        """Nobody waits for that."""
+        """Do nothing: the task does not wait for the reader."""
 
     def credit_changed(self, is_whole: bool) -> None:
-        """Nobody waits for that."""
+        """Do nothing: the task does not wait for the reader."""
 
     def release(self) -> None:
-        """The reader will not come back, or the task is gone."""
+        """Drop all data, when the reader or the task has left."""
         with self._lock:
             if self._released:
                 return
@@ -227,7 +236,7 @@ class BlockingSubpartition:
 
     @property
     def backlog(self) -> int:
-        """Data buffers that were not polled yet."""
+        """The number of data buffers that were not polled yet."""
         return self._backlog
 
     @property
@@ -235,9 +244,9 @@ class BlockingSubpartition:
         return self._backlog
 
     def validate(self) -> None:
-        """Raises AssertionError when the queue broke its own rules."""
+        """Raise AssertionError when the backlog does not match the remaining buffers."""
         data = [size for size in self._sizes[self._next :] if size != _EVENT]
-        assert len(data) == self._backlog, f"backlog {self._backlog}, but {len(data)} data buffers are left"
+        assert len(data) == self._backlog, f"backlog {self._backlog}, but {len(data)} data buffers remain"
         assert sum(size & ~_COMPRESSED for size in data) == self.queued_bytes
 
 

@@ -1,8 +1,8 @@
-"""Input channels: one queue per producer subtask. The local one reads the subpartition directly, without copy or
-credit; a remote one receives from the network, into buffers that its kind of flow control gives it.
+"""Input channels: one queue per producer subtask.
 
-A channel hands the task some buffers or an event; the task copies the bytes out and recycles the buffers at once, since
-that is what returns credit.
+A local channel reads the subpartition directly, without copy or credit. A remote channel receives from the network,
+into buffers that its flow control provides. A channel gives the task some buffers or an event. The task copies the
+bytes and recycles the buffers at once, which returns credit.
 """
 
 from __future__ import annotations
@@ -36,42 +36,44 @@ from headgate.records.events import (
     is_priority,
 )
 
-#: Events that wait for the task. Buffers are bounded by their memory, but events need no credit: more than this come
-#: from no producer that waits for its consumer's word behind a barrier.
+#: The most events that wait for the task. Memory bounds buffers, but events need no credit. A correct producer waits
+#: behind a barrier until its consumer resumes it, and so never sends this many.
 _MAX_WAITING: Final = 1 << 16
 
-#: Of so many barriers a channel knows where they came. A checkpoint begins when the one before has ended, so those of
-#: more than a few are of checkpoints that were given up.
+#: A channel remembers the positions of this many barriers. A checkpoint begins when the previous one has ended, so
+#: older barriers belong to checkpoints that were given up.
 _REMEMBERED: Final = 64
 
-#: Told, from any thread, when a channel without data has some again.
+#: Called with a channel's index, on any thread, when a channel without data receives some.
 NotifyGate = Callable[[int], None]
 
 
 class InputChannel:
-    """What the gate needs of either kind."""
+    """The interface of local and remote channels for their gate."""
 
     index: int
     #: Data bytes handed to the task.
     bytes_polled = 0
 
     def start(self) -> None:
-        """Start to read, now that a listener is there."""
+        """Begin to read, when the gate is ready for notifications."""
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
-        """The next buffers, of about `limit` segments, or the next event, or None; and whether there is more. Raises
-        what made the channel fail."""
+        """Return the next buffers, of about `limit` segments, or the next event, or None, and whether more follows.
+
+        Raises the error of a failed channel.
+        """
         raise AssertionError("an input channel is local or remote")
 
     def poll_priority(self) -> Event | None:
-        """The next priority event, if there is one."""
+        """Return the next priority event, or None."""
         raise AssertionError("an input channel is local or remote")
 
     def resume(self) -> None:
-        """Have the producer go on behind the aligned barrier that blocked this channel."""
+        """Ask the producer to resume behind the aligned barrier that blocks this channel."""
 
     def prioritise(self, checkpoint: int) -> None:
-        """An announced barrier has been acted upon: `poll` passes over it when it comes to it."""
+        """Let `poll` skip the barrier of a checkpoint, whose announcement the task has acted upon."""
 
     def acknowledge(self) -> None:
         """Tell the producer that all its records have been processed."""
@@ -80,15 +82,15 @@ class InputChannel:
         """Ask the producer for buffers of `size` bytes at most."""
 
     def bytes_before(self, checkpoint: int) -> int:
-        """All data bytes that arrived before a checkpoint's barrier, or so far if that has not arrived."""
+        """Return the data bytes that arrived before a checkpoint's barrier, or until now if it has not arrived."""
         return self.bytes_polled
 
     def peek(self, size: int) -> list[memoryview]:
-        """A copy of the next `size` bytes that wait for the task, which still gets them."""
+        """Return a copy of the next `size` bytes that wait for the task, without consuming them."""
         return []
 
     def release(self) -> None:
-        """Take leave: also what is still queued is given back."""
+        """Cancel the channel and recycle its queued buffers."""
 
     @property
     def queue_length(self) -> int:
@@ -96,42 +98,42 @@ class InputChannel:
 
     @property
     def buffers_in_use(self) -> int:
-        """Data buffers on their way to the task, those included that still wait at the producer."""
+        """The data buffers for the task that wait here or at the producer."""
         return 0
 
     @property
     def exclusive_buffers(self) -> int:
-        """Buffers that belong to the channel alone; none to one that reads what its producer holds."""
+        """The number of exclusive buffers; 0 for a local channel."""
         return 0
 
     @property
     def free_exclusive_buffers(self) -> int:
-        """Of these, how many stand ready for data."""
+        """The number of exclusive buffers that are ready for data."""
         return 0
 
     @property
     def free_floating_buffers(self) -> int:
-        """Buffers taken from the gate's pool that stand ready for data."""
+        """The number of floating buffers that are ready for data."""
         return 0
 
     @property
     def queued_bytes(self) -> int:
-        """Received and not yet polled; what a local channel reads still belongs to its producer."""
+        """The bytes received and not yet polled; 0 for a local channel, whose producer counts them."""
         return 0
 
     @property
     def bytes_spilled(self) -> int:
-        """Data bytes that went to disk while a barrier blocked the channel, in all; only without credit."""
+        """The total of data bytes spilled to disk while a barrier blocked the channel; only without credit."""
         return 0
 
 
 def bytes_of(polled: list[Buffer] | Event | None) -> int:
-    """The data bytes in what `poll` returned."""
+    """Return the data bytes in a result of `poll`."""
     return sum(buffer.size for buffer in polled) if isinstance(polled, list) else 0
 
 
 class LocalInputChannel(InputChannel):
-    """A subpartition of the same TaskManager."""
+    """A channel that reads a subpartition of the same TaskManager."""
 
     def __init__(self, index: int, subpartition: Subpartition, notify: NotifyGate, notify_priority: NotifyGate) -> None:
         self.index = index
@@ -148,7 +150,7 @@ class LocalInputChannel(InputChannel):
         return polled, more
 
     def _take(self, limit: int) -> tuple[list[Buffer] | Event | None, bool]:
-        """What the subpartition has."""
+        """Return the next buffers or the next event of the subpartition, and whether more follows."""
         polls = self._subpartition.poll(limit)
         if not polls:
             return None, False
@@ -182,18 +184,18 @@ class LocalInputChannel(InputChannel):
 
 
 class Connection(Protocol):
-    """The consumer's end of a data link, as a channel sees it; all may be called from any thread."""
+    """The methods of the consumer's end of a data link that a channel calls, on any thread."""
 
     def credit_available(self, receiver: int) -> None:
-        """The channel has new credit; or without credit, the buffer that a frame of its waited for."""
+        """Note that a channel has new credit or, in plain TCP, the buffer that its frame waits for."""
 
-    def tell(self, message: OfChannel) -> None: ...
+    def send(self, message: OfChannel) -> None: ...
 
     def cancel(self, receiver: int) -> None: ...
 
 
 class ChannelBuffers(Protocol):
-    """The memory of one remote channel; see `BufferManager`, which is that of credit."""
+    """The memory of one remote channel: `BufferManager` with credit, `SharedBuffers` without."""
 
     @property
     def initial_credit(self) -> int: ...
@@ -217,17 +219,16 @@ class ChannelBuffers(Protocol):
     def release(self) -> None: ...
 
 
-#: Makes a channel's buffers; is given what to call when the connection is to look at them again.
+#: Makes a channel's buffers. Its argument is called when the connection has to look at the buffers again.
 BuffersOf = Callable[[Callable[[], None]], ChannelBuffers]
 
 
 class RemoteInputChannel(InputChannel):
-    """A subpartition of another TaskManager, at `address` (edge, producer, subpartition). `on_*` run on the network
-    thread, `poll` and what follows on the task thread.
+    """A channel that receives the subpartition at `address` (edge, producer, subpartition) of another TaskManager.
 
-    Barriers that overtake, and announcements of those that may yet, wait in a queue of their own. `poll` gives the task
-    such a barrier before any data: what it has overtaken stands behind it, and must not be worked on before the task
-    has taken its part of the checkpoint.
+    The `on_*` methods run on the network thread, `poll` and the methods below it on the task thread. Priority barriers
+    and announcements wait in a queue of their own. `poll` returns a priority barrier before any data: the task must
+    take its part of the checkpoint before it processes the data that the barrier has overtaken.
     """
 
     def __init__(
@@ -250,7 +251,7 @@ class RemoteInputChannel(InputChannel):
         self._receiver: int | None = None
         self._received: deque[Buffer | Event] = deque()
         self._priority: deque[Event] = deque()
-        self._barriers_at: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # and the bytes that came before them
+        self._barriers_at: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # checkpoints and the bytes before them
         self._prioritised = 0
         self._sequence = 0
         self._released = False
@@ -291,7 +292,9 @@ class RemoteInputChannel(InputChannel):
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
         if len(self._received) + len(self._priority) >= _MAX_WAITING <= self._events_waiting:
-            raise ExchangeError(f"a producer sent events without end: {_MAX_WAITING} wait for the task")
+            raise ExchangeError(
+                f"channel {self.index}: the producer sent events without end: {_MAX_WAITING} wait for the task"
+            )
         event = decode_event(body)
         if isinstance(event, CheckpointBarrier):
             self._on_barrier(event, response)
@@ -304,7 +307,7 @@ class RemoteInputChannel(InputChannel):
             self._notify(self.index)
         if blocks(event):
             self._buffers.block()
-        elif isinstance(event, EndOfPartition):  # nothing more comes
+        elif isinstance(event, EndOfPartition):  # no buffer follows
             self._buffers.release()
         else:
             self._buffers.on_backlog(response.backlog)
@@ -315,7 +318,10 @@ class RemoteInputChannel(InputChannel):
 
     def _on_barrier(self, barrier: CheckpointBarrier, response: BufferResponse) -> None:
         if barrier.blocks and response.backlog:
-            raise ExchangeError(f"a backlog of {response.backlog} came with the barrier that blocks its channel")
+            raise ExchangeError(
+                f"channel {self.index}: a backlog of {response.backlog} came with the barrier of checkpoint "
+                f"{barrier.id}, which blocks the channel"
+            )
         self._barriers_at.append((barrier.id, self.bytes_in))
         if barrier.is_announced:
             self._priority.append(Announcement(response.sequence, barrier))
@@ -327,14 +333,14 @@ class RemoteInputChannel(InputChannel):
 
     def _push(self, sequence: int, item: Buffer | Event, count: int = 1) -> None:
         self._received.append(item)
-        if self._released:  # perhaps since a moment ago: the thread that sees it last gives the buffer back
+        if self._released:  # perhaps just now, by the task thread: the thread that sees both recycles the buffer
             self._drop_received()
         self._check_sequence(sequence, count)
 
     def _check_sequence(self, sequence: int, count: int = 1) -> None:
         expected, self._sequence = self._sequence, (self._sequence + count) & 0xFFFFFFFF
         if sequence != expected and not self._released:
-            raise ExchangeError(f"buffer {sequence} came where {expected} was expected")
+            raise ExchangeError(f"channel {self.index}: buffer {sequence} came where {expected} was expected")
 
     def _drop_received(self) -> None:
         with contextlib.suppress(IndexError):
@@ -344,7 +350,7 @@ class RemoteInputChannel(InputChannel):
                     item.recycle()
 
     def on_error(self, error: HeadgateError) -> None:
-        """The connection or the producer failed."""
+        """Fail the channel, because the connection or the producer failed. `poll` raises the error."""
         self._error = error
         self._notify(self.index)
 
@@ -355,7 +361,7 @@ class RemoteInputChannel(InputChannel):
         buffers: list[Buffer] = []
         while received and limit > 0:
             item = received[0]
-            if self._priority and self._is_overtaken:  # after a look at the item, or that may stand behind the barrier
+            if self._priority and self._is_overtaken:  # check after reading the item: it may be behind the barrier
                 break
             if isinstance(item, Buffer):
                 self.bytes_polled += item.size
@@ -377,7 +383,7 @@ class RemoteInputChannel(InputChannel):
         return any(isinstance(event, CheckpointBarrier) for event in tuple(self._priority))
 
     def _is_passed(self, event: Event) -> bool:
-        """An announced barrier that has been acted upon; one before it has been too, or it had not been sent."""
+        """Return whether `poll` skips an event: a barrier that `prioritise` named, or an older one."""
         return isinstance(event, CheckpointBarrier) and event.id <= self._prioritised
 
     def poll_priority(self) -> Event | None:
@@ -400,18 +406,18 @@ class RemoteInputChannel(InputChannel):
         return copies
 
     def resume(self) -> None:
-        self._tell(ResumeConsumption)
+        self._send_message(ResumeConsumption)
 
     def acknowledge(self) -> None:
-        self._tell(AckAllUserRecordsProcessed)
+        self._send_message(AckAllUserRecordsProcessed)
 
     def announce_buffer_size(self, size: int) -> None:
         if self._receiver is not None:
-            self._connection.tell(NewBufferSize(size, self._receiver))
+            self._connection.send(NewBufferSize(size, self._receiver))
 
-    def _tell(self, message: type[ResumeConsumption] | type[AckAllUserRecordsProcessed]) -> None:
+    def _send_message(self, message: type[ResumeConsumption] | type[AckAllUserRecordsProcessed]) -> None:
         if self._receiver is not None:
-            self._connection.tell(message(self._receiver))
+            self._connection.send(message(self._receiver))
 
     def release(self) -> None:
         self._released = True

@@ -1,8 +1,8 @@
-"""Buffer debloating: how large buffers have to be for what is in flight to be about `target` seconds of work.
+"""Buffer debloating: compute the buffer size with which the data in flight take about `target` seconds to consume.
 
-Rule, defaults and vectors are Flink's (BufferDebloater, FLIP-183). Pure: throughput and the number of buffers
-in use come in, the size to announce to the producers comes out. The number of buffers and their memory stay as they
-are; only so much of each is filled.
+The rule, the defaults and the test vectors are Flink's (BufferDebloater, FLIP-183). The calculation is pure: from the
+throughput and the number of buffers in use it computes the size to announce to the producers. The number of buffers and
+their memory do not change; a producer fills each buffer only up to that size.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ class BufferDebloater:
         self._largest = largest
         self._announced = largest
         self.size = largest
-        #: How long what is in flight would take to consume, seconds.
+        #: The time that the data in flight would take to consume, seconds.
         self.time_to_consume = 0.0
 
     def recalculate(self, throughput: float, buffers: int) -> int | None:
-        """The gate consumed `throughput` bytes/s while it had data, and `buffers` are in use. Returns a new size when
-        producers should get, else None."""
+        """Update the size, and return it when it should be announced to the producers, else None.
+
+        The gate consumed `throughput` bytes/s while it had data, and `buffers` are in use.
+        """
         buffers = max(1, buffers)
         self.size = self._average(throughput * self._target / buffers)
         self.time_to_consume = self.size * buffers / throughput if throughput else 0.0
@@ -36,7 +38,7 @@ class BufferDebloater:
         return self.size
 
     def _average(self, instant: float) -> int:
-        """Exponential moving average; growing is limited so that it takes as many steps as shrinking."""
+        """Return the exponential moving average. Growth is limited, so that it takes as many steps as shrinking."""
         moved = self.size + self._alpha * (min(instant, 2 * self.size) - self.size)
         return max(self._smallest, min(int(moved), self._largest))
 
@@ -46,10 +48,10 @@ class BufferDebloater:
         return abs(self.size - self._announced) >= self._announced * self._threshold
 
 
-#: Messages are not made smaller than this: below it their own bytes and steps cost more than what is in them.
+#: The smallest message, in bytes: below it the fixed costs of a message exceed the cost of its rows.
 MESSAGE_FLOOR: Final = 4 << 10
 
 
 def debloated_message_size(message_size: int, buffer_size: int, segment_size: int) -> int:
-    """Messages shrink with the buffers that carry them (ours: Flink's records are no smaller for debloating)."""
+    """Return the message size for a buffer size: messages shrink with their buffers. Flink has no such rule."""
     return max(min(MESSAGE_FLOOR, message_size), message_size * buffer_size // segment_size)

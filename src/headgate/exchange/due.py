@@ -1,4 +1,4 @@
-"""DueOutput: what a writer has cut and no segment has taken yet, in order for each channel."""
+"""DueOutput: the messages and events that a writer has cut and that are not in segments yet, in order per channel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headgate.records.spanning import SpanningSerializer
 
 
 class DueOutput:
-    """Messages and events on their way into a partition; used by the writer's task thread only.
+    """The queues of messages and events that wait for segments of a partition. The writer's task thread only.
 
-    `count` counts the bytes of messages that are in no segment. `channels` are those for which anything is due.
+    `count` counts the bytes of messages that are in no segment. `channels` are the channels with anything due.
     """
 
     def __init__(self, partition: ResultPartition, count: PendingCount) -> None:
@@ -26,7 +26,7 @@ class DueOutput:
         self.channels: set[int] = set()
 
     def put(self, channel: int, item: SpanningSerializer | Event) -> None:
-        """Behind all that is due there; what fits goes into segments at once."""
+        """Append an item to a channel's queue. The bytes that fit go into segments at once."""
         self._items[channel].append(item)
         if not isinstance(item, Event):
             self._count.bytes += item.remaining
@@ -34,56 +34,60 @@ class DueOutput:
         self._write(channel)
 
     def drain(self, overdraft: bool) -> bool:
-        """Move what is due into segments that have come free, or into overdraft; returns whether all of it fitted."""
+        """Move due items into free segments, or into overdraft, and return whether all of them fitted."""
         for channel in list(self.channels):
             self._write(channel, overdraft)
         return not self.channels
 
     def flush(self, channel: int) -> None:
-        """Let the reader see all that was put here; what is due there, as soon as it has left."""
+        """Make all items of a channel visible to the reader, due ones as soon as they are in segments."""
         if self._items[channel]:
             self._flush_when_drained.add(channel)
         else:
             self._partition.flush(channel)
 
     def overtake(self, barrier: CheckpointBarrier) -> list[list[memoryview]]:
-        """Send a barrier before everything that is here and in the partition. Returns, by channel, the bytes that it
-        overtakes. They stay as they are."""
+        """Send a barrier ahead of all items here and in the partition.
+
+        Returns, per channel, a copy of the bytes that it overtakes; the bytes stay queued.
+        """
         partition = self._partition
         return [[*partition.overtake(channel, barrier), *_bytes_of(due)] for channel, due in enumerate(self._items)]
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """A checkpoint's barrier with a timeout is still here, in one channel at least."""
+        """Return whether a checkpoint's barrier with a timeout is still here, in at least one channel."""
         return any(_is_timed(item, checkpoint) for due in self._items for item in due)
 
     def prioritise(self, channel: int, checkpoint: int) -> list[memoryview] | None:
-        """Have a checkpoint's barrier overtake what is before it, here or in the partition. Returns the bytes that it
-        overtakes, None when it has left."""
+        """Let a checkpoint's barrier overtake the items before it, here or in the partition.
+
+        Returns the bytes that it overtakes, or None when the barrier has left.
+        """
         due = self._items[channel]
         for position, item in enumerate(due):
             if isinstance(item, CheckpointBarrier) and _is_timed(item, checkpoint):
                 before = _bytes_of(islice(due, position))
                 del due[position]
-                self._flush_when_drained.add(channel)  # what is before it would have left with it
+                self._flush_when_drained.add(channel)  # the barrier in order would have flushed the items before it
                 overtaken = [*self._partition.overtake(channel, item.as_priority()), *before]
                 self._write(channel)
                 return overtaken
         return self._partition.prioritise(channel, checkpoint)
 
     def has(self, channel: int) -> bool:
-        """Anything is due there."""
+        """Return whether anything is due for a channel."""
         return bool(self._items[channel])
 
     def clear(self) -> None:
-        """Drop everything; its owner sets the count."""
+        """Drop all items. The owner resets the count."""
         self.channels.clear()
         for due in self._items:
             due.clear()
 
     def validate(self) -> int:
-        """Raises AssertionError unless `channels` are right. Returns the bytes of messages that are in no segment."""
+        """Raise AssertionError unless `channels` is right. Returns the bytes of messages that are in no segment."""
         waiting = {channel for channel, items in enumerate(self._items) if items}
-        assert waiting == self.channels, f"something is due for {waiting}, but noted for {self.channels}"
+        assert waiting == self.channels, f"items are due for channels {waiting}, but noted for {self.channels}"
         return sum(item.remaining for due in self._items for item in due if not isinstance(item, Event))
 
     def _write(self, channel: int, overdraft: bool = False) -> None:
@@ -107,10 +111,10 @@ class DueOutput:
 
 
 def _is_timed(item: SpanningSerializer | Event, checkpoint: int) -> bool:
-    """It is a checkpoint's barrier with a timeout, which may be asked to overtake."""
+    """Return whether an item is a checkpoint's barrier with a timeout, which may still overtake."""
     return isinstance(item, CheckpointBarrier) and item.id == checkpoint and item.is_announced
 
 
 def _bytes_of(due: Iterable[SpanningSerializer | Event]) -> list[memoryview]:
-    """Of what is due, the bytes that are in no segment yet."""
+    """Return the bytes of due items that are in no segment yet."""
     return [piece for item in due if not isinstance(item, Event) for piece in item.rest]

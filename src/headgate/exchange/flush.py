@@ -1,26 +1,26 @@
-"""When a writer with `buffer_timeout="adaptive"` sends messages that are not full.
+"""Decide when a writer with `buffer_timeout="adaptive"` sends messages that are not full.
 
-A channel is flushed when its consumer is *starved*: it has none queued, and has consumed what it was sent, as its
-credit tells. What is for a busy consumer gathers; so of no channel there is more than one small message on its way, and
-a thousand channels share what their consumer can do. A flush costs time, the reader's too, and many small ones cost
-more than few large ones. So a writer spends a bounded share of its time on them: a large one while it is idle, a small
-one while it has rows to work on or is back-pressured: then a consumer is behind, and each small message more puts it
-further behind.
+The writer flushes a channel when its consumer is *starved*: no buffer is queued for it, and its credit shows that it
+has consumed all buffers sent. Rows for a busy consumer accumulate. Each channel therefore has at most one small message
+in flight, and a thousand channels share the capacity of their consumer. A flush costs time, also at the reader, and
+many small ones cost more than a few large ones. A writer therefore spends a bounded share of its time on flushing. The
+share is large while the writer is idle. It is small while the writer has rows or is back-pressured: a consumer is then
+behind, and each further small message delays it more.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The largest share of the time to be spent on flushing, by whether the writer's task waits for nothing but input.
+#: The largest share of time for flushing, while the writer's task is busy and while it waits only for input.
 BUSY_SHARE: Final = 0.005
 IDLE_SHARE: Final = 0.75
-#: Whatever a flush costs, the next follows in so many seconds: one that was held up does not hold up those behind it.
+#: The longest wait after a flush, seconds, so that one slow flush does not delay the next ones.
 MAX_INTERVAL: Final = 0.3
 
 
 class AdaptiveFlush:
-    """Says when the next flush of starved channels may be; times are seconds of any clock."""
+    """The schedule for flushes of starved channels. Times are seconds of any clock."""
 
     __slots__ = ("_cost", "_ended")
 
@@ -29,16 +29,19 @@ class AdaptiveFlush:
         self._ended = float("-inf")
 
     def earliest(self, *, is_idle: bool) -> float:
-        """When flushing may go on: t x (1 / share - 1) after a flush that took t, `MAX_INTERVAL` at the most."""
+        """Return the earliest time of the next flush.
+
+        It is t x (1 / share - 1) after a flush that took t, but at most `MAX_INTERVAL`.
+        """
         share = IDLE_SHARE if is_idle else BUSY_SHARE
         return self._ended + min(MAX_INTERVAL, self._cost * (1 / share - 1))
 
     @property
     def latest(self) -> float:
-        """When to look again at the channels that were not starved, whatever else there is to do."""
+        """The time by which the writer must check again the channels that were not starved."""
         return self._ended + MAX_INTERVAL
 
     def flushed(self, began: float, ended: float) -> None:
-        """A look at the channels, and the flush of those that were starved, has been made."""
+        """Note the times of a check of the channels, together with the flush of the starved ones."""
         self._cost = ended - began
         self._ended = ended

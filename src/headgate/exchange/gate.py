@@ -1,4 +1,4 @@
-"""InputGate: one input of a subtask, fair over its channels."""
+"""InputGate: one input of a subtask, which polls its channels in turn."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ def _ignore() -> None: ...
 
 
 class InputGate:
-    """Channels with data stand in one queue, once each; a poll takes a turn of the first and, if it has more, puts it
-    at the end, so none starves (Flink: SingleInputGate). A turn is `TURN` segments, or all that came in one
-    frame. A channel that is alone has all the turns.
+    """The channels of one input, polled in turn so that no channel starves (Flink: SingleInputGate).
 
-    `on_data` is called, from any thread, when a channel joins the queue. There is no lock: a channel is taken off the
-    queue *before* its data are looked at, so data that come after that look put it back, and a channel that two
-    threads put there at once is only looked at in vain.
+    Each channel with data stands in one queue once. A poll takes a turn of the first channel and puts it at the end if
+    it has more. A turn is `TURN` segments, or all buffers of one frame. The only channel in the queue gets a longer
+    turn.
 
-    Priority events stand in a queue of their own, to be asked for also while the task takes no data.
+    `on_data` is called, on any thread, when a channel joins the queue. There is no lock: `poll` removes a channel from
+    the queue *before* it looks at the channel's data, so later data put it back. When two threads queue a channel at
+    once, one poll of it returns nothing, which does no harm.
+
+    Priority events have a queue of their own, which the task polls even while it takes no data.
     """
 
     def __init__(self, on_data: Callable[[], None]) -> None:
@@ -31,35 +33,35 @@ class InputGate:
         self._ready: deque[int] = deque()
         self._queued: set[int] = set()
         self._priority: deque[int] = deque()
-        #: Told, from any thread and before `on_data`, that there is a priority event.
+        #: Called, on any thread and before `on_data`, when there is a priority event.
         self.on_priority: Callable[[], None] = _ignore
         self.channels: Sequence[InputChannel] = ()
 
-    def tell_first(self, told: Callable[[], None]) -> None:
-        """Before any channel starts: call `told` before `on_data`."""
-        then = self._on_data
+    def notify_first(self, callback: Callable[[], None]) -> None:
+        """Call `callback` before each `on_data`. Set it before any channel starts."""
+        on_data = self._on_data
 
         def both() -> None:
-            told()
-            then()
+            callback()
+            on_data()
 
         self._on_data = both
 
     def notify(self, channel: int) -> None:
-        """A channel has data."""
+        """Queue a channel that has data."""
         if channel not in self._queued:
             self._queued.add(channel)
             self._ready.append(channel)
         self._on_data()
 
     def notify_priority(self, channel: int) -> None:
-        """A channel has a priority event."""
+        """Queue a channel that has a priority event."""
         self._priority.append(channel)
         self.on_priority()
         self._on_data()
 
     def poll_priority(self) -> tuple[int, Event] | None:
-        """One priority event and its channel's index; None when there is nothing."""
+        """Return the index of a channel and its priority event, or None."""
         while self._priority:
             channel = self._priority.popleft()
             event = self.channels[channel].poll_priority()
@@ -72,8 +74,10 @@ class InputGate:
         return bool(self._ready)
 
     def poll(self, limit: int = 1) -> tuple[int, list[Buffer] | Event] | None:
-        """A channel's index, and its next buffers (`TURN` segments at most while others have any) or its next event;
-        None when there is nothing."""
+        """Return the index of a channel and its next buffers or its next event, or None without any.
+
+        The buffers have about `limit` segments, but at most `TURN` while other channels have data.
+        """
         ready = self._ready
         while ready:
             channel = ready.popleft()
@@ -87,9 +91,10 @@ class InputGate:
         return None
 
     def validate(self) -> None:
-        """Raises AssertionError unless each channel with data stands in the queue once; while no thread notifies."""
+        """Raise AssertionError unless each queued channel stands in the queue once, while no thread notifies."""
         assert sorted(self._ready) == sorted(self._queued), f"queue {list(self._ready)}, but noted {self._queued}"
 
     def release(self) -> None:
+        """Release all channels."""
         for channel in self.channels:
             channel.release()

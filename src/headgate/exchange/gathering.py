@@ -1,4 +1,4 @@
-"""Memory for messages whose bytes are still coming in, counted; what is too long or has no room is on disk."""
+"""Memory for incoming messages, counted against a budget; large messages and those beyond the budget go to disk."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pyarrow as pa
 from headgate.exchange.nameless_files import local_folder, mapped_file
 from headgate.exchange.pending import PendingBudget
 
-#: A message above this is gathered in a file.
+#: A message of more bytes than this is gathered in a file.
 SPILL_THRESHOLD: Final = 5 << 20
 
 
 class Gathering:
-    """The messages that one task's channels gather; the `memory` of its deserialisers. The task thread only.
+    """The memory for the incoming messages of one task: the `memory` of its deserialisers. Task thread only.
 
-    They share the budget with what the writers of this TaskManager hold. A message that it has no room for goes to a
-    nameless file in `spill_dir`, mapped into memory, where it is decoded in place.
+    The messages share a budget with the pending output of this TaskManager's writers. A message beyond the budget goes
+    to a nameless file in `spill_dir`, which is mapped into memory, and is decoded there in place.
     """
 
     def __init__(self, budget: PendingBudget, spill_dir: str | None) -> None:
@@ -30,16 +30,16 @@ class Gathering:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of messages being gathered in memory."""
+        """The bytes of incoming messages in memory."""
         return self._count.bytes
 
     def validate(self) -> None:
-        """Raises AssertionError unless bytes are counted where there are messages; on the task thread."""
+        """Raise AssertionError when the counts of bytes contradict the messages; on the task thread."""
         assert self._count.bytes >= 0, f"{self._count.bytes} bytes of messages in memory"
         assert bool(self._mapped) == (self.file_bytes > 0), f"{self.file_bytes} bytes in {len(self._mapped)} files"
 
     def allocate(self, size: int) -> pa.Buffer:
-        """Writable memory of `size` bytes, aligned to 64 bytes. Raises SpillError when a file cannot be had."""
+        """Return `size` bytes of writable memory, aligned to 64 bytes. Raises SpillError when no file can be made."""
         if size <= SPILL_THRESHOLD and self._budget.has_room(size):
             self._count.bytes += size
             return pa.allocate_buffer(size)
@@ -50,7 +50,7 @@ class Gathering:
         return message
 
     def complete(self, message: pa.Buffer) -> None:
-        """The message is whole; its memory lives on with the batch that is decoded from it."""
+        """Stop counting a complete message. Its memory lives as long as the batch that is decoded from it."""
         if message.address in self._mapped:
             self._mapped.discard(message.address)
             self.file_bytes -= message.size

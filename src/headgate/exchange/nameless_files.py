@@ -1,4 +1,4 @@
-"""Files of the exchange: they have no name from the start, so nothing is left of them whatever ends the process."""
+"""Create files without a name for the exchange: the kernel removes them however the process ends."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ import pyarrow as pa
 
 from headgate.errors import SpillError
 
-#: What file systems say that cannot make a file without a name.
+#: The error codes of file systems that cannot make a file without a name.
 _NEEDS_NAME = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 
 
 def local_folder(spill_dir: str | None) -> str:
-    """Where files of this process go: `spill_dir`, unless it is none or a URI that only Spark can write to."""
+    """Return the folder for this process's files: `spill_dir`, or the temporary folder if it is None or a URI.
+
+    Only Spark can write to a URI.
+    """
     return tempfile.gettempdir() if spill_dir is None or "://" in spill_dir else spill_dir
 
 
 def check_folder(spill_dir: str | None) -> None:
-    """Raises SpillError when a chosen folder takes no files: a job is to end before it begins, and not with the first
-    long record."""
+    """Raise SpillError when no file can be created in a chosen folder.
+
+    A job with such a folder fails before it starts, instead of at its first long record.
+    """
     if spill_dir is not None:
         os.close(nameless_file(local_folder(spill_dir)))
 
 
 def nameless_file(folder: str) -> int:
-    """A descriptor of a new file, to read and write; the file is gone when the last descriptor and mapping are. Raises
-    SpillError."""
+    """Create a file and return its descriptor, open to read and write. Raises SpillError.
+
+    The file disappears with its last descriptor and mapping.
+    """
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -44,8 +51,10 @@ def nameless_file(folder: str) -> int:
 
 
 def mapped_file(size: int, folder: str) -> pa.Buffer:
-    """Writable memory backed by a nameless file that lives as long as the buffer. Its blocks are taken now: a full disk
-    is an error here, and never a fault when the memory is written. Raises SpillError."""
+    """Return `size` bytes of writable memory in a nameless file that lives as long as the buffer. Raises SpillError.
+
+    All blocks are allocated here. A full disk therefore raises now, instead of a fault when the memory is written.
+    """
     descriptor = nameless_file(folder)
     try:
         os.posix_fallocate(descriptor, 0, size)
@@ -57,8 +66,8 @@ def mapped_file(size: int, folder: str) -> pa.Buffer:
 
 
 def spill_error(folder: str, error: OSError) -> SpillError:
-    """What to do about it depends on the folder alone."""
+    """Return the SpillError for a failed operation on a file in `folder`."""
     return SpillError(
         f"a file in {folder} cannot be used: {error.strerror or error}; "
-        "set the option spill_dir to a folder that is there, is writable and has room"
+        "set the option spill_dir to a folder that exists, is writable and has room"
     )

@@ -1,4 +1,4 @@
-"""ResultPartition: the output of one subtask on one edge, a subpartition per consumer, segments from one local pool."""
+"""ResultPartition: the output of one subtask on one edge, with a subpartition per consumer and one local pool."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from headgate.records.spanning import SpanningSerializer
 
 
 class ResultPartition:
-    """Takes bytes from the task and never waits: `write` copies what fits into segments and says how much that was.
+    """The output of one subtask on one edge. It copies bytes into segments and never waits.
 
-    `wake` is called, from any thread, after a `write` fell short and a segment has come back since, and when a reader
-    is starved whose writer waited for that; `on_settled` when a consumer has processed all records, or has left.
+    `wake` is called, on any thread, when a segment comes back after a `write` was incomplete, and when a reader starves
+    that the writer watches. `on_settled` is called when a consumer has processed all records or has left.
 
-    With a `file` the partition is a blocking one: all goes there, and is read from there when it is finished.
+    With a `file` the partition is a blocking one: all data go to the file and are read from it after the end.
     """
 
     def __init__(
@@ -71,16 +71,18 @@ class ResultPartition:
             self._wanting = False
             self._wake()
 
-    def watch_barriers(self, told: Callable[[], None]) -> None:
-        """`told` is called, from any thread, when a reader has a barrier that went in order."""
+    def watch_barriers(self, callback: Callable[[], None]) -> None:
+        """Call `callback`, on any thread, when a reader has polled a barrier that blocks it."""
         for subpartition in self.subpartitions:
             if isinstance(subpartition, PipelinedSubpartition):
-                subpartition.on_barrier_left = told
+                subpartition.on_barrier_left = callback
 
     def write(self, index: int, record: SpanningSerializer, *, overdraft: bool = False) -> bool:
-        """Copy what is left of an element into the subpartition's segments; returns whether that was all of it. It is
-        not when no segment is free or the subpartition is at its cap. With `overdraft` the pool may go beyond its
-        share."""
+        """Copy the remaining bytes of an element into segments of a subpartition. Returns whether none remain.
+
+        Bytes remain when no segment is free or the subpartition is at its cap. With `overdraft` the pool may exceed its
+        share.
+        """
         before = record.remaining
         subpartition = self.subpartitions[index]
         is_full_record = False
@@ -106,9 +108,11 @@ class ResultPartition:
         return is_full_record
 
     def _run_length(self, subpartition: Subpartition, record: SpanningSerializer) -> int:
-        """How many segments what is left of an element has to itself: those that it fills to the last byte, and one for
-        its end unless that wastes more than half of it, or more than a third of the element's size. Such an end can be
-        sent at once, and the element is in one piece all the way; a smaller one shares its segment with what follows.
+        """Return the number of segments that the rest of an element does not share with the next element.
+
+        These are the segments that it fills, and one for its end unless this wastes more than half of the segment or
+        more than a third of the element's size. Such an end can be sent at once, and the element stays in one piece. A
+        smaller end shares its segment with the next element.
         """
         size = self._segment_size
         if (subpartition.buffer_size or size) < size:
@@ -118,8 +122,10 @@ class ResultPartition:
         return (record.remaining + unused) // size if has_own_end else record.remaining // size
 
     def _write_run(self, index: int, record: SpanningSerializer, overdraft: bool) -> int:
-        """Fill as many segments as the element has use for and the pool gives, in one step and as one buffer: no one
-        needs to watch them being filled. Returns how many."""
+        """Fill segments with an element, as many as `_run_length` and the pool allow, and queue them as one buffer.
+
+        Returns the number of segments. Readers see only the filled buffer.
+        """
         segments = self._request(index, self._run_length(self.subpartitions[index], record), overdraft)
         if segments:
             size = record.fill([segment.view for segment in segments])
@@ -127,15 +133,14 @@ class ResultPartition:
         return len(segments)
 
     def _request(self, index: int, count: int, overdraft: bool) -> list[MemorySegment]:
-        """Up to `count` segments within the subpartition's cap; none only when a later free segment will be
-        announced."""
+        """Return up to `count` segments within the subpartition's cap. After none, a segment that comes back wakes."""
         pool = self._pool
         segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
         if not segments:
-            # Say that a segment is wanted before the last look, or one that comes back in between would wake no task.
+            # Set the flag before the second request, or a segment that comes back in between would wake no task.
             self._wanting = True
             segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
-            # Still wanting, if they are enough, perhaps for another subpartition; a word too many does no harm.
+            # The flag stays set even with enough segments, perhaps for another subpartition: an extra wake is harmless.
         return segments
 
     def _new_builder(self, index: int, overdraft: bool) -> BufferBuilder | None:
@@ -147,7 +152,7 @@ class ResultPartition:
         return builder
 
     def write_event(self, index: int, event: Event) -> None:
-        """Queue an event behind all that was written; it takes no segment."""
+        """Queue an event behind all data written. It takes no segment."""
         self._finish_builder(index)
         if isinstance(event, EndOfPartition):
             self.subpartitions[index].finish()
@@ -156,12 +161,14 @@ class ResultPartition:
             self.subpartitions[index].announce()
 
     def overtake(self, index: int, barrier: CheckpointBarrier) -> list[memoryview]:
-        """Queue a barrier before everything that is queued; returns a copy of the bytes that it overtakes."""
+        """Queue a barrier ahead of all queued data, and return a copy of the bytes that it overtakes."""
         return _copied(self.subpartitions[index].overtake(barrier))
 
     def prioritise(self, index: int, checkpoint: int) -> list[memoryview] | None:
-        """Have a checkpoint's queued barrier overtake what is before it; returns a copy of that, None when no such
-        barrier is queued."""
+        """Let a checkpoint's queued barrier overtake the data before it, and return a copy of these data.
+
+        Returns None when no such barrier is queued.
+        """
         overtaken = self.subpartitions[index].prioritise(checkpoint)
         return None if overtaken is None else _copied(overtaken)
 
@@ -171,10 +178,11 @@ class ResultPartition:
             builder.finish()
 
     def flush(self, index: int) -> None:
+        """Make the unfinished buffer of a subpartition visible to its reader."""
         self.subpartitions[index].flush()
 
     def release(self) -> None:
-        """Close everything that is queued and being filled; segments still being sent come back by themselves."""
+        """Drop all queued and unfinished buffers. Segments still being sent come back when they are recycled."""
         for index, subpartition in enumerate(self.subpartitions):
             self._finish_builder(index)
             subpartition.release()
@@ -184,31 +192,35 @@ class ResultPartition:
 
     @property
     def is_overdrawn(self) -> bool:
-        """The pool owns more than its share."""
+        """Whether the pool owns more segments than its share."""
         return self._pool.is_overdrawn
 
     def want_segments(self) -> None:
-        """Have `wake` called for the next segment that comes back. The caller looks once more after this, and only then
-        waits: what came back before wakes no task."""
+        """Let the next segment that comes back call `wake`.
+
+        Check for free segments once more afterwards, before waiting: a segment that came back earlier wakes no task.
+        """
         self._wanting = True
 
     @property
     def is_settled(self) -> bool:
-        """All consumers have processed all records, or have left."""
+        """Whether all consumers have processed all records or have left."""
         return all(subpartition.is_settled for subpartition in self.subpartitions)
 
     @property
     def is_consumed(self) -> bool:
-        """All consumers have taken leave."""
+        """Whether all consumers have left."""
         return all(subpartition.is_released for subpartition in self.subpartitions)
 
     def validate(self) -> None:
-        """Raises AssertionError unless each queue is in order and each of its data buffers is a segment of the pool's
-        that is charged to it; while no thread writes or reads."""
+        """Raise AssertionError unless each queue is valid and the pool charges it for each of its data buffers.
+
+        Call it while no thread writes or reads.
+        """
         for index, subpartition in enumerate(self.subpartitions):
             subpartition.validate()
             charged = self._pool.outstanding(index)
-            queued = subpartition.backlog if self._file is None else 0  # what is in a file takes no segment
+            queued = subpartition.backlog if self._file is None else 0  # a buffer in a file takes no segment
             assert charged >= queued, f"{self.name}[{index}]: {queued} segments queued, {charged} charged"
 
     @property
@@ -220,7 +232,7 @@ class ResultPartition:
 
 
 def _copied(buffers: list[Buffer]) -> list[memoryview]:
-    """The bytes in buffers, which are given back."""
+    """Return copies of the bytes in buffers, and recycle the buffers."""
     copies = [memoryview(b"".join(buffer.views)) for buffer in buffers]
     for buffer in buffers:
         buffer.recycle()

@@ -1,4 +1,4 @@
-"""The file of one blocking result partition: all its buffers one after the other, without a name."""
+"""The nameless file of one blocking result partition, which holds all its buffers one after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.memory.segment import MemorySegment
 
 
 class FileBuffer(Buffer):
-    """A buffer that lies in a file: sent from there by the kernel, read in place through a mapping."""
+    """A buffer that lies in a file. The kernel sends it from there; local readers use a mapping."""
 
     __slots__ = ("_descriptor",)
 
@@ -30,8 +30,11 @@ class FileBuffer(Buffer):
 
 
 class PartitionFile:
-    """Written by one thread, then read by any. Made with one reference; the last `release` closes it. There is no file
-    before the first byte."""
+    """A counted file that one thread writes, and that any thread reads afterwards.
+
+    A new one has one reference; the last `release` closes it. The first `append` creates the file. The lock protects
+    the references and the mapping.
+    """
 
     def __init__(self, folder: str, lock_factory: LockFactory) -> None:
         self._folder = folder
@@ -39,39 +42,39 @@ class PartitionFile:
         self._lock = lock_factory()
         self._references = 1
         self.size = 0
-        #: All of the file, once a consumer reads it.
+        #: The mapping of the whole file, made for the first reader.
         self.segment = MemorySegment(-1, memoryview(b""))
 
     @property
     def descriptor(self) -> int | None:
-        """None as long as nothing was written."""
+        """The file's descriptor, or None before the first byte."""
         return self._descriptor
 
     def append(self, pieces: Sequence[memoryview | bytes]) -> int:
-        """Write the pieces at the end, in one system call if the disk takes them. Returns where they begin. Raises
-        SpillError when the folder has no room."""
+        """Write pieces at the end and return their offset. Raises SpillError when the folder has no room."""
         if self._descriptor is None:
             self._descriptor = nameless_file(self._folder)
         start = self.size
-        left = [memoryview(piece) for piece in pieces]
-        while left:
+        remaining = [memoryview(piece) for piece in pieces]
+        while remaining:
             try:
-                count = os.pwritev(self._descriptor, left[:MAX_PIECES], self.size)
+                count = os.pwritev(self._descriptor, remaining[:MAX_PIECES], self.size)
             except OSError as error:
                 raise spill_error(self._folder, error) from error
             self.size += count
-            while left and count >= len(left[0]):
-                count -= len(left.pop(0))
-            if left and count:
-                left[0] = left[0][count:]
+            while remaining and count >= len(remaining[0]):
+                count -= len(remaining.pop(0))
+            if remaining and count:
+                remaining[0] = remaining[0][count:]
         return start
 
     def buffer(self, offset: int, size: int, is_compressed: bool) -> FileBuffer:
-        """A part of the file, with a reference of its own, which readers of this process may look at in place. Raises
-        SpillError when the file was closed."""
+        """Return a part of the file as a buffer with its own reference. Raises SpillError when the file is closed."""
         with self._lock:
             if not self._references:
-                raise SpillError(f"a file in {self._folder} was closed while it was still read")
+                raise SpillError(
+                    f"a file in {self._folder} was closed while {size} bytes at offset {offset} were still to be read"
+                )
             self._references += 1
             if len(self.segment.view) < self.size:
                 self.segment = self._map()
@@ -85,16 +88,16 @@ class PartitionFile:
             raise spill_error(self._folder, error) from error
 
     def retain(self) -> None:
-        """One more reference, for who will read a part of it."""
+        """Add a reference, for a reader."""
         with self._lock:
             self._references += 1
 
     def recycle(self, *segments: MemorySegment) -> None:
-        """The recycler of buffers: give up a reference for each."""
+        """Give up one reference per segment. It is the recycler of the file's buffers."""
         self.release(len(segments))
 
     def release(self, count: int = 1) -> None:
-        """Give up references."""
+        """Give up `count` references; the last one closes the file."""
         with self._lock:
             self._references -= count
             if self._references:
@@ -102,7 +105,7 @@ class PartitionFile:
             segment, self.segment = self.segment, MemorySegment(-1, memoryview(b""))
         if self._descriptor is not None:
             os.close(self._descriptor)
-        with contextlib.suppress(BufferError):  # a view is still held somewhere: it unmaps when that is gone
+        with contextlib.suppress(BufferError):  # a view is still alive: the mapping goes with the view
             mapping = segment.view.obj
             segment.view.release()
             if isinstance(mapping, mmap.mmap):

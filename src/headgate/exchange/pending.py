@@ -1,4 +1,4 @@
-"""Slices of batches that wait in a writer to become one Arrow message, and the budget that bounds them."""
+"""Slices of batches that wait in a writer to become one Arrow message, and the memory budget for them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ PENDING_BUDGET: Final = 64 << 20
 
 
 class HeldBatch:
-    """A batch that slices keep alive: it counts whole, and once, until the last of its slices is cut. Of two the older
-    one has the smaller number."""
+    """A batch whose memory its slices keep alive.
+
+    All its bytes count, once, until the last of its slices is cut. An older batch has a smaller number.
+    """
 
     __slots__ = ("bytes", "holders", "number")
 
@@ -26,10 +28,10 @@ class HeldBatch:
 
 
 class PendingBudget:
-    """Bytes outside segments that all tasks of a TaskManager may hold together: in writers what is pending or due, in
-    readers messages that are being gathered.
+    """The bytes outside segments that all tasks of a TaskManager may hold together.
 
-    Each writer keeps its own count, which it alone changes; a reader adds them up. So there is no lock.
+    They are the pending and due output of writers and the incoming messages of readers. Each writer and reader changes
+    only its own count, and a check adds all counts up, so no lock is needed.
     """
 
     def __init__(self, limit: int = PENDING_BUDGET) -> None:
@@ -37,14 +39,15 @@ class PendingBudget:
         self._counts: list[PendingCount] = []
 
     def add_count(self) -> PendingCount:
-        """A new writer's or reader's count."""
+        """Create the count of a new writer or reader."""
         self._counts = [*self._counts, count := PendingCount()]
         return count
 
     @property
     def used(self) -> int:
+        """The bytes held by all writers and readers."""
         used = 0
-        for count in self._counts:  # asked for each batch: a generator would cost more than the additions
+        for count in self._counts:  # read for each batch: a generator would cost more than the additions
             used += count.bytes
         return used
 
@@ -53,17 +56,20 @@ class PendingBudget:
         return self.used > self.limit
 
     def is_exceeded_by(self, count: PendingCount) -> bool:
-        """Whether all together hold too much, and this one more than an equal share. Who holds less goes on as before
-        though others hold all; so it is less than twice the limit even then."""
+        """Return whether the budget is exceeded and this count is above an equal share.
+
+        A holder below its equal share is not limited, even when others use the whole budget. All together therefore
+        stay below twice the limit.
+        """
         return count.bytes * len(self._counts) > self.limit and self.used > self.limit
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes fit."""
+        """Return whether `size` more bytes fit."""
         return self.used + size <= self.limit
 
 
 class PendingCount:
-    """Bytes that one writer or reader holds."""
+    """The count of bytes that one writer or reader holds."""
 
     __slots__ = ("bytes",)
 
@@ -72,8 +78,10 @@ class PendingCount:
 
 
 class PendingSlices:
-    """What waits for one channel (or, broadcast, for all): slices, then the newest watermark behind them, then latency
-    markers, each with the channel that it goes to."""
+    """The pending output of one channel, or of all channels of a broadcast.
+
+    It is a list of slices, the newest watermark behind them, and then latency markers, each with its channel.
+    """
 
     __slots__ = ("_held", "_slices", "bytes", "channels", "markers", "rows", "watermark", "watermark_sent_at")
 
@@ -88,23 +96,27 @@ class PendingSlices:
         self.watermark_sent_at = float("-inf")
 
     def held(self) -> list[HeldBatch]:
-        """The batches that slices here keep alive."""
+        """Return the batches that these slices keep alive."""
         return list(self._held)
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest batch that is kept alive here; there must be one."""
+        """The number of the oldest batch that these slices keep alive. There must be a slice."""
         return self._held[0].number
 
     def add(self, rows: pa.RecordBatch, row_bytes: float, held: HeldBatch) -> None:
+        """Append a slice of the batch `held`, with `row_bytes` bytes per row."""
         self._slices.append(rows)
         self._held.append(held)
         self.rows += rows.num_rows
         self.bytes += rows.num_rows * row_bytes
 
     def cut(self, message_size: int) -> tuple[list[pa.RecordBatch], int]:
-        """All slices as even batches of one to two times `message_size`, a part of a row more or less (fewer bytes when
-        there are no more; at least one row each), and the bytes of source batches no longer held."""
+        """Cut all slices into even batches, and return these and the bytes of source batches no longer held.
+
+        Each batch has one to two times `message_size` bytes, rounded to whole rows, and at least one row. A single
+        batch may be smaller.
+        """
         whole = self._slices[0] if len(self._slices) == 1 else concat_batches(self._slices)
         messages = max(1, min(self.rows, int(self.bytes // message_size)))
         edges = [self.rows * message // messages for message in range(messages + 1)]

@@ -1,9 +1,9 @@
-"""The channels of an exchange without credit: they align barriers at the consumer, as Flink did before 1.5.
+"""The channels of an exchange without credit. They align barriers at the consumer, like Flink before 1.5.
 
-Data of a blocked channel cannot stay where they are. In the gate's buffers, or in the socket, they would stop the
-channels whose barriers are still to come, and so would a producer that stands still behind its barrier, since the data
-of its own input stay in a socket then: a pipeline would wait for itself. So the producer goes on at once, and what
-comes behind the barrier goes to disk until the task goes on with the channel (Flink: BarrierBuffer and BufferSpiller).
+Data of a blocked channel must not stay in the gate's buffers or in the socket: there they would stop the channels whose
+barriers have not arrived. The producer must not wait behind its barrier either, because the data of its own input would
+then stay in a socket, and a pipeline could deadlock. The producer therefore resumes at once. The channel spills the
+data behind the barrier to disk until the task resumes the channel (Flink: BarrierBuffer and BufferSpiller).
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from headgate.records.events import Event, blocks, decode_event
 
 
 class PlainInputChannel(RemoteInputChannel):
-    """As under credit, but for what follows an aligned barrier. `spill_folder` None is the system's."""
+    """A remote channel that spills the data behind an aligned barrier to disk.
+
+    With `spill_folder` None the file is in the system's temporary folder.
+    """
 
     def __init__(
         self,
@@ -43,14 +46,16 @@ class PlainInputChannel(RemoteInputChannel):
         self._alignment = AlignmentSpill(spill_folder)
 
     def on_event(self, response: BufferResponse, body: bytes) -> None:
-        """The network thread: behind a barrier the producer does not wait for the task."""
+        """Accept an event on the network thread. After a blocking barrier, ask the producer to resume at once."""
         super().on_event(response, body)
         if blocks(decode_event(body)):
-            self._tell(ResumeConsumption)
+            self._send_message(ResumeConsumption)
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
-        """As `RemoteInputChannel.poll`; while the channel is blocked there is nothing, and what has come goes to disk.
-        Raises SpillError when it cannot."""
+        """Poll like `RemoteInputChannel.poll`. While the channel is blocked, spill received data and return nothing.
+
+        Raises SpillError when the disk refuses the data.
+        """
         alignment, received = self._alignment, self._received
         if alignment.is_blocked:
             while received:
@@ -67,7 +72,7 @@ class PlainInputChannel(RemoteInputChannel):
         return polled, more
 
     def resume(self) -> None:
-        """Go on behind the barrier: what was spilled comes first. The producer has long gone on."""
+        """Resume behind the barrier, with the spilled data first. The producer has resumed long before."""
         self._alignment.is_blocked = False
         self._notify(self.index)
 
@@ -81,7 +86,10 @@ class PlainInputChannel(RemoteInputChannel):
 
 
 class PlainLocalChannel(LocalInputChannel):
-    """As under credit, but for what follows an aligned barrier. `spill_folder` None is the system's."""
+    """A local channel that spills the data behind an aligned barrier to disk.
+
+    With `spill_folder` None the file is in the system's temporary folder.
+    """
 
     def __init__(
         self,
@@ -95,8 +103,10 @@ class PlainLocalChannel(LocalInputChannel):
         self._alignment = AlignmentSpill(spill_folder)
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
-        """As `LocalInputChannel.poll`; while the channel is blocked there is nothing, and what is there goes to disk.
-        Raises SpillError when it cannot."""
+        """Poll like `LocalInputChannel.poll`. While the channel is blocked, spill available data and return nothing.
+
+        Raises SpillError when the disk refuses the data.
+        """
         alignment = self._alignment
         if alignment.is_blocked:
             return None, self._spill()
@@ -109,21 +119,21 @@ class PlainLocalChannel(LocalInputChannel):
         return polled, more
 
     def _take(self, limit: int) -> tuple[list[Buffer] | Event | None, bool]:
-        """Behind a barrier the producer does not wait for the task."""
+        """Take from the subpartition. After a blocking barrier, let the producer resume at once."""
         polled, more = super()._take(limit)
         if isinstance(polled, Event) and blocks(polled):
             self._subpartition.resume()
         return polled, more
 
     def _spill(self) -> bool:
-        """One buffer or event, so that other channels have their turn; returns whether there is more."""
+        """Spill one buffer or event, so that other channels have their turn. Returns whether more follows."""
         polled, more = self._take(1)
         if polled is not None:
             self._alignment.append(polled[0] if isinstance(polled, list) else polled)
         return more
 
     def resume(self) -> None:
-        """Go on behind the barrier: what was spilled comes first. The producer has long gone on."""
+        """Resume behind the barrier, with the spilled data first. The producer has resumed long before."""
         self._alignment.is_blocked = False
         self._notify(self.index)
 

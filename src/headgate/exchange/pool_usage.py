@@ -1,8 +1,8 @@
-"""How much of a task's network buffers holds data, as shares of what it may have now.
+"""Compute the share of a task's network buffers that holds data.
 
-The ratios are Flink's (inPoolUsage, outPoolUsage): a full output and a full input are back-pressured by what is
-downstream; behind an empty output a full input shows the task that does not keep up. Buffers that stand ready for data
-are not in use. What a local channel reads belongs to its producer, and counts there alone.
+The ratios are Flink's (inPoolUsage, outPoolUsage). A full input and a full output mean that a downstream task
+back-pressures this one. A full input and an empty output mean that this task is too slow. Empty buffers that are ready
+for data are not in use. A buffer that a local channel reads counts at its producer only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.memory.local_pool import LocalBufferPool
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Buffers that hold data, of those there are."""
+    """The number of buffers that hold data, and of all buffers."""
 
     used: int = 0
     size: int = 0
@@ -26,23 +26,23 @@ class Usage:
 
     @property
     def ratio(self) -> float:
-        """0 without buffers; above 1 while more are lent than the share is: overdraft, or a share that has shrunk."""
+        """`used` divided by `size`; 0 without buffers. It exceeds 1 with overdraft or after the share has shrunk."""
         return self.used / self.size if self.size else 0.0
 
 
 def output_usage(pools: Iterable[LocalBufferPool]) -> Usage:
-    """Of a task's result partitions."""
+    """Return the usage of a task's result partitions."""
     return _lent(pools)
 
 
 def floating_usage(pools: Iterable[LocalBufferPool], channels: Sequence[InputChannel]) -> Usage:
-    """Of the pools of a task's gates: floating buffers, or without credit all there are."""
+    """Return the usage of the pools of a task's gates: floating buffers, or all buffers without credit."""
     lent = _lent(pools)
     return Usage(max(0, lent.used - sum(channel.free_floating_buffers for channel in channels)), lent.size)
 
 
 def exclusive_usage(channels: Iterable[InputChannel]) -> Usage:
-    """Of the exclusive buffers of a task's remote channels."""
+    """Return the usage of the exclusive buffers of a task's remote channels."""
     usage = Usage()
     for channel in channels:
         size = channel.exclusive_buffers

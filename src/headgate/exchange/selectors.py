@@ -1,4 +1,4 @@
-"""Channel selectors: which rows of a batch go to which channel. They see whole batches, never single rows."""
+"""Channel selectors: they assign the rows of a batch to channels. They work on whole batches, never on single rows."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ import pyarrow.compute as pc
 from headgate.records.canonical import as_arrow
 from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
 
-#: `RecordBatch.take` looks whether every row is there, which takes as long as the taking.
+#: `RecordBatch.take` checks the bounds of every row, which takes as long as the copy itself.
 _TAKE: Final = pc.get_function("take")
 _UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
-#: To take rows costs 4 us a column, however few they are; a slice of one row costs 0.2 us a column, and as much again
-#: where it is joined to others.
+#: `take` costs at least 4 us per column. A slice of one row costs 0.2 us per column, and the same again when it is
+#: concatenated with others.
 _FEW_ROWS: Final = 8
 
 
 class ChannelSelector(Protocol):
-    """`select` returns (channel, rows) pairs, those of one channel in order; no row is lost and none is doubled,
-    broadcast excepted.
+    """The rule that assigns rows to channels.
 
-    `splits`: the rows of a batch go to different channels, so that many small batches make very many smaller slices.
+    `splits` says that the rows of a batch go to different channels. The writer then collects small batches first, so
+    that the slices do not become too small.
     """
 
     splits: bool
 
-    def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]: ...
+    def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Return (channel, rows) pairs, in order for each channel. Each row appears once, or once per channel in a
+        broadcast."""
 
 
 class Forward:
-    """All rows to the first channel; a forward edge has no other."""
+    """Send all rows to the first channel, the only one of a forward edge."""
 
     splits = False
 
@@ -44,8 +46,7 @@ class Forward:
 
 
 class Rebalance:
-    """Whole batches, distributed to the channels in turn; each writer starts at another one, so small jobs use them
-    all."""
+    """Send whole batches to the channels in turn. Each writer starts at another channel, so small jobs use all."""
 
     splits = False
 
@@ -60,8 +61,10 @@ class Rebalance:
 
 
 class LoadAwareRebalance:
-    """Whole batches, each to the least loaded of the next few channels in turn, so that a slow consumer gets fewer
-    (Flink's adaptive partitioner, FLIP-339). `load` says how much waits for a channel."""
+    """Send each batch to the least loaded of the next few channels, so that a slow consumer gets fewer batches.
+
+    This is Flink's adaptive partitioner (FLIP-339). `load` returns the amount of data that waits for a channel.
+    """
 
     splits = False
 
@@ -79,7 +82,7 @@ class LoadAwareRebalance:
 
 
 class Shuffle:
-    """Each row to a channel of chance, all alike; the same rows with the same seed go the same way."""
+    """Send each row to a random channel, each with equal probability. The seed determines the choice."""
 
     splits = True
 
@@ -94,7 +97,7 @@ class Shuffle:
 
 
 class Broadcast:
-    """All rows to every channel."""
+    """Send all rows to every channel."""
 
     splits = False
 
@@ -106,7 +109,7 @@ class Broadcast:
 
 
 class KeyGroups:
-    """Rows of one key always to the same channel: hash -> key group -> channel (Flink: KeyGroupRangeAssignment)."""
+    """Send all rows of a key to the same channel: hash -> key group -> channel (Flink: KeyGroupRangeAssignment)."""
 
     def __init__(self, keys: Sequence[str], channels: int, max_parallelism: int) -> None:
         self._keys = tuple(keys)
@@ -128,13 +131,15 @@ class KeyGroups:
 
 
 def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:
-    """A type for numbers of channels: a stable argsort of small integers is a radix sort, several times faster than one
-    of int64."""
+    """Return the smallest type for channel numbers.
+
+    NumPy's stable argsort of small integers is a radix sort, several times faster than that of int64.
+    """
     return np.uint8 if channels <= 256 else np.uint16
 
 
 def split_by_channel(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: int) -> list[tuple[int, pa.RecordBatch]]:
-    """The rows by their channels, 0 to `count`, each share in the batch's order."""
+    """Split the rows of a batch by their channel numbers, 0 to `count` - 1, each share in the batch's order."""
     order = np.argsort(channels, kind="stable")
     ends = channels.searchsorted(np.arange(count, dtype=channels.dtype), side="right", sorter=order).tolist()
     first = int(channels[order[0]])
@@ -152,6 +157,6 @@ def split_by_channel(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: i
 
 
 def _runs(batch: pa.RecordBatch, channels: npt.NDArray[Any]) -> list[tuple[int, pa.RecordBatch]]:
-    """The batch cut wherever the channel changes; one channel may have several of the pieces."""
+    """Split the batch wherever the channel changes. A channel may get several pieces."""
     edges = [0, *(np.flatnonzero(channels[1:] != channels[:-1]) + 1).tolist(), batch.num_rows]
     return [(int(channels[start]), batch.slice(start, end - start)) for start, end in pairwise(edges)]

@@ -1,4 +1,4 @@
-"""What a blocked channel has received, on disk: buffers and events in order, in a file without a name."""
+"""Store the buffers and events of a blocked channel in order, in a nameless file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from headgate.records.events import Event
 
 
 class SpillFile:
-    """A queue. Bytes of buffers are in the file, which is made with the first and emptied with the last of them; events
-    and sizes are in memory. One thread only."""
+    """A queue of buffers and events. One thread only.
+
+    The bytes of buffers are in a file, events and sizes in memory. The first buffer creates the file; the file is
+    emptied when no buffer remains.
+    """
 
     def __init__(self, folder: str | None) -> None:
         self._folder = local_folder(folder)
@@ -25,7 +28,7 @@ class SpillFile:
         return len(self._queue)
 
     def append(self, item: Buffer | Event) -> None:
-        """Behind all others; a buffer is recycled. Raises SpillError when the folder has no room for it."""
+        """Append a buffer, which is then recycled, or an event. Raises SpillError when the folder has no room."""
         if not isinstance(item, Buffer):
             self._queue.append(item)
             return
@@ -48,8 +51,10 @@ class SpillFile:
         self._written_to += buffer.size
 
     def popleft(self) -> Buffer | Event:
-        """The first; a buffer comes in memory of its own. Raises IndexError when there is none, SpillError when it
-        cannot be read."""
+        """Remove and return the first item; a buffer is in new memory.
+
+        Raises IndexError when the queue is empty, SpillError when the file cannot be read.
+        """
         item = self._queue.popleft()
         if isinstance(item, Event):
             return item
@@ -60,7 +65,7 @@ class SpillFile:
             raise spill_error(self._folder, error) from error
 
     def _read(self, file: FileIO, size: int) -> bytes:
-        """The next bytes; what was read is let go of when there is nothing behind it."""
+        """Return the next bytes. When no bytes remain, the file is truncated."""
         file.seek(self._read_at)
         data = bytearray()
         while len(data) < size:
@@ -72,7 +77,7 @@ class SpillFile:
         return bytes(data)
 
     def close(self) -> None:
-        """Forget all of it; again is harmless."""
+        """Drop all items and close the file. A second call changes nothing."""
         self._queue.clear()
         if self._file is not None:
             self._file.close()

@@ -1,11 +1,11 @@
 """PipelinedSubpartition: the queue of buffers from one subtask to one consumer.
 
-The task adds buffers while they are still empty and fills them in place; the reader takes slices of what has been
-written so far, once a buffer is finished or a flush was asked for. Rules and names are Flink's. The reader
-is notified only when it would otherwise not look: when it has seen the end of what there was, and there is more.
+The task adds empty buffers and fills them in place. The reader takes slices of the written bytes once a buffer is
+finished or a flush was requested. Rules and names are Flink's. The reader is notified only when new data arrive after
+it has polled all available data; until then it polls again by itself.
 
-Barriers: behind an aligned one nothing can be polled until the reader asks for it; a priority one goes
-before all that is queued, and what it overtakes is handed to the task, which keeps it.
+Barriers: behind an aligned barrier nothing can be polled until the reader resumes. A priority barrier goes ahead of all
+queued data, and the data that it overtakes are returned for the checkpoint.
 """
 
 from __future__ import annotations
@@ -44,10 +44,13 @@ def _ignore() -> None: ...
 
 
 class PipelinedSubpartition:
-    """One writer (the task), one reader (the network thread, or a task of the same TaskManager).
+    """A queue with one writer (the task) and one reader (the network thread, or a task of the same TaskManager).
 
-    `on_settled` is called, from any thread, when the reader has acknowledged the end of data or has left. `buffer_size`
-    is how much the reader wants in one buffer, None for as much as fits.
+    The lock protects the queue and all flags. It is taken before the pool's lock, because `poll` closes and recycles
+    empty buffers under it. This class's own callbacks run without it.
+
+    `on_settled` is called, on any thread, when the reader has acknowledged the end of data or has left. `buffer_size`
+    is the most bytes that the reader wants in one buffer; None means a full segment.
     """
 
     __slots__ = (
@@ -87,21 +90,23 @@ class PipelinedSubpartition:
         self._flush_requested = False
         self._sequence = 0
         self._listener: Callable[[], None] | None = None
-        self._reader_waits = True  # it found nothing more at its last look, and was not notified since
+        self._reader_waits = True  # the last poll left nothing available, and the reader was not notified since
         self._released = False
         self._is_whole = True
-        self._writer_waits = False  # for the reader to be starved
-        #: Told, from any thread, that the reader is starved, once after it was asked and was not.
+        self._writer_waits = False  # until the reader starves
+        #: Called once, on any thread, when the reader starves after `ask_whether_starved` returned False.
         self.on_starved: Callable[[], None] = _ignore
-        #: Told, from any thread, that the reader has a barrier that went in order.
+        #: Called, on any thread, when the reader has polled a barrier that blocks it.
         self.on_barrier_left: Callable[[], None] = _ignore
         self.finished = False
 
     # --- the writer's side
 
     def add(self, consumer: BufferConsumer | EventConsumer) -> None:
-        """Queue a buffer; all before it must be finished. A released or finished subpartition takes no more and closes
-        it. `announce` tells the reader."""
+        """Queue a buffer or an event. All buffers before it must be finished. `announce` then notifies the reader.
+
+        A released or finished subpartition closes the buffer at once.
+        """
         with self._lock:
             if not self._released and not self.finished:
                 self._queue.append(consumer)
@@ -111,7 +116,7 @@ class PipelinedSubpartition:
         consumer.close()
 
     def add_filled(self, buffer: Buffer) -> None:
-        """Queue a buffer that was filled before anyone could look; otherwise as `add`."""
+        """Queue a buffer that is already full; otherwise like `add`."""
         with self._lock:
             if not self._released and not self.finished:
                 self._queue.append(buffer)
@@ -120,7 +125,7 @@ class PipelinedSubpartition:
         buffer.recycle()
 
     def finish(self) -> None:
-        """Queue END_OF_PARTITION, the last there is."""
+        """Queue the end of the partition, which is the last event."""
         with self._lock:
             if self._released or self.finished:
                 return
@@ -131,8 +136,10 @@ class PipelinedSubpartition:
             notify()
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Buffer]:
-        """Queue a priority barrier before all but earlier ones of its kind. Returns the data that it overtakes, in
-        order, with a reference each for the caller."""
+        """Queue a priority barrier ahead of all items except earlier priority barriers.
+
+        Returns the data buffers that it overtakes, in order, each with a reference for the caller.
+        """
         with self._lock:
             if self._released or self.finished:
                 return []
@@ -142,11 +149,13 @@ class PipelinedSubpartition:
         return overtaken
 
     def prioritise(self, checkpoint: int) -> list[Buffer] | None:
-        """Have the barrier of a checkpoint, which waits in order, overtake what is before it. Returns that as
-        `overtake` does; None when no such barrier is queued (any more)."""
+        """Let the queued barrier of a checkpoint overtake the items before it.
+
+        Returns the overtaken buffers like `overtake`, or None when no such barrier is queued.
+        """
         with self._lock:
             barriers = ((at, _timed_barrier(queued, checkpoint)) for at, queued in enumerate(self._queue))
-            position, barrier = next(((at, found) for at, found in barriers if found is not None), (0, None))
+            position, barrier = next(((at, timed) for at, timed in barriers if timed is not None), (0, None))
             if barrier is None:
                 return None
             overtaken = self._data_before(position)
@@ -156,11 +165,12 @@ class PipelinedSubpartition:
         return overtaken
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """The barrier of a checkpoint waits in order, and may be asked to overtake."""
+        """Return whether a checkpoint's barrier waits in order and may still overtake."""
         with self._lock:
             return any(_timed_barrier(queued, checkpoint) is not None for queued in self._queue)
 
     def _data_before(self, position: int) -> list[Buffer]:
+        """Return the data before a position of the queue, each buffer with a new reference."""
         data = [queued for queued in islice(self._queue, position) if not isinstance(queued, EventConsumer)]
         buffers = [queued.retain() if isinstance(queued, Buffer) else queued.peek() for queued in data]
         for empty in (buffer for buffer in buffers if not buffer.size):
@@ -168,18 +178,21 @@ class PipelinedSubpartition:
         return [buffer for buffer in buffers if buffer.size]
 
     def _insert_priority(self, barrier: CheckpointBarrier) -> Callable[[], None]:
-        """Under the lock; returns whom to tell outside it, also if the reader knows of other data."""
+        """Insert a priority barrier. The caller holds the lock and calls the returned callback without it.
+
+        The callback runs even if the reader was already notified of other data.
+        """
         queued = takewhile(lambda item: isinstance(item, EventConsumer) and is_priority(item.event), self._queue)
         self._queue.insert(sum(1 for _ in queued), EventConsumer(barrier))
         return self._on_priority if not self._blocked else _ignore
 
     @property
     def is_settled(self) -> bool:
-        """The reader has processed all records, or has left."""
+        """Whether the reader has processed all records or has left."""
         return self._acknowledged or self._released
 
     def flush(self) -> None:
-        """Let the reader see what the last, unfinished buffer holds."""
+        """Make the bytes of the last, unfinished buffer visible to the reader."""
         with self._lock:
             if not self._queue or self._flush_requested:
                 return
@@ -190,19 +203,20 @@ class PipelinedSubpartition:
             notify()
 
     def announce(self) -> None:
-        """Tell the reader of what was added or has been filled up, if there is need to."""
+        """Notify the reader of added or finished buffers, if it waits."""
         with self._lock:
             notify = self._take_listener()
         if notify is not None:
             notify()
 
-    def ask_whether_starved(self, *, tell: bool) -> bool:
-        """Returns whether the consumer has nothing of this channel left: there are no data for the reader to look at,
-        and what it has sent was consumed. With `tell`, `on_starved` is called once when it comes to that; without, the
-        writer waits for it no more."""
+    def ask_whether_starved(self, *, notify: bool) -> bool:
+        """Return whether the consumer is starved: nothing is available to poll, and it has consumed all buffers sent.
+
+        If not, `notify` lets `on_starved` be called once when it starves. Without `notify` an earlier request ends.
+        """
         with self._lock:
             starved = self._is_starved()
-            self._writer_waits = tell and not starved
+            self._writer_waits = notify and not starved
             return starved
 
     def _is_starved(self) -> bool:
@@ -210,23 +224,27 @@ class PipelinedSubpartition:
         return reads and not self._is_available()
 
     def _end_wait(self) -> bool:
-        """End the writer's wait if the reader is starved. Returns whether it did: `on_starved` must then be called
-        outside the lock."""
+        """End the writer's wait if the reader is starved.
+
+        After True, the caller calls `on_starved` without the lock.
+        """
         if not self._writer_waits or not self._is_starved():
             return False
         self._writer_waits = False
         return True
 
     def _take_listener(self) -> Callable[[], None] | None:
-        """Whom to tell, outside the lock, that something can be polled, and who then counts as notified; none while the
-        reader is still looking."""
+        """Return the listener to call without the lock, if the reader waits and data are available.
+
+        The reader then counts as notified. While it is still polling, the result is None.
+        """
         if self._listener is None or not self._reader_waits or not self._is_available():
             return None
         self._reader_waits = False
         return self._listener
 
     def _finished_buffers(self) -> int:
-        """Only the last may be unfinished."""
+        """Return the number of finished buffers. Only the last one may be unfinished."""
         queue = self._queue
         if not queue:
             return 0
@@ -241,14 +259,17 @@ class PipelinedSubpartition:
         *,
         sends_empty: bool = False,
     ) -> None:
-        """Take the reading end; there is one. `listener` is called outside the lock when data become available,
-        `on_priority` (if it is another one) for a barrier that overtakes. With `sends_empty` a buffer that is
-        finished with nothing in it is sent too: it takes back the credit that its place in the backlog has raised."""
+        """Attach the only reader. Raises ExchangeError for a second reader, or once released.
+
+        `listener` is called, without the lock, when data become available; `on_priority`, if given, for a barrier that
+        overtakes. With `sends_empty` an empty finished buffer is sent too: it uses up the credit that the consumer
+        granted for it as part of the backlog.
+        """
         with self._lock:
             if self._listener is not None:
-                raise ExchangeError("this subpartition is being read already")
+                raise ExchangeError(f"subpartition {self.index} is being read already")
             if self._released:
-                raise ExchangeError("this subpartition was released")
+                raise ExchangeError(f"subpartition {self.index} was released")
             self._listener = listener
             self._on_priority = on_priority or listener
             self._sends_empty = sends_empty
@@ -259,7 +280,7 @@ class PipelinedSubpartition:
             self.on_starved()
 
     def credit_changed(self, is_whole: bool) -> None:
-        """The consumer has consumed all that it was sent, or has not; a reader without credit never says so."""
+        """Note whether the consumer has consumed all buffers sent to it. A reader without credit never calls this."""
         with self._lock:
             self._is_whole = is_whole
             starved = self._end_wait()
@@ -267,7 +288,7 @@ class PipelinedSubpartition:
             self.on_starved()
 
     def is_available(self, has_credit: bool) -> bool:
-        """Whether `poll` would return something that may be sent now; without credit only an event may."""
+        """Return whether `poll` has something that may be sent now. Without credit only an event may be sent."""
         with self._lock:
             if has_credit:
                 return self._is_available()
@@ -277,10 +298,10 @@ class PipelinedSubpartition:
         return not self._blocked and (self._flush_requested or self._finished_buffers() > 0)
 
     def resume(self) -> None:
-        """Go on behind the barrier that was polled last. Raises ExchangeError if none blocks."""
+        """Resume behind the barrier that was polled last. Raises ExchangeError if none blocks."""
         with self._lock:
             if not self._blocked and not self._released:
-                raise ExchangeError("a channel was asked to go on that no barrier blocks")
+                raise ExchangeError(f"subpartition {self.index} was asked to resume, but no barrier blocks it")
             self._blocked = False
             notify, starved = self._take_listener(), self._end_wait()
         if notify is not None:
@@ -289,12 +310,12 @@ class PipelinedSubpartition:
             self.on_starved()
 
     def acknowledge(self) -> None:
-        """The reader has processed all records up to the end of data."""
+        """Note that the reader has processed all records up to the end of data."""
         self._acknowledged = True
         self._on_settled()
 
     def poll_priority(self) -> CheckpointBarrier | None:
-        """A barrier that overtakes, if that is what comes next."""
+        """Remove and return the first item if it is a priority barrier, else return None."""
         with self._lock:
             head = self._queue[0] if self._queue and not self._blocked else None
             if not isinstance(head, EventConsumer) or not is_priority(head.event):
@@ -310,8 +331,7 @@ class PipelinedSubpartition:
         return head.event
 
     def poll(self, limit: int = 1) -> list[PolledBuffer]:
-        """The next buffers, of `limit` segments at most: data, or a single event; empty when there is nothing to see
-        yet."""
+        """Return the next data buffers, of at most `limit` segments together, or a single event. Empty without any."""
         polled: list[PolledBuffer] = []
         with self._lock:
             while limit > 0 and not self._blocked and not (polled and self._would_split(limit)):
@@ -335,12 +355,12 @@ class PipelinedSubpartition:
         return polled
 
     def _would_split(self, limit: int) -> bool:
-        """The first buffer would have to be split: not worth it unless nothing else can be taken."""
+        """Return whether the first buffer has more segments than `limit`. It is split only when it comes first."""
         head = self._queue[0]
         return isinstance(head, Buffer) and len(head.segments) > limit
 
     def _take(self, limit: int) -> tuple[Buffer, bool] | None:
-        """The first buffer with anything in it, or its first `limit` segments, and whether it is an event."""
+        """Remove the first non-empty buffer, or its first `limit` segments. Returns it and whether it is an event."""
         queue = self._queue
         while queue:
             head = queue[0]
@@ -353,7 +373,7 @@ class PipelinedSubpartition:
                     queue.popleft()
                 self._backlog -= len(head.segments)
                 return head, False
-            # Finished is read first: what is built after that is then all there will ever be.
+            # Read `is_finished` first: only then does `build` return all remaining bytes.
             head_finished = head.is_finished
             buffer = head.build()
             is_event = isinstance(head, EventConsumer)
@@ -373,7 +393,7 @@ class PipelinedSubpartition:
 
     @property
     def reported_backlog(self) -> int:
-        """Data buffers that the reader could poll now, had it room for them."""
+        """The number of data buffers that the reader could poll now, given enough credit."""
         with self._lock:
             return self._reported_backlog()
 
@@ -390,7 +410,7 @@ class PipelinedSubpartition:
         return isinstance(self._queue[0], EventConsumer)
 
     def release(self) -> None:
-        """The reader will not come back, or the task is gone: close what is queued."""
+        """Drop all queued items, when the reader or the task has left."""
         with self._lock:
             if self._released:
                 return
@@ -413,7 +433,7 @@ class PipelinedSubpartition:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that the reader has not taken yet."""
+        """The bytes that the reader has not polled yet."""
         with self._lock:
             return sum(queued.size if isinstance(queued, Buffer) else queued.unread for queued in self._queue)
 
@@ -422,16 +442,16 @@ class PipelinedSubpartition:
         return self._backlog
 
     def validate(self) -> None:
-        """Raises AssertionError when the queue broke its own rules."""
+        """Raise AssertionError when the backlog is wrong or an earlier buffer is unfinished."""
         with self._lock:
-            data = [consumer for consumer in self._queue if not isinstance(consumer, EventConsumer)]
-            queued = sum(len(each.segments) if isinstance(each, Buffer) else 1 for each in data)
-            assert queued == self._backlog, f"backlog {self._backlog}, but {queued} data buffers are queued"
+            data = [queued for queued in self._queue if not isinstance(queued, EventConsumer)]
+            count = sum(len(queued.segments) if isinstance(queued, Buffer) else 1 for queued in data)
+            assert count == self._backlog, f"backlog {self._backlog}, but {count} data buffers are queued"
             assert all(map(_is_finished, list(self._queue)[:-1])), "only the last may be unfinished"
 
 
 def _timed_barrier(queued: BufferConsumer | EventConsumer | Buffer, checkpoint: int) -> CheckpointBarrier | None:
-    """The barrier of a checkpoint, if this is it and it may be asked to overtake."""
+    """Return the item's barrier if it belongs to the checkpoint and may still overtake, else None."""
     event = queued.event if isinstance(queued, EventConsumer) else None
     if isinstance(event, CheckpointBarrier) and event.id == checkpoint and event.is_announced:
         return event

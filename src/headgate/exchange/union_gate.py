@@ -1,4 +1,4 @@
-"""The gates of a task as one input, fair over them."""
+"""UnionGate: the gates of a task as one input, which polls them in turn."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from headgate.records.events import Event
 
 
 class UnionGate:
-    """Gates with data stand in one queue, once each, by the rules of a gate for its channels: with a thousand gates of
-    one channel, those that have nothing are not asked. Channels are numbered through, gate after gate."""
+    """The gates of a task as one input.
+
+    Each gate with data stands in a queue once, like a channel in its gate, so gates without data cost nothing. Channels
+    are numbered consecutively over all gates.
+    """
 
     def __init__(self, gates: Sequence[InputGate]) -> None:
         self._gates = tuple(gates)
@@ -25,7 +28,7 @@ class UnionGate:
         for number, gate in enumerate(gates):
             self._offsets.append(self.channels)
             self.channels += len(gate.channels)
-            gate.tell_first(functools.partial(self._notify, number))
+            gate.notify_first(functools.partial(self._notify, number))
             if gate.has_data:
                 self._notify(number)
 
@@ -39,8 +42,10 @@ class UnionGate:
         return bool(self._ready)
 
     def poll(self, limit: int = 1) -> tuple[int, list[Buffer] | Event] | None:
-        """A channel's number, and its next buffers (`TURN` segments at most while others have any) or its next event;
-        None when there is nothing."""
+        """Return the number of a channel and its next buffers or its next event, or None without any.
+
+        The buffers have about `limit` segments, but at most `TURN` while other gates have data.
+        """
         ready = self._ready
         while ready:
             number = ready.popleft()

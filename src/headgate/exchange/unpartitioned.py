@@ -1,4 +1,4 @@
-"""Batches that wait to be distributed to many channels, until each channel's slice is worth what it costs."""
+"""Collect batches before they are split over many channels, so that each channel's slice is worth its cost."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pyarrow as pa
 
 from headgate.compat import concat_batches
 
-#: Bytes for each channel that are worth a deal: a slice costs a microsecond or two, whatever is in it.
-DEAL_BYTES: Final = 8 << 10
-#: The most that waits for a deal, however many channels there are.
-MAX_UNDEALT: Final = 8 << 20
+#: The bytes per channel that make a split worth its cost: a slice of any size costs 1 to 2 us.
+BYTES_PER_CHANNEL: Final = 8 << 10
+#: The most bytes that wait for a split, for any number of channels.
+MAX_UNPARTITIONED: Final = 8 << 20
 
 
 class UnpartitionedBatches:
-    """What a writer has taken and not yet distributed. With a `limit` of 0 bytes every batch is enough."""
+    """The batches that a writer has accepted and not yet split. With a `limit` of 0 bytes every batch is enough."""
 
     __slots__ = ("_batches", "_limit", "bytes")
 
@@ -28,23 +28,23 @@ class UnpartitionedBatches:
         return bool(self._batches)
 
     def add(self, batch: pa.RecordBatch, size: int) -> bool:
-        """Returns whether it is enough now."""
+        """Append a batch of `size` bytes. Returns whether the batches now reach the limit."""
         self._batches.append(batch)
         self.bytes += size
         return self.bytes >= self._limit
 
     def take(self) -> tuple[pa.RecordBatch, int]:
-        """All as one batch, and its bytes; there must be some."""
+        """Remove all batches and return them as one, with its bytes. There must be a batch."""
         batches, size = self._batches, self.bytes
         self.clear()
         return batches[0] if len(batches) == 1 else concat_batches(batches), size
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all batches."""
         self._batches = []
         self.bytes = 0
 
 
 def partition_threshold(channels: int) -> int:
-    """How many bytes are worth a deal to so many channels."""
-    return min(channels * DEAL_BYTES, MAX_UNDEALT)
+    """Return the bytes that make a split over this many channels worth its cost."""
+    return min(channels * BYTES_PER_CHANNEL, MAX_UNPARTITIONED)

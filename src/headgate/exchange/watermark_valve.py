@@ -1,4 +1,4 @@
-"""An operator's event time is the minimum over its channels, those that are idle or ended excepted."""
+"""WatermarkValve: an operator's event time is the minimum over its channels, except idle and ended ones."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from headgate.records.elements import MAX_TIME, MIN_TIME
 
 
 class WatermarkValve:
-    """Merges the watermarks and statuses of a task's channels (Flink's StatusWatermarkValve).
+    """The merged watermark and status of a task's channels (Flink's StatusWatermarkValve).
 
-    A channel that comes back from idleness counts again once it has reached the watermark that went out meanwhile, so
-    that the output never goes back. A channel at MAX_TIME has ended and does not count either, until all have ended: or
-    the task would be at the end of time as soon as those that are left are idle, and all their rows late (in Flink it
-    is). Methods return what has changed for the task, or None.
+    A channel that becomes active again counts once it has reached the task's watermark, so the watermark never
+    decreases. A channel at MAX_TIME has ended and does not count until all channels have ended. Otherwise the task
+    would reach MAX_TIME as soon as its remaining channels are idle, and their later rows would all be late (as in
+    Flink). Methods return the task's new values, or None without a change.
     """
 
     def __init__(self, channels: int) -> None:
@@ -19,38 +19,38 @@ class WatermarkValve:
         self._active = [True] * channels
         self._aligned = [True] * channels
         self.output = MIN_TIME
-        self._holding = channels  # how many channels that count are at `output`, and so hold it back
+        self._holding = channels  # channels that count and are at `output`, which hold it back
         self._output_active = True
 
     def on_watermark(self, channel: int, time: int) -> int | None:
-        """A channel's watermark has come; returns the task's new one if it has moved."""
+        """Handle a channel's watermark. Returns the task's new watermark if it has advanced."""
         before = self._times[channel]
         if time <= before:
             return None
         self._times[channel] = time
         if self._aligned[channel] and before < MAX_TIME:
             self._holding -= before == self.output
-            if self._holding > 0:  # with a thousand channels the usual case, and then not all need a look
+            if self._holding > 0:  # the usual case with many channels; the scan over all of them is not needed
                 return None
         if self._active[channel] and time >= self.output:
             self._aligned[channel] = True
         return self._advance()
 
     def on_status(self, channel: int, active: bool) -> tuple[int | None, bool | None]:
-        """A channel turned idle or active: the task's new watermark and new status, each None if unchanged."""
+        """Handle a channel's change to idle or active. Returns the task's new watermark and status, or None each."""
         self._active[channel] = active
         self._aligned[channel] = active and self._times[channel] >= self.output
         return self._advance(), self._update_status()
 
     def end(self, channel: int) -> tuple[int | None, bool | None]:
-        """A channel has ended and holds back no watermark, even if it was idle; returns what `on_status` does."""
+        """Handle the end of a channel, which no longer holds back the watermark. Returns like `on_status`."""
         return self.on_watermark(channel, MAX_TIME), self._update_status()
 
     def _update_status(self) -> bool | None:
-        left = [active for active, time in zip(self._active, self._times, strict=True) if time < MAX_TIME]
-        if not left or any(left) == self._output_active:
+        remaining = [active for active, time in zip(self._active, self._times, strict=True) if time < MAX_TIME]
+        if not remaining or any(remaining) == self._output_active:
             return None
-        self._output_active = any(left)
+        self._output_active = any(remaining)
         return self._output_active
 
     def _advance(self) -> int | None:

@@ -1,9 +1,9 @@
-"""RecordWriter: from batches to bytes in subpartitions, without ever waiting for a buffer.
+"""RecordWriter: it turns batches into bytes in subpartitions, and never waits for a buffer.
 
-Columnar rule: the slices of a batch wait per channel until they make one Arrow message of `message_size`; otherwise
-distributing a batch to many channels would leave scraps. A message leaves earlier when the buffer timeout or an event
-asks for it. What is cut but does not fit into free segments is *due*; while anything is due the writer is not
-available, and its task takes no new batch. That is back-pressure.
+The slices of batches wait per channel until they make one Arrow message of `message_size`. Splitting a batch over many
+channels therefore produces no tiny messages. The buffer timeout or an event sends a message earlier. Messages that are
+cut but do not fit into free segments are *due*. While anything is due, the writer is not available and its task takes
+no new batch. That is back-pressure.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from headgate.records.spanning import Element, SpanningSerializer, serialize
 
 
 class RecordWriter:
-    """One output edge of one subtask; used by its task thread only. It is an operator `Output`.
+    """The writer of one output edge of a subtask, an operator `Output`. Task thread only.
 
-    Sizes are bytes, times seconds. `wait_within_record` is called when one input made more output than the budget
-    holds: it must return once `drain` succeeds, or raise.
+    Sizes are bytes, times seconds. `wait_within_record` is called when one input batch produces more output than the
+    budget allows. It must return once `drain` succeeds, or raise.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RecordWriter:
         self._segment_size = partition.pool.segment_size
         self._buffer_timeout = -1.0 if buffer_timeout == "adaptive" else buffer_timeout
         self._adaptive = AdaptiveFlush() if buffer_timeout == "adaptive" else None
-        self._unflushed: set[int] = set()  # channels with anything that their reader cannot see, if adaptive
+        self._unflushed: set[int] = set()  # channels with data that their reader cannot see, if adaptive
         self._watermark_interval = watermark_interval
         self._clock = clock
         self._wait_hard = wait_within_record
@@ -65,7 +65,7 @@ class RecordWriter:
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
         self._unpartitioned = UnpartitionedBatches(partition_threshold(channels) if selector.splits else 0)
-        self._watermark_behind: int | None = None  # what is not yet distributed
+        self._watermark_behind: int | None = None  # the watermark behind the unpartitioned batches
         self._channels = range(channels)
         self._due = DueOutput(partition, self._count)
         self._flush_at: float | None = None
@@ -76,10 +76,10 @@ class RecordWriter:
     # --- what operators call
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; it leaves as soon as a message is full, `buffer_timeout` at the latest."""
+        """Accept a batch. Its rows leave when a message is full, or after `buffer_timeout`."""
         if not batch.num_rows:
             return
-        if self._due.channels:  # a second batch out of one input
+        if self._due.channels:  # an earlier batch from the same input is still due
             self.drain(overdraft=True)
             if self._due.channels and self._budget.is_exceeded:
                 self._wait_hard(self)
@@ -93,7 +93,7 @@ class RecordWriter:
             self._cut_oldest()
 
     def emit_watermark(self, time: int) -> None:
-        """Behind each channel's next message; alone where nothing is pending, at most each watermark interval."""
+        """Send a watermark behind each channel's pending rows; without pending rows, at most once per interval."""
         if self._unpartitioned:
             self._watermark_behind = time
             return
@@ -104,14 +104,14 @@ class RecordWriter:
                 self._watermark_alone(pending, now)
 
     def emit_status(self, active: bool) -> None:
-        """At once, behind all that is pending."""
+        """Send a status to all channels at once, behind all pending rows."""
         for pending in self._pending:
             self._cut(pending)
             self._write(pending, WatermarkStatus(active))
         self.flush()
 
     def emit_marker(self, marker: LatencyMarker) -> None:
-        """To one channel at random, behind what is pending there; it leaves by the same rules as rows."""
+        """Send a latency marker to a random channel, behind its pending rows and by the same rules as rows."""
         self._partition_pending()
         channel = random.randrange(len(self._channels))
         pending = self._pending[0 if self._is_broadcast else channel]
@@ -123,7 +123,7 @@ class RecordWriter:
         self._flush_in_time()
 
     def finish(self) -> None:
-        """The end of the rows: everything pending, then the end of data on every channel."""
+        """Send all pending rows, and then the end of data on every channel."""
         self.is_finished = True
         for pending in self._pending:
             self._cut(pending)
@@ -132,12 +132,12 @@ class RecordWriter:
     # --- events
 
     def write_event(self, event: Event) -> None:
-        """To every channel, behind all that is due there."""
+        """Send an event to every channel, behind all due items."""
         for channel in self._channels:
             self._due.put(channel, event)
 
     def write_barrier(self, barrier: CheckpointBarrier) -> None:
-        """In order: behind everything pending, which leaves with it."""
+        """Send a barrier in order, behind all pending rows, which leave with it."""
         self._flush_at = None
         for pending in self._pending:
             self._cut(pending)
@@ -145,50 +145,56 @@ class RecordWriter:
         self.write_event(barrier)
 
     def overtake(self, barrier: CheckpointBarrier) -> list[list[memoryview]]:
-        """Send a barrier before everything that is here. Returns, by channel, the bytes that it overtakes: in segments,
-        due and pending. They stay as they are."""
+        """Send a barrier ahead of all data here.
+
+        Returns, per channel, a copy of the bytes that it overtakes: in segments, due and pending. They stay queued.
+        """
         self.flush()
         return self._due.overtake(barrier)
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """A checkpoint's barrier with a timeout is still here, in one channel at least."""
+        """Return whether a checkpoint's barrier with a timeout is still here, in at least one channel."""
         if self._due.holds_barrier(checkpoint):
             return True
-        return any(each.holds_barrier(checkpoint) for each in self.partition.subpartitions)
+        return any(subpartition.holds_barrier(checkpoint) for subpartition in self.partition.subpartitions)
 
     def prioritise(self, checkpoint: int) -> list[list[memoryview] | None]:
-        """Have a checkpoint's barrier overtake what is before it where it is still here. Returns, by channel, the bytes
-        that it overtakes as `overtake` does; None for a channel that it has left."""
+        """Let a checkpoint's barrier overtake the data before it, in each channel where it is still here.
+
+        Returns, per channel, the bytes that it overtakes, like `overtake`; None for a channel that it has left.
+        """
         return [self._due.prioritise(channel, checkpoint) for channel in self._channels]
 
     # --- what the task calls
 
     @property
     def is_available(self) -> bool:
-        """All that is due is in segments, and none of them is overdraft: the task may take its next batch."""
+        """Whether the task may take its next batch: nothing is due, and the pool has no overdraft."""
         return not self._due.channels and not self.partition.is_overdrawn
 
     def drain(self, *, overdraft: bool = False) -> bool:
-        """Move what is due into segments that have come free, or into overdraft; returns whether all of it fitted. If
-        the writer is not available after that, its task is woken when that may have changed."""
+        """Move due items into free segments, or into overdraft, and return whether all of them fitted.
+
+        If the writer is still not available, its task is woken when this may have changed.
+        """
         is_drained = self._due.drain(overdraft)
         self.partition.want_segments()
         return is_drained
 
     @property
     def deadline(self) -> float | None:
-        """When `on_time` has something to do, in the clock's seconds."""
+        """The time of the next `on_time`, in the clock's seconds, or None."""
         if self._flush_at is None or self._watermark_at is None:
             return self._watermark_at if self._flush_at is None else self._flush_at
         return min(self._flush_at, self._watermark_at)
 
     def before_wait(self) -> None:
-        """The task is about to wait: send what starved readers could use meanwhile."""
+        """Send data to starved readers before the task waits."""
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=True)
 
     def on_time(self, now: float) -> None:
-        """Flush when the buffer timeout has passed; send watermarks that have waited alone for long enough."""
+        """Flush when the buffer timeout has passed, and send watermarks that have waited for their interval."""
         if self._flush_at is not None and now >= self._flush_at:
             if self._adaptive is None:
                 self.flush()
@@ -201,7 +207,7 @@ class RecordWriter:
                     self._watermark_alone(pending, now)
 
     def flush(self) -> None:
-        """Cut what is pending and let readers see all that is in segments, full or not."""
+        """Cut all pending rows, and make all bytes in segments visible to the readers."""
         self._flush_at = None
         self._partition_pending()
         for pending in self._pending:
@@ -212,11 +218,11 @@ class RecordWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes outside segments: slices that wait and messages that are due."""
+        """The bytes outside segments: pending slices and due messages."""
         return self._count.bytes
 
     def validate(self) -> None:
-        """Raises AssertionError unless every byte outside segments is counted once; on the task thread."""
+        """Raise AssertionError unless every byte outside segments is counted once; on the task thread."""
         held = {id(batch): batch.bytes for pending in self._pending for batch in pending.held()}
         counted = self._unpartitioned.bytes + sum(held.values()) + self._due.validate()
         assert counted == self._count.bytes, (
@@ -225,7 +231,7 @@ class RecordWriter:
         self.partition.validate()
 
     def close(self) -> None:
-        """Drop what is pending and due; the partition is released by its owner."""
+        """Drop all pending and due data. The owner releases the partition."""
         self._unpartitioned.clear()
         self._pending = [PendingSlices(pending.channels) for pending in self._pending]
         self._due.clear()
@@ -234,7 +240,7 @@ class RecordWriter:
     # --- inside
 
     def _partition_pending(self) -> None:
-        """Give each channel its rows of what was taken."""
+        """Split the accepted batches over the channels."""
         if not self._unpartitioned:
             return
         batch, size = self._unpartitioned.take()
@@ -253,7 +259,7 @@ class RecordWriter:
             self.emit_watermark(time)
 
     def _flush_in_time(self) -> None:
-        """Have new rows leave as the buffer timeout asks."""
+        """Schedule the flush of new data by the buffer timeout."""
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=False)
         elif self._buffer_timeout == 0:
@@ -262,8 +268,11 @@ class RecordWriter:
             self._flush_at = self._clock() + self._buffer_timeout
 
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
-        """Flush the channels whose readers have nothing left; when `waiting`, the others wake the task as they come to
-        that. There is a deadline as long as anything is left, since a task that is busy may neither emit nor wait."""
+        """Flush the channels whose readers are starved.
+
+        When `waiting`, each other reader wakes the task once it starves. A deadline is set while unflushed data remain,
+        because a busy task may neither emit nor wait.
+        """
         if not self._unflushed and not self._unpartitioned:
             self._flush_at = None
             return
@@ -273,7 +282,7 @@ class RecordWriter:
             return
         self._partition_pending()
         for channel in tuple(self._unflushed):
-            if self.partition.subpartitions[channel].ask_whether_starved(tell=waiting):
+            if self.partition.subpartitions[channel].ask_whether_starved(notify=waiting):
                 self._cut(self._pending[0 if self._is_broadcast else channel])
                 self._flush_channel(channel)
         adaptive.flushed(began, self._clock())
@@ -300,7 +309,7 @@ class RecordWriter:
             self._write(pending, WatermarkElement(time))
 
     def _message_size_for(self, pending: PendingSlices) -> int:
-        """Less where readers want smaller buffers; for several the least that any of them wants."""
+        """Return the message size for a channel: smaller when its reader, or any reader of a broadcast, wants it."""
         subpartitions, most = self.partition.subpartitions, self._segment_size
         size = subpartitions[pending.channels.start].buffer_size or most
         if self._is_broadcast:
@@ -318,10 +327,14 @@ class RecordWriter:
         self._write_markers(pending)
 
     def _cut_oldest(self) -> None:
-        """Cut until the budget is kept, or nothing is pending. A batch counts until the last of its slices is cut: to
-        cut the channels with the oldest ones first is sure to free those."""
+        """Cut channels until the budget is kept or nothing is pending.
+
+        A batch counts until the last of its slices is cut. Cutting the channels with the oldest batches first frees
+        these batches.
+        """
         self._partition_pending()
-        for pending in sorted([each for each in self._pending if each.rows], key=lambda each: each.oldest):
+        with_rows = [pending for pending in self._pending if pending.rows]
+        for pending in sorted(with_rows, key=lambda pending: pending.oldest):
             if not self._budget.is_exceeded_by(self._count):
                 return
             self._cut(pending)

@@ -1,1 +1,4 @@
-"""Network memory: segments, the pools that lend them, and counted buffers. No threads, no I/O: locks are arguments."""
+"""Network memory: segments, the pools that lend them, and counted buffers.
+
+Nothing here starts a thread or does I/O; the caller passes the locks in.
+"""

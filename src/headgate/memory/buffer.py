@@ -1,12 +1,12 @@
 """A counted reference to bytes in a segment, or in a run of segments.
 
-Segments that are filled together are queued, sent, received, read and given back as one buffer: what a buffer costs in
-Python is then paid once for all of them. Everything that counts buffers counts their segments.
+Segments that are filled together travel as one buffer from the writer to the reader and back to the pool. Python then
+pays the cost of a buffer once for all of them. Every count of buffers counts their segments.
 
-Counting across threads without a lock: the references are a list with `True` at the bottom and one `False` above it
-for each `retain`. `list.append` and `list.pop` are atomic in CPython (one bytecode under the interpreter lock, a lock
-per list without it), so of two threads that give up a reference at once exactly one pops the `True`, and only that
-one returns the segment. One reference too many finds the list empty, which is how a double recycle is caught.
+References are counted across threads without a lock. The references are a list with `True` at the bottom and one
+`False` above it for each `retain`. `list.append` and `list.pop` are atomic in CPython (one bytecode under the
+interpreter lock, a lock per list without it). When two threads recycle at once, exactly one pops the `True`, and only
+that thread returns the segment. A recycle too many finds the list empty and raises.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from headgate.memory.segment import MemorySegment
 
 
 class Recycler(Protocol):
-    """Takes back segments whose last reference is gone; several at once cost little more than one."""
+    """Takes back segments whose last reference is gone. Several in one call cost little more than one."""
 
     def __call__(self, *segments: MemorySegment) -> None: ...
 
 
 class FileRegion:
-    """Bytes of a file that the kernel can send without anyone reading them."""
+    """Bytes of a file that the kernel sends straight to a socket; no Python code reads them."""
 
     __slots__ = ("descriptor", "offset", "size")
 
@@ -38,21 +38,21 @@ class FileRegion:
         return self.size
 
     def after(self, count: int) -> FileRegion:
-        """What is left when `count` bytes have been sent."""
+        """Return the region that remains when `count` bytes have been sent."""
         return FileRegion(self.descriptor, self.offset + count, self.size - count)
 
 
-#: What goes to a socket.
+#: Contiguous bytes that are written to a socket or a file.
 Piece = bytes | memoryview | FileRegion
-#: How many the kernel takes in one gathered write, to a socket or a file.
+#: The most pieces that the kernel takes in one gathered write (IOV_MAX on Linux).
 MAX_PIECES: Final = 1024
 
 
 class Buffer:
-    """`size` bytes of a segment from `offset` on, or of a run of several, all but the last of them full, owned until
-    `recycle` has been called once per reference.
+    """A counted reference to `size` bytes that start at `offset` in one segment, or that fill a run of segments.
 
-    Made with one reference. The last `recycle` calls `recycler(*segments)`, on the thread that gave it up.
+    In a run all segments but the last are full. A new buffer has one reference. The last `recycle` calls
+    `recycler(*segments)` on its own thread; until then the buffer owns the segments.
     """
 
     __slots__ = ("_recycler", "_references", "is_compressed", "offset", "segments", "size")
@@ -74,13 +74,12 @@ class Buffer:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Buffer:
-        """A buffer over memory that belongs to no pool, as events have it."""
+        """Return a buffer over memory that belongs to no pool. Events use it."""
         return cls((MemorySegment(-1, memoryview(data)),), 0, len(data), _forget)
 
     @property
     def views(self) -> list[memoryview]:
-        """The bytes, read-only and not copied, segment by segment; nothing may look at them after the last
-        `recycle`."""
+        """The bytes as read-only views, one per segment, without a copy. Do not read them after the last `recycle`."""
         if len(self.segments) == 1:
             return [self.view]
         views = [segment.view.toreadonly() for segment in self.segments]
@@ -91,7 +90,7 @@ class Buffer:
 
     @property
     def view(self) -> memoryview:
-        """The bytes of a buffer of one segment, as `views` has them."""
+        """The bytes of a buffer of one segment as a read-only view. See `views`."""
         view = self.segments[0].view
         if self.size == len(view):
             return view.toreadonly()
@@ -99,32 +98,35 @@ class Buffer:
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        """The bytes as they are sent."""
+        """The bytes as pieces for a gathered write."""
         return self.views
 
     @property
     def is_whole(self) -> bool:
-        """Its segments are a pool's and full to the last byte, so that another can follow it in one frame."""
+        """Whether all its segments are full and belong to a pool, so that another buffer can follow in one frame."""
         segments = self.segments
         is_full = self.size == len(segments) * len(segments[0].view)
         return is_full and segments[0].index >= 0 and not self.is_compressed
 
     def split(self, count: int) -> tuple[Buffer, Buffer]:
-        """The first `count` of several segments, and the rest; they take the place of this reference."""
+        """Split a run into its first `count` segments and the rest. The two buffers replace this reference."""
         segments = self.segments
         recycler = self._recycler if len(self._references) == 1 else _Parts(self)
         at = count * len(segments[0].view)
         return Buffer(segments[:count], 0, at, recycler), Buffer(segments[count:], 0, self.size - at, recycler)
 
     def retain(self) -> Buffer:
-        """One more reference; only for who holds one. Returns self. Raises ExchangeError after the last recycle."""
+        """Add a reference and return self. Only a holder of a reference may call it.
+
+        Raises ExchangeError after the last recycle.
+        """
         if not self._references:
             raise ExchangeError(f"{self!r} was retained after it had been recycled")
         self._references.append(False)
         return self
 
     def recycle(self) -> None:
-        """Give up one reference. Raises ExchangeError if there was none left."""
+        """Give up one reference. Raises ExchangeError when no reference remains."""
         try:
             last = self._references.pop()
         except IndexError:
@@ -138,7 +140,10 @@ class Buffer:
 
 
 class _Parts:
-    """The recycler of the parts of a buffer that others hold too: its segments go back when all have let go."""
+    """The recycler for the parts of a split buffer that has other holders.
+
+    It gives up the reference to the whole buffer when all parts are recycled.
+    """
 
     __slots__ = ("_left", "_whole")
 
@@ -153,7 +158,7 @@ class _Parts:
 
 
 def recycle_all(buffers: Iterable[Buffer]) -> None:
-    """As `recycle` of each in turn, but those behind each other with the same recycler come back to it in one call."""
+    """Recycle each buffer in turn; neighbours with the same recycler return to it in one call."""
     recycler: Recycler = _forget
     run: list[MemorySegment] = []
     for buffer in buffers:
@@ -170,4 +175,4 @@ def recycle_all(buffers: Iterable[Buffer]) -> None:
 
 
 def _forget(*segments: MemorySegment) -> None:
-    """The recycler of memory that the garbage collector frees."""
+    """Do nothing: the garbage collector frees memory that belongs to no pool."""

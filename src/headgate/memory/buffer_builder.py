@@ -1,11 +1,12 @@
-"""A segment that one thread fills while another already sends what is in it (Flink's marker protocol).
+"""A segment that one thread fills while another thread already sends its bytes (Flink's BufferBuilder).
 
-The writer publishes how far it has come in one attribute, the marker: the bytes written so far, or their bitwise
-complement once no more will follow. Storing and reading an attribute is atomic in CPython and the bytes are written
-before the marker, so no lock is needed: one thread appends and finishes, and each consumer belongs to one thread.
+The writer publishes its progress in one attribute, the marker. The marker is the number of bytes written, or the
+bitwise complement of that number once the writer has finished. CPython stores and reads an attribute atomically, and
+the writer stores the bytes before the marker, so no lock is needed. One thread appends and finishes; each consumer
+belongs to one thread.
 
-The segment goes back when no one can read it any more: the builder is finished, every consumer closed and every
-slice recycled. References are counted as in `buffer`.
+The segment returns to its recycler when the builder is finished, every consumer is closed and every slice is recycled.
+References are counted as in `buffer`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headgate.memory.segment import MemorySegment
 
 
 class _SharedSegment:
-    """What a builder, its consumers and their slices have in common."""
+    """The state that a builder, its consumers and their slices share."""
 
     __slots__ = ("marker", "recycler", "references", "segment")
 
@@ -27,15 +28,18 @@ class _SharedSegment:
         self.references = [True]  # the builder's
 
     def release(self, *segments: MemorySegment) -> None:
-        """So many of the references end; the recycler of slices, hence the arguments."""
+        """Give up one reference per argument. Slices call it as their recycler, hence the arguments."""
         for segment in segments:
             if self.references.pop():
                 self.recycler(segment)
 
 
 class BufferBuilder:
-    """The writing end. It owns `segment` from now on and gives it to `recycler` when all is done. It is full at
-    `capacity` bytes, or at the segment's end."""
+    """The writing end of a segment.
+
+    It owns `segment` and passes it to `recycler` after the last reference. It is full at `capacity` bytes, or at the
+    segment's end.
+    """
 
     __slots__ = ("_finished", "_position", "_shared", "_view", "capacity")
 
@@ -61,16 +65,16 @@ class BufferBuilder:
         return self._finished
 
     def create_consumer(self) -> BufferConsumer:
-        """A reading end that starts at the first byte. Raises ExchangeError once finished."""
+        """Return a reading end that starts at the first byte. Raises ExchangeError once the builder is finished."""
         if self._finished:
-            raise ExchangeError("a consumer must be created before the buffer is finished")
+            raise ExchangeError(f"{self._shared.segment!r}: a consumer was created after the builder had finished")
         self._shared.references.append(False)
         return BufferConsumer(self._shared)
 
     def append(self, data: memoryview) -> int:
         """Copy as much of `data` (contiguous, format "B") as fits, publish it, and return how many bytes that was."""
         if self._finished:
-            raise ExchangeError("bytes were appended to a finished buffer")
+            raise ExchangeError(f"{self._shared.segment!r}: {len(data)} bytes were appended to a finished builder")
         start = self._position
         count = min(len(data), self.capacity - start)
         end = start + count
@@ -79,7 +83,7 @@ class BufferBuilder:
         return count
 
     def finish(self) -> int:
-        """No more will follow; again is harmless. Returns the number of bytes written."""
+        """Declare that no more bytes follow, and return the number written. A second call changes nothing."""
         if not self._finished:
             self._finished = True
             shared = self._shared
@@ -89,7 +93,7 @@ class BufferBuilder:
 
 
 class BufferConsumer:
-    """A reading end: slices the bytes published since the last time."""
+    """A reading end of a segment. Each `build` returns the bytes published since the previous one."""
 
     __slots__ = ("_closed", "_position", "_shared")
 
@@ -100,12 +104,15 @@ class BufferConsumer:
 
     @property
     def is_finished(self) -> bool:
-        """No more will be written. Ask before `build`, not after: only then is what it returns all the rest."""
+        """Whether the writer has finished.
+
+        Read it before `build`, not after: only then does `build` return all remaining bytes.
+        """
         return self._shared.marker < 0
 
     @property
     def unread(self) -> int:
-        """How many bytes `build` would return now."""
+        """The number of bytes that `build` would return now."""
         marker = self._shared.marker
         return (marker if marker >= 0 else ~marker) - self._position
 
@@ -114,9 +121,9 @@ class BufferConsumer:
         return self.unread > 0
 
     def build(self) -> Buffer:
-        """The bytes since the last `build`, perhaps none, with a reference of their own."""
+        """Return the bytes published since the last `build`, perhaps none, with a reference of their own."""
         if self._closed:
-            raise ExchangeError("a closed buffer consumer was asked for bytes")
+            raise ExchangeError(f"{self._shared.segment!r}: build() was called on a closed buffer consumer")
         shared = self._shared
         marker = shared.marker
         start = self._position
@@ -125,14 +132,14 @@ class BufferConsumer:
         return Buffer((shared.segment,), start, end - start, shared.release)
 
     def peek(self) -> Buffer:
-        """What `build` would return, which still returns it."""
+        """Return the bytes that `build` would return, without consuming them."""
         position = self._position
         buffer = self.build()
         self._position = position
         return buffer
 
     def close(self) -> None:
-        """Read no more; again is harmless. Slices already built stay valid."""
+        """Stop reading. A second call changes nothing. Slices already built stay valid."""
         if not self._closed:
             self._closed = True
             self._shared.release(self._shared.segment)

@@ -1,5 +1,4 @@
-"""The pool of an output whose queues have no limit: no task waits for a segment of it, and when there is none, it is an
-error."""
+"""The pool of an output whose queues have no limit. A request fails at once when no segment is free."""
 
 from __future__ import annotations
 
@@ -9,17 +8,21 @@ from headgate.memory.segment import MemorySegment
 
 
 class GuardedPool(LocalBufferPool):
-    """As `LocalBufferPool`; but a request that finds nothing ends the job, before memory does."""
+    """A `LocalBufferPool` whose request raises when no segment is free, so the job fails before memory runs out."""
 
     __slots__ = ()
 
     def request_many(self, count: int, subpartition: int = 0, *, overdraft: bool = False) -> list[MemorySegment]:
-        """Up to `count` segments, at least one. Raises InsufficientBuffers when all of the pool's share is in use."""
+        """Return at least one and at most `count` segments.
+
+        Raises InsufficientBuffers when the pool's whole share is in use.
+        """
         segments = super().request_many(count, subpartition, overdraft=overdraft)
         if count > 0 and not segments:
             raise InsufficientBuffers(
-                f"{self.owner} has {self.in_use} buffers of {self.segment_size} bytes queued, all it may have, and "
-                f"flow_control='unbounded' holds no producer back: what reads them is too slow; raise network_memory, "
-                f"slow down the source, or let flow_control be 'credit'"
+                f"{self.owner} has {self.in_use} buffers of {self.segment_size} bytes queued, its whole share of "
+                f"network memory, because its consumer is slower than its producer and flow_control='unbounded' "
+                f"does not slow the producer down. Raise network_memory, slow the source down, or use "
+                f"flow_control='credit'"
             )
         return segments

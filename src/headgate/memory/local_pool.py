@@ -1,11 +1,12 @@
-"""The segments of one result partition, or the floating segments of one input gate.
+"""The pool of one result partition's segments, or of one input gate's floating segments.
 
-Any thread may call any method. Nothing here waits: a pool that has nothing says so and calls back later. Callbacks
-(`on_available`, listeners) run with no lock held, on the thread that made them due, and must be short.
+Any thread may call any method. No method waits: an empty pool returns no segment and calls back later. Callbacks
+(`on_available`, listeners) run without a lock, on the thread that freed the segment, and must be short.
 
-Locks are taken in the order factory lock, local lock, queue lock, and the factory lock only by `destroy`.
-The rules are Flink's LocalBufferPool's, but for one: a segment that comes from the global pool also goes to a waiting
-listener first, so that a listener never waits while there is a segment that it could have.
+Locks are taken in the order factory lock, local lock, queue lock. Only `destroy` takes the factory lock. The local lock
+protects the counts, the free segments and the listeners.
+The rules are those of Flink's LocalBufferPool, except one: a segment from the global pool also goes to a waiting
+listener first. A listener therefore never waits while the pool has a segment for it.
 """
 
 from __future__ import annotations
@@ -19,31 +20,32 @@ from headgate.memory.lock import Lock
 from headgate.memory.redistribution import PoolClaim
 from headgate.memory.segment import MemorySegment
 
-#: Told at most once: with a segment, which it may decline with False, or with None when the pool is destroyed.
+#: The pool calls a listener at most once: with a segment, which it may decline by returning False, or with None when
+#: the pool is destroyed.
 Listener = Callable[[MemorySegment | None], bool]
 
 
 class GlobalPool(Protocol):
-    """What a local pool needs of the pool of all segments. Only `dismiss` may take the factory lock."""
+    """The methods of the global pool that a local pool calls. Only `dismiss` may take the factory lock."""
 
     segment_size: int
 
     def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
-        """A free segment. If there is none and a waiter is given, it gets one `offer` as soon as there is."""
+        """Return a free segment, or None. With None, `waiter` receives one `offer` when a segment comes back."""
 
     def give_back(self, segment: MemorySegment) -> None: ...
 
     def dismiss(self, pool: LocalBufferPool, segments: list[MemorySegment]) -> None:
-        """The pool has been destroyed and returns what it did not use."""
+        """Remove a destroyed pool and take back its unused segments."""
 
 
 class LocalBufferPool:
-    """A changing share of the global pool. Create it with `NetworkBufferPool.create_local_pool`.
+    """A share of the global pool that may grow and shrink. Create it with `NetworkBufferPool.create_local_pool`.
 
-    `available` is read before every batch: True promises that the next `request` is met without overdraft and that no
-    subpartition has reached its cap. `on_available` is called each time it turns True, and `on_refill` when a segment
-    has come from the global pool and it does not, because of a cap: the other subpartitions can go on. The cap is soft:
-    a request for a subpartition beyond it is still met, since the record at hand has to be finished.
+    The task reads `available` before every batch. True means that the next request succeeds without overdraft and that
+    no subpartition has reached its cap. The pool calls `on_available` each time `available` turns True. It calls
+    `on_refill` when a segment has come back but a cap keeps `available` False: the other subpartitions can continue.
+    The cap is soft: the pool still serves a request beyond it, because a task must finish the record at hand.
     """
 
     __slots__ = (
@@ -64,25 +66,25 @@ class LocalBufferPool:
     ) -> None:
         self.owner = owner
         self.claim = claim
-        self.size = claim.required  # how many segments it may own now; changed by redistribution
-        self.requested = 0  # how many it owns: free here, or in use
+        self.size = claim.required  # segments that the pool may own now; redistribution changes it
+        self.requested = 0  # segments that the pool owns, free here or in use
         self.available = False
         self.on_available: Callable[[], None] = _ignore
         self.on_refill: Callable[[], None] = _ignore
         self._global = source
         self._lock = lock
-        self._free: list[MemorySegment] = []  # last in, first out: the warmest in the cache
+        self._free: list[MemorySegment] = []  # last in, first out: its bytes are still in the processor's cache
         self._counts = [0] * subpartitions  # in use, per subpartition
         self._cap = max_per_subpartition
-        self._capped = 0  # how many subpartitions are at their cap or beyond
+        self._capped = 0  # subpartitions that are at their cap or beyond
         self._max_overdraft = max_overdraft
         self._listeners: deque[Listener] = deque()
-        self._waiting = False  # the global pool owes us one offer
+        self._waiting = False  # the global pool has promised one offer
         self._destroyed = False
 
     @property
     def is_overdrawn(self) -> bool:
-        """It owns more than its share: by overdraft, or because the share has shrunk."""
+        """Whether the pool owns more segments than its share, by overdraft or because the share has shrunk."""
         return self.requested > self.size
 
     @property
@@ -92,23 +94,22 @@ class LocalBufferPool:
 
     @property
     def free(self) -> int:
-        """Segments here that are not in use."""
+        """The number of segments that the pool owns and no buffer uses."""
         return len(self._free)
 
     @property
     def in_use(self) -> int:
-        """Segments requested from here and not yet recycled."""
+        """The number of segments requested from this pool and not yet recycled."""
         return self.requested - len(self._free)
 
     def outstanding(self, subpartition: int) -> int:
-        """Segments in use for this subpartition."""
+        """Return the number of segments in use for this subpartition."""
         return self._counts[subpartition]
 
     def request_many(self, count: int, subpartition: int = 0, *, overdraft: bool = False) -> list[MemorySegment]:
-        """Up to `count` segments. Never waits. Raises ExchangeError once the pool is destroyed.
+        """Return up to `count` segments, without waiting. Raises ExchangeError once the pool is destroyed.
 
-        With `overdraft`, when all of the pool's share is in use, up to `max_overdraft` more come straight from the
-        global pool.
+        With `overdraft`, up to `max_overdraft` more segments come from the global pool when the whole share is in use.
         """
         segments: list[MemorySegment] = []
         if count <= 0:
@@ -137,15 +138,18 @@ class LocalBufferPool:
 
     @property
     def listeners(self) -> int:
-        """How many wait for a segment."""
+        """The number of listeners that wait for a segment."""
         return len(self._listeners)
 
     def recycle(self, segment: MemorySegment, subpartition: int = 0) -> None:
-        """Take back a segment that was requested for `subpartition`. Raises ExchangeError if there is no such one."""
+        """Take back a segment that was requested for `subpartition`.
+
+        Raises ExchangeError when no segment of that subpartition is in use.
+        """
         self.recycle_many((segment,), subpartition)
 
     def recycle_many(self, segments: Sequence[MemorySegment], subpartition: int = 0) -> None:
-        """Take back segments of one subpartition together, as that many calls of `recycle` would."""
+        """Take back several segments of one subpartition, like one `recycle` call per segment."""
         with self._lock:
             self._discharge(subpartition, len(segments))
             keep = self.requested <= self.size and not self._listeners
@@ -161,10 +165,10 @@ class LocalBufferPool:
             self._place(segment)
 
     def add_listener(self, listener: Listener) -> bool:
-        """Wait for one segment, behind those that wait already; a listener that needs more registers again.
+        """Queue a listener for one segment; register it again for the next one.
 
-        False if there is no need to wait, because a segment is free, or no use in it, because the pool is destroyed.
-        A segment that is accepted counts for subpartition 0.
+        Returns False, without queueing, when a segment is free or the pool is destroyed. A segment that the listener
+        accepts counts for subpartition 0.
         """
         with self._lock:
             if self._free or self._destroyed:
@@ -173,9 +177,10 @@ class LocalBufferPool:
             return True
 
     def destroy(self) -> None:
-        """Give everything up; again is harmless. Segments still in use go to the global pool as they are recycled.
+        """Return all free segments to the global pool; those in use follow when they are recycled.
 
-        Listeners hear None. `available` becomes True for good, so that who waits for it goes on and meets the error.
+        A second call changes nothing. Listeners are called with None. `available` stays True from now on, so that a
+        waiting task resumes and gets the error.
         """
         with self._lock:
             if self._destroyed:
@@ -196,7 +201,7 @@ class LocalBufferPool:
     def resize(self, size: int) -> list[MemorySegment]:
         """Set the share and return the free segments beyond it; those in use follow when they are recycled.
 
-        Calls no listener, since the factory lock is held: `refill` does, afterwards.
+        It runs under the factory lock and therefore makes no callback; `refill` makes them afterwards.
         """
         surplus: list[MemorySegment] = []
         with self._lock:
@@ -210,13 +215,13 @@ class LocalBufferPool:
         return surplus
 
     def refill(self) -> None:
-        """Use a share that has grown: have one segment ready."""
+        """Fetch one segment when the share has grown, so that one is ready."""
         with self._lock:
             segment = self._fetch()
         self._place(segment)
 
     def offer(self, segment: MemorySegment) -> bool:
-        """The segment this pool waited for; False if there is no more need of it, so that others come first."""
+        """Accept the segment that this pool waited for. Returns False when the pool needs it no more."""
         with self._lock:
             self._waiting = False
             if self._free or self.requested >= self.size:
@@ -226,14 +231,14 @@ class LocalBufferPool:
         return True
 
     def idle(self) -> list[int]:
-        """Numbers of the segments that are free here."""
+        """Return the indices of the segments that are free here."""
         return [segment.index for segment in self._free]
 
     # ---- inside
 
     def _overdraw(self, allowed: bool) -> MemorySegment | None:
         if self._destroyed:
-            raise ExchangeError(f"{self.owner} asked for a buffer after its pool was destroyed")
+            raise ExchangeError(f"{self.owner} requested a buffer after its pool was destroyed")
         if not (allowed and self.size <= self.requested < self.size + self._max_overdraft):
             return None
         segment = self._global.take(None)
@@ -242,7 +247,7 @@ class LocalBufferPool:
         return segment
 
     def _fetch(self) -> MemorySegment | None:
-        """One segment ahead of need, if none is free here and the share allows; the caller has the lock."""
+        """Take one segment ahead of need, if none is free here and the share allows it. The caller holds the lock."""
         if self._free or self._waiting or self.requested >= self.size:
             return None
         segment = self._global.take(self)
@@ -253,7 +258,8 @@ class LocalBufferPool:
         return segment
 
     def _place(self, segment: MemorySegment | None) -> None:
-        """Find a home for a segment we own: beyond our share the global pool, else a listener, else the free list."""
+        """Pass on a segment that the pool owns: beyond its share to the global pool, else to a listener or the free
+        list."""
         while segment is not None:
             listener: Listener | None = None
             turned = False
@@ -291,28 +297,31 @@ class LocalBufferPool:
     def _discharge(self, subpartition: int, freed: int = 1) -> None:
         before = self._counts[subpartition]
         if before < freed:
-            raise ExchangeError(f"{self.owner}: a buffer of subpartition {subpartition} was recycled twice")
+            raise ExchangeError(
+                f"{self.owner}: a buffer of subpartition {subpartition} was recycled twice: "
+                f"{freed} came back, {before} were in use"
+            )
         self._counts[subpartition] = after = before - freed
         if after < self._cap <= before:
             self._capped -= 1
 
     def validate(self) -> None:
-        """Check every law that holds while no call is under way. Raises AssertionError."""
+        """Check the invariants that hold while no call is in progress. Raises AssertionError."""
         with self._lock:
             free, in_use = len(self._free), self.in_use
-            who = f"{self.owner}: size {self.size}, requested {self.requested}, free {free}, in use {self._counts}"
-            assert in_use == sum(self._counts), f"{who}: owns more or fewer segments than are free or in use"
-            assert self._capped == sum(count >= self._cap for count in self._counts), f"{who}: {self._capped} capped"
+            facts = f"{self.owner}: size {self.size}, requested {self.requested}, free {free}, in use {self._counts}"
+            assert in_use == sum(self._counts), f"{facts}: owns more or fewer segments than are free or in use"
+            assert self._capped == sum(count >= self._cap for count in self._counts), f"{facts}: {self._capped} capped"
             if self._destroyed:
-                assert not self._free and not self._listeners, f"{who}: destroyed, but not empty"
+                assert not self._free and not self._listeners, f"{facts}: destroyed, but not empty"
                 return
-            assert self.claim.required <= self.size <= self.claim.maximum, f"{who}: share outside {self.claim}"
-            assert self.available == (free > 0 and not self._capped), f"{who}: available is {self.available}"
-            assert not (self._free and self.requested > self.size), f"{who}: keeps free segments beyond its share"
-            assert not (self._free and self._listeners), f"{who}: a listener waits though a segment is free"
-            hungry = not self._free and self.requested < self.size
-            assert self._waiting or not hungry, f"{who}: entitled to a segment, but does not wait for one"
+            assert self.claim.required <= self.size <= self.claim.maximum, f"{facts}: share outside {self.claim}"
+            assert self.available == (free > 0 and not self._capped), f"{facts}: available is {self.available}"
+            assert not (self._free and self.requested > self.size), f"{facts}: retains free segments beyond its share"
+            assert not (self._free and self._listeners), f"{facts}: a listener waits though a segment is free"
+            starved = not self._free and self.requested < self.size
+            assert self._waiting or not starved, f"{facts}: may take a segment, but does not wait for one"
 
 
 def _ignore() -> None:
-    """The default of both callbacks."""
+    """Do nothing: the default of both callbacks."""

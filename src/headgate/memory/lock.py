@@ -1,4 +1,4 @@
-"""The lock the pools are given: `threading.Lock` in a TaskManager, a checking one in tests."""
+"""The interface of the locks that the pools use: `threading.Lock` in a TaskManager, a checking lock in tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Lock(Protocol):
-    """A plain, non-reentrant mutual exclusion used only as `with lock:`."""
+    """A non-reentrant lock that is used only as `with lock:`."""
 
     def __enter__(self) -> object: ...
 

@@ -1,8 +1,9 @@
-"""The TaskManager's pool: every segment there is, lent to local pools and, as exclusive buffers, to input channels.
+"""The TaskManager's pool of all segments. It lends them to local pools and, as exclusive buffers, to input channels.
 
-Two locks, Flink's rule against deadlock: the queue lock guards the free segments and is taken by every request that a
-local pool cannot meet alone; the factory lock guards who may have how many and is taken only when a pool or a channel
-comes or goes. A local pool that holds its own lock may take the queue lock, never the factory lock.
+Two locks prevent deadlock, by Flink's rule. The queue lock protects the free segments; every request that a local pool
+cannot serve alone takes it. The factory lock protects the claims and shares. The creation and the release of a pool or
+of exclusive buffers take it, and so do the reports. The order is factory lock, local pool's lock, queue lock. A local
+pool that holds its own lock may take the queue lock, never the factory lock.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from headgate.memory.segment import MemorySegment, SegmentArena
 
 
 class NetworkBufferPool:
-    """`total_segments` segments of `segment_size` bytes, first returned first lent.
+    """The pool of `total_segments` segments of `segment_size` bytes; it lends the segment that came back first.
 
-    Rights are checked when they are given: an owner of a pool or of exclusive buffers can never find later that
-    there are too few. What no pool has a right to is lent to the local pools, and taken back as they recycle it.
+    The pool checks each claim when it grants it, so the owner of a local pool or of exclusive buffers always gets the
+    segments promised. Segments that are not promised are lent to the local pools and taken back when recycled.
     """
 
     def __init__(self, total_segments: int, segment_size: int, lock_factory: LockFactory) -> None:
@@ -44,13 +45,15 @@ class NetworkBufferPool:
 
     @property
     def free_segments(self) -> int:
-        """Segments that are not lent."""
+        """The number of segments that are not lent."""
         return len(self._free)
 
     @property
     def requested_usage(self) -> float:
-        """What all owners could make use of, as a share of what there is: above 1 they compete for what is beyond their
-        rights."""
+        """The segments that all owners could use, as a fraction of all segments.
+
+        Above 1 the owners compete for the segments beyond their claims.
+        """
         with self._factory_lock:
             most = sum(min(pool.claim.maximum, self.total_segments) for pool in self._pools)
             return (most + self._exclusive.total()) / self.total_segments
@@ -67,10 +70,10 @@ class NetworkBufferPool:
         max_overdraft: int = 0,
         guarded: bool = False,
     ) -> LocalBufferPool:
-        """A pool with a right to `required` (at least 1) segments and up to `maximum` while others do not need them.
+        """Create a pool with a right to `required` (at least 1) segments, and up to `maximum` while others need fewer.
 
-        `expected` (default: `required`) is its weight when the excess is shared out. Raises InsufficientBuffers.
-        A `guarded` pool raises it too, when it has nothing left: see `GuardedPool`.
+        `expected` (default: `required`) is its weight when the excess is shared. Raises InsufficientBuffers when
+        fewer than `required` segments are unpromised. A `guarded` pool also raises it later: see `GuardedPool`.
         """
         if not 1 <= required <= maximum:
             raise ExchangeError(f"{owner}: a pool needs 1 <= required <= maximum, not {required} and {maximum}")
@@ -93,10 +96,10 @@ class NetworkBufferPool:
         return pool
 
     def request_exclusive(self, count: int, owner: str) -> list[MemorySegment]:
-        """`count` segments for `owner` alone until `recycle_exclusive`. Raises InsufficientBuffers.
+        """Return `count` segments for `owner` alone, until `recycle_exclusive`. Raises InsufficientBuffers.
 
-        Segments that local pools use beyond their right cannot be had before they are recycled: then the error says
-        so and a later call succeeds. That cannot happen while no task of this TaskManager runs.
+        Local pools may still use segments beyond their share. The error then names them, and a later call succeeds
+        once they are recycled. This cannot happen while no task of this TaskManager runs.
         """
         with self._factory_lock:
             self._reserve(count, owner)
@@ -113,13 +116,13 @@ class NetworkBufferPool:
         self._settle()
         if not enough:
             raise InsufficientBuffers(
-                f"{owner} has a right to {count} network buffers, but others still use more than theirs: {over}; "
-                f"ask again when they have been recycled"
+                f"{owner} has a right to {count} network buffers, but others still use more than their share: {over}; "
+                f"request them again when these are recycled"
             )
         return segments
 
     def recycle_exclusive(self, segments: Iterable[MemorySegment], owner: str) -> None:
-        """Take back exclusive segments, best all in one call: each call shares everything out again."""
+        """Take back exclusive segments. Pass all in one call, because each call redistributes all spare segments."""
         returned = list(segments)
         with self._factory_lock:
             if len(returned) > self._exclusive[owner]:
@@ -133,12 +136,15 @@ class NetworkBufferPool:
         self._settle()
 
     def holders(self) -> dict[str, int]:
-        """Segments lent, by owner, in order of name; a local pool's own free ones count as lent to it."""
+        """Return the number of segments lent to each owner, sorted by name. A local pool's free segments count too."""
         with self._factory_lock:
             return self._holders()
 
     def close(self) -> None:
-        """Unmap the memory; again is harmless. Raises ExchangeError naming the holders if anything is still lent."""
+        """Unmap the memory. A second call changes nothing.
+
+        Raises ExchangeError, which names the holders, while a segment is lent or a pool exists.
+        """
         with self._factory_lock:
             if self._closed:
                 return
@@ -155,7 +161,7 @@ class NetworkBufferPool:
     # ---- for local pools only
 
     def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
-        """A free segment. If there is none and a waiter is given, it gets one `offer` as soon as there is."""
+        """Return a free segment, or None. With None, `waiter` receives one `offer` when a segment comes back."""
         with self._lock:
             if self._free:
                 return self._free.popleft()
@@ -164,13 +170,13 @@ class NetworkBufferPool:
             return None
 
     def give_back(self, segment: MemorySegment) -> None:
-        """Called without any lock, since it may lead to another pool's callbacks."""
+        """Take back a segment. The caller holds no lock, because another pool's callbacks may run."""
         with self._lock:
             self._free.append(segment)
         self._serve_waiters()
 
     def dismiss(self, pool: LocalBufferPool, segments: list[MemorySegment]) -> None:
-        """The pool has been destroyed and returns what it did not use."""
+        """Remove a destroyed pool and take back its unused segments."""
         with self._factory_lock:
             self._pools.remove(pool)
             self._leaving.append(pool)
@@ -183,10 +189,10 @@ class NetworkBufferPool:
     # ---- inside; the first three are called with the factory lock, the next two without any
 
     def _reserve(self, count: int, owner: str) -> None:
-        left = self.total_segments - self._required
-        if count > left:
+        unpromised = self.total_segments - self._required
+        if count > unpromised:
             raise InsufficientBuffers(
-                f"{owner} needs {count} network buffers of {self.segment_size} bytes, but only {left} of "
+                f"{owner} needs {count} network buffers of {self.segment_size} bytes, but only {unpromised} of "
                 f"{self.total_segments} are not promised to others: raise network_memory, or lower "
                 f"buffers_per_channel or segment_size"
             )
@@ -199,7 +205,7 @@ class NetworkBufferPool:
             del self._exclusive[owner]
 
     def _redistribute(self) -> None:
-        """Share out what is not promised. Calls no listener: `_settle` must follow without the lock."""
+        """Share out the unpromised segments. It makes no callback: call `_settle` afterwards, without the lock."""
         self._leaving = [pool for pool in self._leaving if pool.requested]
         sizes = shares(self.total_segments - self._required, [pool.claim for pool in self._pools])
         surplus = [segment for pool, size in zip(self._pools, sizes, strict=True) for segment in pool.resize(size)]
@@ -207,7 +213,7 @@ class NetworkBufferPool:
             self._free.extend(surplus)
 
     def _settle(self) -> None:
-        """Let everyone use what a redistribution has set free."""
+        """Give the segments that a redistribution has freed to the pools that wait or have grown."""
         self._serve_waiters()
         with self._factory_lock:
             pools = list(self._pools)
@@ -215,7 +221,7 @@ class NetworkBufferPool:
             pool.refill()
 
     def _serve_waiters(self) -> None:
-        """Hand one segment to each waiter in turn; one that declines leaves the queue, and the next is asked."""
+        """Offer one segment to each waiter in turn. A waiter that declines leaves the queue."""
         while True:
             with self._lock:
                 if not (self._free and self._waiters):
@@ -232,24 +238,24 @@ class NetworkBufferPool:
         return {owner: lent[owner] for owner in sorted(lent) if lent[owner]}
 
     def validate(self) -> None:
-        """Check that no segment is lost or doubled and no promise broken, while no call is under way.
+        """Check that no segment is lost or doubled and no claim is broken, while no call is in progress.
 
-        Raises AssertionError that says who holds what.
+        Raises AssertionError, which names each owner and its segments.
         """
         with self._factory_lock:
             holders = self._holders()
-            who = f"{len(self._free)} free of {self.total_segments}, lent: {holders}"
+            facts = f"{len(self._free)} free of {self.total_segments}, lent: {holders}"
             for pool in self._pools + self._leaving:
                 pool.validate()
-            assert len(self._free) + sum(holders.values()) == self.total_segments, f"segments lost or doubled: {who}"
+            assert len(self._free) + sum(holders.values()) == self.total_segments, f"segments lost or doubled: {facts}"
             idle = [segment.index for segment in self._free]
             idle += [index for pool in self._pools for index in pool.idle()]
-            assert len(set(idle)) == len(idle), f"a segment is free twice: {who}"
-            assert not (self._free and self._waiters), f"pools wait though segments are free: {who}"
+            assert len(set(idle)) == len(idle), f"a segment is free twice: {facts}"
+            assert not (self._free and self._waiters), f"pools wait though segments are free: {facts}"
             exclusive = sum(self._exclusive.values())
             promised = exclusive + sum(pool.claim.required for pool in self._pools)
             assert promised == self._required <= self.total_segments, (
-                f"{self._required} promised, not {promised}: {who}"
+                f"{self._required} promised, not {promised}: {facts}"
             )
             lent = exclusive + sum(pool.size for pool in self._pools)
-            assert lent <= self.total_segments, f"shares of {lent} segments: {who}"
+            assert lent <= self.total_segments, f"shares of {lent} segments: {facts}"

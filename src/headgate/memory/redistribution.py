@@ -1,8 +1,7 @@
-"""How the segments that no pool has a right to are shared out among local pools: Flink's weighted rule, as a pure
-function.
+"""Flink's weighted rule that shares spare segments among local pools, as a pure function.
 
-Every pool has a right to its `required` segments. What is left is lent in proportion to what each pool `expected`,
-never beyond its `maximum`; what one pool cannot take goes to the others.
+Every pool has a right to its `required` segments. The remaining segments are lent in proportion to each pool's
+`expected`, never beyond its `maximum`. Segments that one pool cannot take go to the others.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PoolClaim:
-    """What one pool may have, in segments: 0 < required <= maximum; `weight` > 0 is its part of the excess."""
+    """The limits of one pool, in segments: 0 < required <= maximum. `weight` > 0 is its part of the excess."""
 
     required: int
     maximum: int
@@ -21,7 +20,7 @@ class PoolClaim:
 
 
 def shares(spare: int, claims: Sequence[PoolClaim]) -> list[int]:
-    """The size of each pool when `spare` segments are left over after everybody's `required`."""
+    """Return the size of each pool when `spare` segments remain beyond the `required` of all pools."""
     sizes = [claim.required for claim in claims]
     elastic = [i for i, claim in enumerate(claims) if claim.required < claim.maximum]
     pot = spare + sum(claims[i].required for i in elastic)
@@ -33,11 +32,11 @@ def shares(spare: int, claims: Sequence[PoolClaim]) -> list[int]:
     return sizes
 
 
-def _pass_on(left: int, sizes: list[int], claims: Sequence[PoolClaim]) -> bool:
-    """One round of giving (`left` > 0) or taking back (`left` < 0) by weight; False when it changed nothing."""
-    sign = 1 if left > 0 else -1
-    amount = abs(left)
-    limits = [claim.maximum if left > 0 else claim.required for claim in claims]
+def _pass_on(excess: int, sizes: list[int], claims: Sequence[PoolClaim]) -> bool:
+    """Give (`excess` > 0) or take back (`excess` < 0) segments by weight, one round. Returns False without a change."""
+    sign = 1 if excess > 0 else -1
+    amount = abs(excess)
+    limits = [claim.maximum if excess > 0 else claim.required for claim in claims]
     eligible = [i for i, size in enumerate(sizes) if (limits[i] - size) * sign > 0]
     weights = sum(claims[i].weight for i in eligible)
     remaining = amount

@@ -1,7 +1,7 @@
-"""Network memory itself: one anonymous mapping cut into segments of equal size.
+"""Network memory: one anonymous mapping, cut into segments of equal size.
 
-The mapping is private and outside the Python heap. It has no name in the file system, so a killed process leaves
-nothing behind, and the kernel gives it pages only when they are first written.
+The mapping is private and lies outside the Python heap. It has no name in the file system, so a killed process leaves
+nothing behind. The kernel provides a page only when it is first written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headgate.errors import ExchangeError
 
 
 class MemorySegment:
-    """`view` is all the memory there is of segment number `index`: writable, `segment_size` bytes."""
+    """A piece of network memory: `view` is writable and has `segment_size` bytes; `index` is its number."""
 
     __slots__ = ("index", "view")
 
@@ -25,7 +25,7 @@ class MemorySegment:
 
 
 class SegmentArena:
-    """`total` segments of `segment_size` bytes in one page-aligned mapping, handed out by `segments` once."""
+    """`total` segments of `segment_size` bytes in one page-aligned mapping."""
 
     __slots__ = ("_mapping", "_whole", "segment_size", "segments")
 
@@ -39,7 +39,10 @@ class SegmentArena:
         )
 
     def close(self) -> None:
-        """Unmap the memory; again is harmless. Raises ExchangeError while someone still looks into a segment."""
+        """Unmap the memory. A second call changes nothing.
+
+        Raises ExchangeError while a view into a segment is alive.
+        """
         try:
             for segment in self.segments:
                 segment.view.release()
@@ -47,6 +50,6 @@ class SegmentArena:
             self._mapping.close()
         except BufferError:
             raise ExchangeError(
-                "network memory cannot be unmapped: a view into a segment is still alive; "
-                "its owner must copy the bytes out before recycling the segment"
+                f"network memory of {len(self.segments)} segments cannot be unmapped: a view into a segment is still "
+                f"alive; its holder must copy the bytes before it recycles the segment"
             ) from None

@@ -1,10 +1,10 @@
-"""When to ask again for what is not there yet: after a time that doubles, up to a longest one, and then no more."""
+"""The waits between repeated requests: each wait is twice the previous one, up to a limit, and then no more."""
 
 from __future__ import annotations
 
 
 class Backoff:
-    """The waits of one request, seconds (Flink: `taskmanager.network.request-backoff`, 100 ms to 10 s)."""
+    """The waits of one request, in seconds (Flink: `taskmanager.network.request-backoff`, 100 ms to 10 s)."""
 
     __slots__ = ("_longest", "_next")
 
@@ -13,7 +13,7 @@ class Backoff:
         self._next: float | None = min(initial, longest)
 
     def next(self) -> float | None:
-        """How long to wait now; None when the longest wait was in vain."""
+        """Return the next wait in seconds, or None after the longest one."""
         wait = self._next
         if wait is not None:
             self._next = min(2 * wait, self._longest) if wait < self._longest else None

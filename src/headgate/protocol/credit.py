@@ -1,18 +1,19 @@
 """Both ends' credit of one channel: one credit is one free buffer at the consumer.
 
 1. The consumer reserves exclusive buffers and announces them with its request: the initial credit.
-2. The producer spends one credit per data buffer and sends none at 0. Events are free.
-3. Each frame carries the backlog, the data buffers still queued behind it. The consumer then wants `backlog + initial`
-buffers and takes floating ones from its gate's pool, as far as there are any; each is a new credit. It wants no fewer
-than its share of the pool: all for the only channel of a gate, and half of it for several together. Flink wants none
-without a backlog; but the backlog of a producer that is slower than its consumer is next to nothing most of the time,
-and each of its bursts would wait for a round trip.
-4. Credit comes back when the task has *consumed* a buffer and recycled it, never when it was received.
-5. New credit gathers until the connection can write, and goes out as one AddCredit.
-6. A channel without exclusive buffers begins at credit 0; its producer announces a backlog that no buffer can tell of.
+2. The producer spends one credit per data buffer and sends no data at credit 0. Events need no credit.
+3. Each frame carries the backlog, the number of data buffers queued behind it. The consumer then requires
+`backlog + initial` buffers and takes floating ones from its gate's pool, as far as it has any. Each is a new credit.
+The consumer always requires its share of the pool: the whole pool for the only channel of a gate, and an equal part of
+half the pool for each of several. Flink requires none without a backlog. But a producer that is slower than its
+consumer has almost no backlog most of the time, and each of its bursts would then wait for a round trip.
+4. Credit returns when the task has *consumed* a buffer and recycled it, not when the buffer was received.
+5. New credit accumulates until the connection can write, and is sent as one AddCredit.
+6. A channel without exclusive buffers starts at credit 0. While it has no credit, no frame can carry the backlog, so
+its producer sends a BacklogAnnouncement.
 
-Flink has these rules in BufferManager and RemoteInputChannel. Invariant: credit at the producer + credit on its way +
-unannounced credit + buffers in flight = free buffers held by the channel.
+These are the rules of Flink's BufferManager and RemoteInputChannel. Invariant: credit at the producer + credit in
+transit + unannounced credit + buffers in flight = free buffers held by the channel.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MAX_CREDIT = 1 << 24
 
 
 class SenderCredit:
-    """The producer's end. One thread only."""
+    """The producer's end: the credit that a channel may still spend. One thread only."""
 
     __slots__ = ("_initial", "available")
 
@@ -40,19 +41,25 @@ class SenderCredit:
         self.add(initial)
 
     def add(self, credit: int) -> None:
-        """Raises ExchangeError when a peer grants more than any consumer could have."""
+        """Add credit. Raises ExchangeError when a peer grants more than any consumer can have."""
         if credit < 0 or self.available + credit > MAX_CREDIT:
-            raise ExchangeError(f"credit of {credit} on top of {self.available} is impossible")
+            raise ExchangeError(
+                f"the consumer granted an impossible credit of {credit} on top of {self.available}: "
+                f"a channel has 0 to {MAX_CREDIT}"
+            )
         self.available += credit
 
     def on_resume(self) -> None:
-        """A consumer without exclusive buffers gave up all others when it was blocked: no credit stands for one now."""
+        """Forget the credit of a consumer without exclusive buffers: it gave up its floating ones when it blocked."""
         if not self._initial:
             self.available = 0
 
     @property
     def is_whole(self) -> bool:
-        """Floating buffers may make up for exclusive ones in use; without exclusive ones it tells nothing."""
+        """Whether the credit has reached the initial credit again.
+
+        Floating buffers may replace exclusive ones that are still in use. Always True without exclusive buffers.
+        """
         return self.available >= self._initial
 
     @property
@@ -61,15 +68,16 @@ class SenderCredit:
 
     def spend(self, count: int) -> None:
         if self.available < count:
-            raise ExchangeError("a data buffer was about to be sent without credit")
+            raise ExchangeError(f"{count} data buffers were about to be sent with a credit of {self.available}")
         self.available -= count
 
 
 class BufferManager:
-    """The consumer's end: the buffers of one remote channel, and the credit they stand for.
+    """The consumer's end: the free buffers of one remote channel, and the credit that announces them.
 
-    The network thread takes buffers and reports backlogs, the task thread recycles, the pool's listener may run on
-    either; hence the lock. `on_credit` is called, outside the lock, when unannounced credit goes from none to some.
+    The network thread takes buffers and reports backlogs, the task thread recycles buffers, and either may run the
+    pool's listener. The lock protects all counts and the floating buffers. It is taken before the lock of the gate's
+    pool. `on_credit` is called, without the lock, when unannounced credit rises from 0.
     """
 
     __slots__ = (
@@ -103,21 +111,21 @@ class BufferManager:
 
     @property
     def free(self) -> int:
-        """Buffers that are empty and held by this channel."""
+        """The number of empty buffers that this channel holds."""
         return self._free_exclusive + len(self._floating)
 
     @property
     def free_exclusive(self) -> int:
-        """Exclusive buffers that stand ready for data; all of them once released."""
+        """The number of exclusive buffers that are ready for data; all of them once released."""
         return self.initial_credit if self._released else self._free_exclusive
 
     @property
     def free_floating(self) -> int:
-        """Floating buffers that stand ready for data."""
+        """The number of floating buffers that are ready for data."""
         return len(self._floating)
 
     def validate(self) -> None:
-        """Raises AssertionError unless every free buffer is in its place and credit stands for free buffers only."""
+        """Raise AssertionError unless each free buffer is held once and credit announces free buffers only."""
         with self._lock:
             own, floating = self._free_exclusive, [segment.index for segment in self._floating]
             assert 0 <= own <= self.initial_credit, f"{own} exclusive buffers free of {self.initial_credit}"
@@ -128,13 +136,17 @@ class BufferManager:
             assert not self._released or not (own or floating), "released, but holds buffers"
 
     def take(self, count: int) -> Sequence[MemorySegment] | None:
-        """Buffers for data that arrived, floating ones first; None once released. Raises ExchangeError when the
-        producer sent without credit."""
+        """Take `count` free buffers for arriving data, floating ones first. Returns None once released.
+
+        Raises ExchangeError when the producer sent more buffers than its credit.
+        """
         with self._lock:
             if self._released:
                 return None
             if count > self.free:
-                raise ExchangeError("the producer sent a buffer without credit")
+                raise ExchangeError(
+                    f"the producer exceeded its credit: it sent {count} buffers, the channel has {self.free} free"
+                )
             floating = self._floating
             taken = [floating.pop() for _ in range(min(count, len(floating)))]
             if own := count - len(taken):
@@ -143,9 +155,12 @@ class BufferManager:
             return taken
 
     def recycle(self, *segments: MemorySegment) -> None:
-        """The task has consumed buffers of this channel. Each is new credit, unless the channel holds enough without
-        it: then a floating one goes back to the gate's pool, for the channel that needs it most. One that the channel
-        would ask for again at once, while no other waits for it, stays here."""
+        """Take back buffers that the task has consumed.
+
+        Each becomes new credit if the channel requires it. Otherwise a floating buffer returns to the gate's pool, for
+        the channel that waits longest. A floating buffer stays here if the channel would request it again at once and
+        no other channel waits.
+        """
         exclusive = self._exclusive
         own = [segment for segment in segments if exclusive.owns(segment)]
         others = [segment for segment in segments if not exclusive.owns(segment)]
@@ -161,22 +176,26 @@ class BufferManager:
             self._on_credit()
 
     def _take_back(self, own: list[MemorySegment], others: list[MemorySegment]) -> list[MemorySegment]:
-        """Under the lock: consumed exclusive and floating buffers. Returns the floating ones that are not needed."""
+        """Take back exclusive (`own`) and floating (`others`) buffers, and return the floating ones not required.
+
+        The caller holds the lock.
+        """
         pool, floating = self._pool, self._floating
-        nobody_waits = pool.listeners <= self._waiting and pool.requested <= pool.size
+        none_waits = pool.listeners <= self._waiting and pool.requested <= pool.size
         room = max(0, self._required + self.initial_credit - self.free)
         replaced = min(len(floating), max(0, len(own) - room))
         surplus = [floating.popleft() for _ in range(replaced)]
         credit = len(own) - replaced
-        kept = others[: max(0, room - credit)] if nobody_waits else []
+        retained = others[: max(0, room - credit)] if none_waits else []
         self._exclusive.put(own)
         self._free_exclusive += len(own)
-        floating.extend(kept)
-        self.unannounced += credit + len(kept)
-        return surplus + others[len(kept) :]
+        floating.extend(retained)
+        self.unannounced += credit + len(retained)
+        return surplus + others[len(retained) :]
 
     def on_backlog(self, backlog: int) -> None:
-        """The producer has `backlog` more data buffers queued: hold buffers for them, as far as the pool has any."""
+        """Take floating buffers for the `backlog` data buffers that the producer has queued, as far as there are
+        any."""
         with self._lock:
             if self._released:
                 return
@@ -187,13 +206,16 @@ class BufferManager:
 
     @property
     def _share(self) -> int:
-        """How many floating buffers it may hold without a backlog, so that others find some that have one."""
+        """The floating buffers that the channel holds even without a backlog; half the pool remains for others."""
         size = self._pool.size
         return size if self._channels == 1 else size // (2 * self._channels)
 
     def block(self) -> None:
-        """Nothing comes until the consumer asks for it. A channel without buffers of its own holds none meanwhile: the
-        producer forgets the credit that stood for them when it goes on."""
+        """Stop requiring floating buffers: a barrier blocks the channel until the consumer resumes it.
+
+        A channel without exclusive buffers also gives up its floating ones. The producer forgets their credit when it
+        resumes.
+        """
         with self._lock:
             self._required = 0
             if self.initial_credit:
@@ -204,7 +226,10 @@ class BufferManager:
             self._pool.recycle(segment)
 
     def _request_floating(self) -> bool:
-        """Under the lock: take floating buffers up to what is required; wait in line for the one that is missing."""
+        """Take floating buffers up to the number required, and wait as a listener for a missing one.
+
+        The caller holds the lock. Returns whether unannounced credit has risen from 0.
+        """
         credit = 0
         wanted = self._required + self.initial_credit
         while not self._waiting and self.free < wanted:
@@ -218,7 +243,7 @@ class BufferManager:
         return self._add_unannounced(credit)
 
     def _offered(self, segment: MemorySegment | None) -> bool:
-        """The pool offers one buffer (None: it is destroyed). Returns whether it was taken."""
+        """Accept a buffer that the pool offers, if it is still required. None means that the pool is destroyed."""
         with self._lock:
             self._waiting = False
             if segment is None or self._released or self.free >= self._required + self.initial_credit:
@@ -235,14 +260,16 @@ class BufferManager:
         return before == 0 and credit > 0
 
     def take_unannounced(self) -> int:
-        """All credit not yet announced; the caller sends it as one AddCredit."""
+        """Return all unannounced credit and reset it. The caller sends it as one AddCredit."""
         with self._lock:
             credit, self.unannounced = self.unannounced, 0
             return credit
 
     def release(self) -> None:
-        """Hold nothing more: floating buffers go back to the gate's pool, exclusive ones to the network pool; those
-        still with the task follow when it recycles them."""
+        """Return floating buffers to the gate's pool and exclusive ones to the network pool.
+
+        Buffers that the task still uses follow when it recycles them.
+        """
         with self._lock:
             if self._released:
                 return

@@ -1,5 +1,7 @@
-"""Bytes to messages, for both ends of a data link. Neither reads a socket: they say where bytes go and hear how
-many came."""
+"""Decode bytes to messages, at both ends of a data link.
+
+No decoder reads a socket: the caller reads the bytes and passes them on, or passes on how many arrived.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +30,25 @@ from headgate.protocol.messages import (
     parse_control,
 )
 
-#: What is read beyond the current payload: the next header and the frames that follow when they are small. A larger
-#: value would save reads of small frames and cost a copy of as many bytes of each large one.
+#: Bytes read beyond the current payload: the next header, and the next frames when they are small. A larger value
+#: would save reads of small frames, but copy that many bytes of each large frame.
 _STAGING_BYTES: Final = 2048
 
 
 class RequestDecoder:
-    """The producer's end: requests and credit. `feed` takes bytes however they were cut."""
+    """The producer's decoder: bytes to requests and credit. Messages may be split over several `feed` calls."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[ToProducer]:
-        """The messages that `data` completes. Raises ExchangeError; the connection is then of no more use."""
+        """Yield the messages that `data` completes. Raises ExchangeError for corrupt bytes; close the link then."""
         data, position = self._rest + data, 0
         while len(data) - position >= FRAME.size:
             length, magic, message_id = FRAME.unpack_from(data, position)
             check_frame(length, magic)
             if length > MAX_CONTROL_FRAME:
-                raise ExchangeError(f"stream corrupted: a request of {length} bytes")
+                raise ExchangeError(f"stream corrupted: a request of {length} bytes, at most {MAX_CONTROL_FRAME}")
             if len(data) - position < length:
                 break
             body = data[position + FRAME.size : position + length]
@@ -56,37 +58,40 @@ class RequestDecoder:
 
 
 class NoMemoryYet(enum.Enum):
-    """The type of `NO_MEMORY_YET`."""
+    """The type of `NO_MEMORY_YET`, which says that a frame has to wait for memory."""
 
     NO_MEMORY_YET = "there is no memory now"
 
 
 NO_MEMORY_YET: Final = NoMemoryYet.NO_MEMORY_YET
 
-#: A run is received in parts of so many segments: each goes to the task while the next is still coming, and without
-#: credit no more than these stand idle until the peer has sent their bytes.
+#: A run is received in parts of this many segments. The task gets a part while the next one arrives. Without credit
+#: at most this many segments stay empty while the peer sends their bytes.
 _AT_ONCE: Final = 8
 
 
 class Memory(Protocol):
-    """Where the payloads of data buffers go."""
+    """The source of memory for the payloads of data buffers."""
 
     def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | NoMemoryYet | None:
-        """`count` segments for the payload behind this header, or the first of them, and the rest is asked for when
-        they are full; None to discard it; or NO_MEMORY_YET, and `resume` asks again."""
+        """Return up to `count` segments for the payload of this header.
+
+        With fewer segments, the decoder asks for the rest when they are full. Return None to discard the payload, or
+        NO_MEMORY_YET to make it wait; `resume` then asks again.
+        """
 
 
-#: A control message, or a buffer that has come: an event with its body, data in what `allocate` gave for them.
+#: A control message, or a buffer: an event with its body, or data that lie in the segments from `allocate`.
 Item = tuple[BufferResponse, bytes] | ToConsumer
 
 
 class ResponseDecoder:
-    """The consumer's end: buffers, read straight into the segments they are for.
+    """The consumer's decoder: the caller reads payloads straight into their segments.
 
-    `buffers()` are the places to read into, in order; `received(n)` says that n bytes came and yields the messages they
-    complete. Behind the payload under way there is room for the next header and some more. `missing` bytes are worth
-    waiting for: in Python a read costs more than the bytes in it, since the thread gives the interpreter lock away and
-    has to win it back.
+    `buffers()` returns the places to read into, in order. `received(n)` accounts for n bytes and yields the messages
+    that they complete. Behind the current payload there is room for the next header and some more bytes. It pays to
+    wait until `missing` bytes are there: a read costs more than its bytes, because the thread releases the interpreter
+    lock and has to take it again.
     """
 
     def __init__(self, memory: Memory, segment_size: int) -> None:
@@ -95,44 +100,47 @@ class ResponseDecoder:
         self._staging = memoryview(bytearray(_STAGING_BYTES))
         self._staged = b""
         self._current: BufferResponse | None = None
-        self._rest: BufferResponse | None = None  # the part of the run under way that has no memory yet
+        self._rest: BufferResponse | None = None  # the part of the current run that has no memory yet
         self._places: list[memoryview] = []
-        self._left = 0  # bytes of the current payload that are still to come; they go to the places
+        self._left = 0  # bytes of the current payload that have not arrived; they go to the places
         self._event: memoryview | None = None
         self._discard = memoryview(b"")
-        #: A frame has no memory yet.
+        #: Whether a frame waits for memory.
         self.is_waiting = False
 
     def buffers(self) -> list[memoryview]:
-        """Where the next bytes go. Empty while a frame waits for memory: then nothing can be read."""
+        """Return the places for the next bytes. Empty while a frame waits for memory: do not read then."""
         if self.is_waiting:
             return []
         return [*self._places, self._staging] if self._rest is None else self._places
 
     @property
     def missing(self) -> int:
-        """With fewer bytes than this no message can be completed."""
+        """The number of bytes without which no message can be completed."""
         return self._left or 1
 
     def close(self) -> None:
-        """The connection is gone: let go of all memory."""
+        """Drop all references to memory after the connection has ended."""
         self._current = self._rest = None
         self._places.clear()
 
     def received(self, count: int) -> Iterator[Item]:
-        """Account for `count` bytes in `buffers()`. Run it to its end before the next call. Raises ExchangeError."""
+        """Account for `count` bytes in `buffers()`, and yield the messages that they complete.
+
+        Exhaust the iterator before the next call. Raises ExchangeError for corrupt bytes.
+        """
         if self._current is not None:
             direct = min(count, self._left)
             self._advance(direct)
             count -= direct
             if not self._left:
                 yield self._complete()
-                self._go_on()
+                self._place_rest()
         if count:
             yield from self._parse(self._staged + bytes(self._staging[:count]))
 
     def _advance(self, count: int) -> None:
-        """So many bytes are in the first places."""
+        """Account for `count` bytes in the first places."""
         places, full = self._places, 0
         self._left -= count
         while full < len(places) and count >= len(places[full]):
@@ -150,7 +158,7 @@ class ResponseDecoder:
                 if self._left:
                     break
                 yield self._complete()
-                self._go_on()
+                self._place_rest()
                 continue
             if len(data) - position < FRAME.size:
                 break
@@ -163,7 +171,9 @@ class ResponseDecoder:
                 position += BUFFER_RESPONSE.size
             else:
                 if length > MAX_CONTROL_FRAME:
-                    raise ExchangeError(f"stream corrupted: a control frame of {length} bytes")
+                    raise ExchangeError(
+                        f"stream corrupted: a control frame of {length} bytes, at most {MAX_CONTROL_FRAME}"
+                    )
                 if len(data) - position < length:
                     break
                 body = data[position + FRAME.size : position + length]
@@ -174,7 +184,10 @@ class ResponseDecoder:
     def _begin(self, data: bytes, position: int, length: int) -> None:
         _, _, _, receiver, sequence, backlog, data_type, size = BUFFER_RESPONSE.unpack_from(data, position)
         if length != BUFFER_RESPONSE.size + size or not self._is_possible(data_type, size):
-            raise ExchangeError(f"stream corrupted: a buffer of {size} bytes, type {data_type}, in a frame of {length}")
+            raise ExchangeError(
+                f"stream corrupted: channel {receiver} got a buffer of {size} bytes, type {data_type}, "
+                f"in a frame of {length} bytes"
+            )
         is_event, is_compressed = data_type == EVENT_BUFFER, data_type == COMPRESSED_BUFFER
         self._place(BufferResponse(receiver, sequence, backlog, is_event, size, is_compressed=is_compressed))
 
@@ -186,7 +199,7 @@ class ResponseDecoder:
         return data_type == DATA_BUFFER and size <= MAX_RUN * self._segment_size
 
     def _place(self, response: BufferResponse) -> None:
-        """Ask for memory for the payload of a frame, or for what is left of it."""
+        """Ask for memory for the payload of a frame, or for the rest of it."""
         self._current = response
         self._left = size = response.size
         if response.is_event:
@@ -211,20 +224,22 @@ class ResponseDecoder:
         self._places = places
 
     def _discarded(self, count: int) -> list[memoryview]:
-        """Segments that are never read; they may be one and the same."""
+        """Return `count` views of one segment whose bytes are discarded."""
         if not self._discard:
             self._discard = memoryview(bytearray(self._segment_size))
         return [self._discard] * count
 
     def resume(self) -> Iterator[Item]:
-        """Ask again for the memory that a frame waits for, if one does, and go on with what was read behind its header.
-        Run it to its end before the next call. Raises ExchangeError."""
+        """Ask again for the memory that a frame waits for, and decode the bytes that were read behind its header.
+
+        Exhaust the iterator before the next call. Raises ExchangeError for corrupt bytes.
+        """
         if self._current is not None and self.is_waiting:
             self._place(self._current)
             yield from self._parse(self._staged)
 
     def _fill(self, data: bytes, position: int) -> int:
-        """Copy what came with the header."""
+        """Copy the payload bytes that arrived together with the header; returns their number."""
         count = min(self._left, len(data) - position)
         end = position + count
         while position < end:
@@ -242,8 +257,8 @@ class ResponseDecoder:
         self._places.clear()  # of an empty payload
         return done, b"" if event is None else bytes(event)
 
-    def _go_on(self) -> None:
-        """With the rest of a run, if there is any."""
+    def _place_rest(self) -> None:
+        """Ask for memory for the rest of a run, if there is any."""
         if self._rest is not None:
             rest, self._rest = self._rest, None
             self._place(rest)

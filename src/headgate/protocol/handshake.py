@@ -1,11 +1,10 @@
-"""Who is there? Both ends of a new link prove that they know the job's secret, without sending it.
+"""The handshake of a new link: both ends prove that they know the job's secret, without sending it.
 
-The dialling side sends `hello | nonce`, the listening side answers `nonce | proof`, the dialling side sends its
-`proof`.
-A proof is HMAC-SHA256 over the role and both nonces, so neither side can be made to prove for the other. Version, job,
-attempt and flow control are part of the hello, and of what is proved: a survivor of an older attempt, another job,
-another release or an end that counts credit otherwise is refused with a reason. The same handshake serves data links
-and control links; `kind` keeps them apart. Where links are encrypted it takes place inside TLS.
+The dialling side sends `hello | nonce`, the listening side answers `nonce | proof`, and the dialling side sends its
+`proof`. A proof is HMAC-SHA256 over the role, the hello and both nonces, so a proof of one side cannot serve the other.
+The proof covers the version, job, attempt and flow control in the hello. The listener refuses a peer of an older
+attempt, another job, another release or another flow control, and sends the reason. Data links and control links use
+the same handshake and differ in `kind`. On encrypted links it runs inside TLS.
 """
 
 from __future__ import annotations
@@ -36,15 +35,17 @@ _MODES: Final = dict(enumerate(FlowControl))
 _MODE_NUMBERS: Final = {mode: number for number, mode in _MODES.items()}
 
 
-#: Who has a certificate. A data link joins two TaskManagers; a control link is dialled by a TaskManager.
+#: The owners of certificates. A data link joins two TaskManagers; a TaskManager dials the driver's control link.
 DRIVER: Final = "driver"
 TASKMANAGER: Final = "taskmanager"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """With what an end of a link proves itself under TLS, and whom it trusts; each part is PEM. The authority issues
-    for one attempt of one job, so no other certificate passes."""
+    """The certificate and key with which an end of a link proves itself under TLS, and the authority it trusts, in PEM.
+
+    The authority issues certificates for one attempt of one job, so no other certificate is valid.
+    """
 
     authority: bytes
     certificate: bytes
@@ -56,8 +57,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What both ends must share, and this end's identity, without which links are not encrypted. `job` is 16 bytes; the
-    secret and the identity's key never leave the process but in the task closure."""
+    """The values that both ends must share, and this end's identity. Without an identity links are not encrypted.
+
+    `job` is 16 bytes. The secret and the identity's key leave the process only in the task closure.
+    """
 
     job: bytes
     attempt: int
@@ -69,11 +72,12 @@ class Credentials:
         return f"Credentials(job={self.job.hex()}, attempt={self.attempt})"
 
     def proof(self, role: bytes, hello: bytes, nonce: bytes) -> bytes:
+        """Return the HMAC-SHA256 that proves knowledge of the secret, for one role, hello and nonce."""
         return hmac.new(self.secret, role + hello + nonce, hashlib.sha256).digest()
 
 
 class Dialler:
-    """The side that connects. Send `hello`, pass `answer`'s bytes to `prove`, send what it returns."""
+    """The side that connects. Send `hello`, pass the listener's answer to `prove`, and send the bytes it returns."""
 
     def __init__(self, credentials: Credentials, kind: int, peer: int, nonce: bytes) -> None:
         self._credentials = credentials
@@ -82,7 +86,10 @@ class Dialler:
         self.hello = _HELLO.pack(*fields) + nonce
 
     def prove(self, answer: bytes) -> bytes:
-        """Check the listener's proof and return ours. Raises ExchangeError when it refuses or cannot prove itself."""
+        """Check the listener's proof and return this side's proof.
+
+        Raises ExchangeError when the listener refuses the link or its proof is wrong.
+        """
         if answer[:1] != _ACCEPTED:
             raise ExchangeError(
                 f"the peer refused the connection: {answer[1:].rstrip(bytes(1)).decode(errors='replace')}"
@@ -94,7 +101,7 @@ class Dialler:
 
 
 class Listener:
-    """The side that was dialled. `answer(hello)` gives the bytes to send, then `check(proof)` the peer's number."""
+    """The side that was dialled. Send the bytes of `answer(hello)`; `check(proof)` then returns the peer's number."""
 
     def __init__(self, credentials: Credentials, kind: int, nonce: bytes) -> None:
         self._credentials = credentials
@@ -104,7 +111,7 @@ class Listener:
         self.refused: str | None = None
 
     def answer(self, hello: bytes) -> bytes:
-        """The answer to a hello; when `refused` is set afterwards, send it and close."""
+        """Return the answer to a hello. When `refused` is set afterwards, send the answer and close the link."""
         magic, version, kind, mode, _, job, attempt = _HELLO.unpack_from(hello)
         ours = self._credentials
         flow_control = _MODES.get(mode, "unknown")
@@ -123,7 +130,7 @@ class Listener:
         return _ACCEPTED + self._nonce + ours.proof(b"listener", hello, self._nonce)
 
     def check(self, proof: bytes) -> int:
-        """The dialler's peer number. Raises ExchangeError when it cannot prove that it knows the secret."""
+        """Return the dialler's peer number. Raises ExchangeError when its proof of the secret is wrong."""
         if not self._hello or not hmac.compare_digest(
             proof, self._credentials.proof(b"dialler", self._hello, self._nonce)
         ):

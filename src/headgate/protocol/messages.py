@@ -1,8 +1,8 @@
 """The messages of a data link and their bytes.
 
 Frame: `length u32 | magic u32 | message id u8 | body`, big-endian; `length` counts the whole frame. Ids are those of
-Flink's NettyMessage. `receiver` is a number the consumer chose for an input channel, unique on its connection.
-Data flow from producer (P) to consumer (C); requests and credit the other way.
+Flink's NettyMessage. `receiver` is the number that the consumer chose for an input channel, unique on its connection.
+Data flow from the producer (P) to the consumer (C), requests and credit from C to P.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from headgate.errors import ExchangeError
 
 MAGIC: Final = 0xBADC0FFE
 FRAME: Final = struct.Struct(">IIB")
-#: Control frames are small; a longer one is an attack or corruption.
+#: The largest control frame, in bytes. A longer one is an attack or corruption.
 MAX_CONTROL_FRAME: Final = 64 << 10
-#: So is the body of an event.
+#: The largest body of an event, in bytes.
 MAX_EVENT: Final = 1 << 10
 
 # Whole headers, packed in one call: the frame header and the fixed part of the body.
@@ -32,16 +32,18 @@ BUFFER_RESPONSE_ID: Final = 0
 DATA_BUFFER: Final = 1
 EVENT_BUFFER: Final = 2
 COMPRESSED_BUFFER: Final = 3
-#: The most segments that one BufferResponse brings, a run of which all but the last are full.
+#: The most segments in one BufferResponse: a run in which all but the last are full.
 MAX_RUN: Final = 64
-#: Segments of one channel before the next has its turn, at either end.
+#: The segments of one channel before the next channel has its turn, at either end.
 TURN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """P->C: the channel failed, or without `receiver` the whole connection. With `not_found` its partition is not there
-    yet, and may be asked for again."""
+    """P->C: the channel failed, or without `receiver` the whole connection.
+
+    With `not_found` the partition does not exist yet; the consumer may request it again.
+    """
 
     id: ClassVar[int] = 1
     message: str
@@ -63,7 +65,7 @@ class ErrorResponse:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """C->P: send me this subpartition; I have `credit` buffers for it."""
+    """C->P: request a subpartition, with the initial `credit` of its channel."""
 
     id: ClassVar[int] = 2
     edge: int
@@ -82,7 +84,7 @@ class PartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class CancelPartitionRequest:
-    """C->P: send nothing more to this channel; also how a consumer takes leave of a finished one."""
+    """C->P: send nothing more to this channel. A consumer also sends it for a finished channel."""
 
     id: ClassVar[int] = 4
     receiver: int
@@ -97,7 +99,7 @@ class CancelPartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class CloseRequest:
-    """C->P: no channel is left on this connection."""
+    """C->P: no channel remains on this connection."""
 
     id: ClassVar[int] = 5
 
@@ -107,7 +109,7 @@ class CloseRequest:
     @classmethod
     def parse(cls, body: bytes) -> CloseRequest:
         if body:
-            raise ExchangeError("stream corrupted: CloseRequest with a body")
+            raise ExchangeError(f"stream corrupted: CloseRequest with a body of {len(body)} bytes")
         return cls()
 
 
@@ -129,7 +131,7 @@ class AddCredit:
 
 @dataclass(frozen=True, slots=True)
 class ResumeConsumption:
-    """C->P: go on behind the aligned barrier that blocked this channel."""
+    """C->P: resume behind the aligned barrier that blocks this channel."""
 
     id: ClassVar[int] = 7
     receiver: int
@@ -159,7 +161,7 @@ class AckAllUserRecordsProcessed:
 
 @dataclass(frozen=True, slots=True)
 class BacklogAnnouncement:
-    """P->C: `backlog` data buffers wait for a channel that has no credit, and no buffers of its own to be told with."""
+    """P->C: `backlog` data buffers wait for a channel that has neither credit nor exclusive buffers."""
 
     id: ClassVar[int] = 9
     backlog: int
@@ -175,7 +177,7 @@ class BacklogAnnouncement:
 
 @dataclass(frozen=True, slots=True)
 class NewBufferSize:
-    """C->P: fill buffers for this channel with `size` bytes at most from now on."""
+    """C->P: fill new buffers for this channel with at most `size` bytes."""
 
     id: ClassVar[int] = 10
     size: int
@@ -190,17 +192,19 @@ class NewBufferSize:
 
 
 def _positive(kind: type, body: bytes) -> tuple[int, int]:
-    """A count above 0, and the receiver."""
+    """Return the count and the receiver. Raises ExchangeError for a count of 0."""
     count, receiver = _COUNT.unpack(body)
     if count == 0:
-        raise ExchangeError(f"stream corrupted: {kind.__name__} of 0")
+        raise ExchangeError(f"stream corrupted: {kind.__name__} of 0 for channel {receiver}")
     return count, receiver
 
 
 @dataclass(slots=True)
 class BufferResponse:
-    """P->C: one buffer, of one segment or a run of several. `sequence` is the number of the first, and
-    `backlog` what waits behind the last."""
+    """P->C: one buffer, of one segment or a run of several.
+
+    `sequence` is the number of the first segment. `backlog` counts the data buffers that wait behind the last.
+    """
 
     receiver: int
     sequence: int
@@ -211,7 +215,7 @@ class BufferResponse:
     is_compressed: bool = False
 
 
-#: What a consumer tells the producer of one of its channels.
+#: The messages of a consumer about one of its channels.
 OfChannel = AddCredit | ResumeConsumption | AckAllUserRecordsProcessed | NewBufferSize
 ToProducer = PartitionRequest | CancelPartitionRequest | CloseRequest | OfChannel
 ToConsumer = ErrorResponse | BacklogAnnouncement
@@ -221,27 +225,27 @@ TO_CONSUMER: Final = {message.id: message for message in get_args(ToConsumer)}
 
 
 def encode(message: ToProducer | ToConsumer) -> bytes:
-    """One frame."""
+    """Return the frame of a message."""
     body = message.body()
     return FRAME.pack(FRAME.size + len(body), MAGIC, message.id) + body
 
 
 def encode_buffer_response(receiver: int, sequence: int, backlog: int, data_type: int, size: int) -> bytes:
-    """The header of one BufferResponse; the payload follows it from where it is, uncopied."""
+    """Return the header of one BufferResponse. The caller writes the payload behind it, without a copy."""
     length = BUFFER_RESPONSE.size + size
     return BUFFER_RESPONSE.pack(length, MAGIC, BUFFER_RESPONSE_ID, receiver, sequence, backlog, data_type, size)
 
 
 def check_frame(length: int, magic: int) -> None:
-    """Raises ExchangeError unless this can begin a frame."""
+    """Raise ExchangeError unless a frame can start with this length and magic number."""
     if magic != MAGIC:
         raise ExchangeError(f"stream corrupted: magic number {magic:#x} instead of {MAGIC:#x}")
     if length < FRAME.size:
-        raise ExchangeError(f"stream corrupted: a frame of {length} bytes")
+        raise ExchangeError(f"stream corrupted: a frame of {length} bytes, at least {FRAME.size}")
 
 
 def parse_control(message_id: int, body: bytes, accepted: Mapping[int, type]) -> object:
-    """The message in a control frame. Raises ExchangeError for an unknown id or a body that does not fit it."""
+    """Return the message in a control frame. Raises ExchangeError for an unknown id or a malformed body."""
     kind = accepted.get(message_id)
     if kind is None:
         raise ExchangeError(f"stream corrupted: unexpected message id {message_id}")

@@ -1,8 +1,8 @@
-"""What the producer's end of a link has framed and the socket has not taken yet; no I/O.
+"""The frames that the producer's end of a link has made and the socket has not accepted yet; no I/O.
 
-Two marks, as Flink's NettyServer sets them for Netty's outbound buffer: from `HIGH_MARK` unwritten bytes on nothing is
-added, and again only below `LOW_MARK`. So a socket whose peer does not read stops the sender, and one that goes on is
-never without work.
+Two marks bound them, like Netty's outbound buffer in Flink's NettyServer. The sender stops adding at `HIGH_MARK`
+unwritten bytes and resumes below `LOW_MARK`. A socket whose peer does not read thus stops the sender, and a socket that
+accepts bytes always has some to write.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ LOW_MARK: Final = (32 << 10) + 1
 
 
 class Outgoing:
-    """Pieces to write in order, in memory or in files; the buffers they belong to are recycled when all that was added
-    with them is written."""
+    """The queue of pieces to write, in memory or in files.
+
+    The buffers that were added with some pieces are recycled when all these pieces are written.
+    """
 
     __slots__ = ("_added", "_batches", "_pieces", "_written", "has_file", "is_writable")
 
@@ -30,24 +32,24 @@ class Outgoing:
         self._batches: deque[tuple[int, Sequence[Buffer]]] = deque()
         self._added = 0
         self._written = 0
-        #: Whether any of it is in a file.
+        #: Whether any piece is in a file.
         self.has_file = False
         #: Whether more may be added.
         self.is_writable = True
 
     @property
     def unwritten(self) -> int:
-        """Bytes."""
+        """The number of bytes that the socket has not accepted."""
         return self._added - self._written
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        """All of it, in order."""
+        """All unwritten pieces, in order."""
         return self._pieces
 
     @property
     def next_write(self) -> list[bytes | memoryview]:
-        """What one gathered write may try; empty when it is the turn of a region of a file."""
+        """The pieces for one gathered write. Empty when a region of a file comes first."""
         pieces = cast(list[bytes | memoryview], self._pieces)
         if self.has_file:
             return list(takewhile(_in_memory, islice(pieces, MAX_PIECES)))
@@ -55,16 +57,16 @@ class Outgoing:
 
     @property
     def next_region(self) -> FileRegion | None:
-        """What is to be sent from a file, if that comes first."""
+        """The region of a file to send next, or None when a piece in memory comes first."""
         first = self._pieces[0] if self._pieces else None
         return first if isinstance(first, FileRegion) else None
 
     def __len__(self) -> int:
-        """Pieces."""
+        """Return the number of unwritten pieces."""
         return len(self._pieces)
 
     def add(self, pieces: Sequence[Piece], buffers: Sequence[Buffer]) -> None:
-        """Frames behind all others, or none."""
+        """Append the pieces of some frames, perhaps none, and the buffers to recycle when they are written."""
         if not pieces:
             return
         self._pieces.extend(pieces)
@@ -73,7 +75,7 @@ class Outgoing:
         self._batches.append((self._added, buffers))
 
     def written(self, count: int) -> None:
-        """The socket took `count` bytes of `next_write`."""
+        """Account for `count` bytes of `next_write` that the socket accepted."""
         self._written += count
         if self._written == self._added:  # the usual case
             self._pieces.clear()
@@ -86,7 +88,7 @@ class Outgoing:
         self.is_writable = self.unwritten < (HIGH_MARK if self.is_writable else LOW_MARK)
 
     def _drop(self, count: int) -> None:
-        """Remove so many bytes from the front."""
+        """Remove `count` bytes from the front."""
         pieces, whole = self._pieces, 0
         while count >= len(pieces[whole]):
             count -= len(pieces[whole])
@@ -97,7 +99,7 @@ class Outgoing:
             pieces[0] = first.after(count) if isinstance(first, FileRegion) else memoryview(first)[count:]
 
     def release(self) -> None:
-        """The connection is gone."""
+        """Drop all pieces and recycle their buffers after the connection has ended."""
         self._pieces.clear()
         for _, buffers in self._batches:
             recycle_all(buffers)

@@ -1,13 +1,12 @@
-"""Plain TCP: the data plane without credit, as Flink's was before 1.5 (FLINK-7282).
+"""Plain TCP: the data plane without credit, like Flink's before 1.5 (FLINK-7282).
 
-1. The producer sends whatever its subpartitions have, until the socket is above its high mark (`outgoing.py`).
-2. The consumer takes buffers of the gate's shared pool for each data frame that arrives. When there is none the frame
-   waits for the next one that comes back, and until then nothing more is read from that socket: every channel of the
-   connection stands still behind that frame (head-of-line blocking). The kernel's buffers fill up, and so the producer
-   stops.
+1. The producer sends all data of its subpartitions, until the socket is above its high mark (`outgoing.py`).
+2. The consumer takes buffers of the gate's shared pool for each data frame that arrives. When the pool has none, the
+   frame waits for a recycled buffer. Until then nothing is read from that socket, and every channel of the connection
+   waits behind that frame (head-of-line blocking). The kernel's buffers fill up, which stops the producer.
 
-Results are the same as under credit; who has to wait for whom is not. A connection may carry the channels of one edge
-only: were one edge to wait behind another, a pipeline could wait for itself.
+Results are the same as with credit; only the waits differ. A connection carries the channels of one edge only: if one
+edge waited behind another, a pipeline could deadlock.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from headgate.protocol.receiver import Receiver
 
 
 class NoCredit:
-    """What a sender spends where nothing limits it but the socket."""
+    """The credit of a sender that only the socket limits: it is never spent."""
 
     available: Final = sys.maxsize
     needs_announcement: Final = False
@@ -35,9 +34,9 @@ class NoCredit:
         self.add(initial)
 
     def add(self, credit: int) -> None:
-        """Raises ExchangeError for a consumer that grants any."""
+        """Raise ExchangeError if the consumer grants any credit: it uses another flow control."""
         if credit:
-            raise ExchangeError(f"credit of {credit} on a connection without credit")
+            raise ExchangeError(f"the consumer granted a credit of {credit} on a connection without credit")
 
     def spend(self, count: int) -> None: ...
 
@@ -45,10 +44,11 @@ class NoCredit:
 
 
 class SharedBuffers:
-    """One channel's buffers: all of them are the gate's, and taken as frames arrive.
+    """The buffers of one channel: it takes them from the gate's pool as frames arrive.
 
-    The network thread takes, the task thread recycles, the pool's listener may run on either; hence the
-    lock. `on_buffer` is called, outside it, when a buffer has come for the frame that waits.
+    The network thread takes buffers, the task thread recycles them, and either may run the pool's listener. The lock
+    protects the offered buffer and both flags; it is taken before the pool's lock. `on_buffer` is called, without the
+    lock, when a buffer is ready for the waiting frame.
     """
 
     __slots__ = ("_lock", "_offered", "_on_buffer", "_pool", "_released", "_waiting")
@@ -65,29 +65,31 @@ class SharedBuffers:
         self._released = False
 
     def validate(self) -> None:
-        """Raises AssertionError unless at most one buffer stands ready, none is waited for then, and none is held once
-        released."""
+        """Raise AssertionError unless at most one buffer is ready, none is ready while a frame waits, and none is held
+        once released."""
         with self._lock:
             ready = [segment.index for segment in self._offered]
-            assert len(ready) <= 1, f"buffers {ready} stand ready for one frame"
-            assert not (ready and self._waiting), f"buffer {ready} stands ready, and another is waited for"
+            assert len(ready) <= 1, f"buffers {ready} are ready for one frame"
+            assert not (ready and self._waiting), f"buffer {ready} is ready, but the channel waits for another"
             assert not (ready and self._released), f"released, but holds buffer {ready}"
 
     def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
-        """Up to `count` buffers for data that arrived; NO_MEMORY_YET when the gate has none now, and then `on_buffer`
-        tells when to ask again; None once released."""
+        """Take up to `count` buffers for arriving data. Returns None once released.
+
+        Returns NO_MEMORY_YET when the gate's pool has none; `on_buffer` is called when it is time to ask again.
+        """
         with self._lock:
             if self._released:
                 return None
             segments, self._offered = self._offered, []
             while not segments and not self._waiting:
                 segments = self._pool.request_many(count)
-                if not segments:  # and if one comes back before the next line, ask again
+                if not segments:  # if a buffer comes back before the next line, the loop asks again
                     self._waiting = self._pool.add_listener(self._offer)
             return segments or NO_MEMORY_YET
 
     def _offer(self, segment: MemorySegment | None) -> bool:
-        """The pool offers one buffer (None: it is destroyed). Returns whether it was taken."""
+        """Accept a buffer that the pool offers, unless released. None means that the pool is destroyed."""
         with self._lock:
             self._waiting = False
             if segment is None or self._released:
@@ -98,11 +100,11 @@ class SharedBuffers:
 
     @property
     def free_floating(self) -> int:
-        """Buffers that stand ready for the frame that waits."""
+        """The number of buffers that are ready for the waiting frame."""
         return len(self._offered)
 
     def recycle(self, *segments: MemorySegment) -> None:
-        """The task has consumed buffers."""
+        """Return buffers that the task has consumed to the gate's pool."""
         self._pool.recycle_many(segments)
 
     def on_backlog(self, backlog: int) -> None: ...
@@ -113,7 +115,7 @@ class SharedBuffers:
         return 0
 
     def release(self) -> None:
-        """Hold nothing more; buffers still with the task go to the pool when it recycles them."""
+        """Return the offered buffer. Buffers that the task still uses follow when it recycles them."""
         with self._lock:
             self._released = True
             segments, self._offered = self._offered, []
@@ -125,14 +127,14 @@ class PlainReceiver(Receiver):
     """The consumer's end of a connection without credit. `buffers()` is empty while a frame waits for memory."""
 
     def credit_available(self, receiver: int) -> None:
-        """A buffer has come for a frame that waited."""
+        """Continue with the waiting frame, now that a buffer is ready for it."""
         self._resume()
 
     def cancel(self, receiver: int) -> None:
-        """Take leave of a channel; a frame of it that waited is discarded, and the others go on."""
+        """Cancel a channel. Its waiting frame is discarded, and the other channels resume."""
         super().cancel(receiver)
         self._resume()
 
     def _resume(self) -> None:
         self._dispatch(self._decoder.resume())
-        self.tell_channels()
+        self.notify_channels()

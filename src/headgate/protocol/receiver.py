@@ -1,7 +1,7 @@
 """The consumer's end of a data link: buffers in, requests and credit out; no I/O.
 
-Channels that have new credit stand in a queue once each; when the connection can write, their credit is read and zeroed
-and goes out as one AddCredit each (Flink: CreditBasedPartitionRequestClientHandler).
+Each channel with new credit stands in a queue once. When the connection can write, the receiver takes all credit of
+each such channel and sends it as one AddCredit (Flink: CreditBasedPartitionRequestClientHandler).
 """
 
 from __future__ import annotations
@@ -26,33 +26,35 @@ from headgate.protocol.messages import (
     encode,
 )
 
-#: Messages that wait for the socket: four for each of the most channels that a connection has. More come only where
-#: the producer does not read.
+#: The most messages that wait for the socket: four for each channel of the largest connection. More accumulate only
+#: when the producer does not read.
 _MAX_UNSENT: Final = 1 << 18
 
 
 class ReceivingChannel(Protocol):
-    """What the receiver needs of a remote input channel."""
+    """The methods of a remote input channel that the receiver calls."""
 
     def request(self, receiver: int) -> PartitionRequest: ...
 
     def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
-        """Memory for a run of `count` segments, or for the first of them; None when the channel is released and the
-        data are to be discarded; NO_MEMORY_YET when there is none now."""
+        """Return memory for the first segments of a run of `count`, or for all.
+
+        None means that the channel is released: discard the data. NO_MEMORY_YET means that no memory is free now.
+        """
 
     def recycle(self, *segments: MemorySegment) -> None:
-        """Memory from `take_segments` that was not filled after all."""
+        """Take back segments from `take_segments` that were not filled."""
 
     def on_data(self, response: BufferResponse, segments: Sequence[MemorySegment]) -> None:
-        """A data buffer; `on_read` follows when all that was read together has been handed over."""
+        """Accept a data buffer. `on_read` follows when all buffers of one read have been passed on."""
 
     def on_read(self, backlog: int) -> None:
-        """Look at what came, and at the backlog that the last buffer announced."""
+        """Notify the task of the buffers read, and act on the backlog of the last one."""
 
     def on_event(self, response: BufferResponse, body: bytes) -> None: ...
 
     def on_backlog(self, backlog: int) -> None:
-        """So many data buffers wait, and there is no credit."""
+        """Act on the announcement that `backlog` data buffers wait without credit."""
 
     def on_error(self, error: ExchangeError) -> None: ...
 
@@ -60,8 +62,10 @@ class ReceivingChannel(Protocol):
 
 
 class Receiver:
-    """All remote channels of one connection. One thread only. `new_backoff` says when to ask again for a partition that
-    is not there yet."""
+    """The remote channels of one connection. One thread only.
+
+    `new_backoff` makes the waits between repeated requests for a partition that does not exist yet.
+    """
 
     def __init__(self, segment_size: int, new_backoff: Callable[[], Backoff] = Backoff) -> None:
         self._channels: dict[int, ReceivingChannel] = {}
@@ -77,34 +81,36 @@ class Receiver:
         self.bytes_received = 0
 
     def request(self, channel: ReceivingChannel) -> int:
-        """Ask for a channel's subpartition. Returns the number by which this connection knows the channel."""
+        """Request a channel's subpartition. Returns the channel's number on this connection."""
         receiver, self._next_receiver = self._next_receiver, self._next_receiver + 1
         self._channels[receiver] = channel
         self._outgoing.append(encode(channel.request(receiver)))
         return receiver
 
     def buffers(self) -> list[memoryview]:
-        """Where the connection's next bytes go."""
+        """Return the places for the connection's next bytes."""
         return self._decoder.buffers()
 
     @property
     def missing(self) -> int:
-        """With fewer bytes than this no message can be completed."""
+        """The number of bytes without which no message can be completed."""
         return self._decoder.missing
 
     @property
     def is_stopped(self) -> bool:
-        """A frame waits for memory: nothing is read until there is some."""
+        """Whether a frame waits for memory; nothing is read until it has some."""
         return self._decoder.is_waiting
 
     def received(self, count: int) -> None:
-        """`count` bytes came; `tell_channels` follows when all that is there has been read. Raises ExchangeError when
-        the connection is of no more use."""
+        """Account for `count` bytes in `buffers()`. Call `notify_channels` when all available bytes have been read.
+
+        Raises ExchangeError when the connection is unusable and must be closed.
+        """
         self.bytes_received += count
         self._dispatch(self._decoder.received(count))
 
     def _dispatch(self, items: Iterator[Item]) -> None:
-        """Hand over what was decoded."""
+        """Pass decoded messages on to their channels."""
         backlogs = self._backlogs
         for item in items:
             if isinstance(item, ErrorResponse):
@@ -113,30 +119,30 @@ class Receiver:
             if isinstance(item, BacklogAnnouncement):
                 channel = self._channels.get(item.receiver)
                 if channel is not None:
-                    self._tell_backlog(item.receiver, channel)
+                    self._pass_backlog(item.receiver, channel)
                     channel.on_backlog(item.backlog)
                 continue
             response, body = item
             if response.is_event:
                 channel = self._channels.get(response.receiver)
                 if channel is not None:
-                    self._tell_backlog(response.receiver, channel)
+                    self._pass_backlog(response.receiver, channel)
                     channel.on_event(response, body)
             elif self._filling is not None:
                 (channel, segments), self._filling = self._filling, None
                 channel.on_data(response, segments)
                 backlogs[response.receiver] = response.backlog
 
-    def tell_channels(self) -> None:
-        """Have the channels look at what came since the last time."""
+    def notify_channels(self) -> None:
+        """Call `on_read` of each channel that has received data since the previous call."""
         for receiver in list(self._backlogs):
             channel = self._channels.get(receiver)
             if channel is not None:
-                self._tell_backlog(receiver, channel)
+                self._pass_backlog(receiver, channel)
         self._backlogs.clear()
 
-    def _tell_backlog(self, receiver: int, channel: ReceivingChannel) -> None:
-        """Report what the data read so far announced, before anything newer: the newest report must be the last."""
+    def _pass_backlog(self, receiver: int, channel: ReceivingChannel) -> None:
+        """Pass on the backlog of the last data buffer, before any newer backlog overwrites it."""
         if receiver in self._backlogs:
             channel.on_read(self._backlogs.pop(receiver))
 
@@ -156,7 +162,7 @@ class Receiver:
 
     def _on_error(self, response: ErrorResponse) -> None:
         if response.receiver is None:
-            raise ExchangeError(f"the producer gave up the connection: {response.message}")
+            raise ExchangeError(f"the producer closed the connection: {response.message}")
         channel = self._channels.get(response.receiver)
         if channel is None:
             return
@@ -173,30 +179,35 @@ class Receiver:
         return self._backoffs[receiver].next()
 
     def take_retries(self) -> list[tuple[int, float]]:
-        """Requests that are to be made again: their receivers, and after how many seconds."""
+        """Return the receivers whose requests are to be repeated, each with its wait in seconds."""
         retries, self._retries = self._retries, []
         return retries
 
     def request_again(self, receiver: int) -> None:
-        """The wait of a retry is over."""
+        """Repeat a channel's request after its wait."""
         channel = self._channels.get(receiver)
         if channel is not None:
             self._outgoing.append(encode(channel.request(receiver)))
 
     def credit_available(self, receiver: int) -> None:
-        """A channel has reported that it has unannounced credit (the posted notification)."""
+        """Queue a channel that has unannounced credit. The channel's notification arrives here on this thread."""
         self._credited.append(receiver)
 
-    def tell(self, message: OfChannel) -> None:
-        """Send what a channel has to say, unless it has left. Raises ExchangeError when the producer reads nothing."""
+    def send(self, message: OfChannel) -> None:
+        """Send a channel's message, unless the channel is cancelled.
+
+        Raises ExchangeError when too many messages wait because the producer does not read.
+        """
         if message.receiver not in self._channels:
             return
         if len(self._outgoing) >= _MAX_UNSENT:
-            raise ExchangeError(f"a producer does not read what it is sent: {_MAX_UNSENT} messages wait for it")
+            raise ExchangeError(
+                f"the producer of channel {message.receiver} does not read: {len(self._outgoing)} messages wait for it"
+            )
         self._outgoing.append(encode(message))
 
     def cancel(self, receiver: int) -> None:
-        """Take leave of a channel; with the last one, of the connection."""
+        """Cancel a channel; with the last one, ask the producer to close the connection."""
         if self._channels.pop(receiver, None) is None:
             return
         self._outgoing.append(encode(CancelPartitionRequest(receiver)))
@@ -204,8 +215,10 @@ class Receiver:
             self._outgoing.append(encode(CloseRequest()))
 
     def data_to_send(self) -> bytes:
-        """Requests, words and credit that are due, as bytes to be written in order. To be asked for when the socket
-        takes some: until then a channel's credit goes on gathering, and is one message."""
+        """Return the requests, messages and credit to write now.
+
+        Call it when the socket can write: until then a channel's credit accumulates into one message.
+        """
         while self._credited:
             receiver = self._credited.popleft()
             channel = self._channels.get(receiver)
@@ -217,7 +230,7 @@ class Receiver:
         return data
 
     def fail(self) -> list[ReceivingChannel]:
-        """The connection is gone: return the channels that still wanted something of it."""
+        """Give up the connection. Returns the channels that were not cancelled; the caller passes the error to them."""
         self._decoder.close()
         if self._filling is not None:
             (channel, segments), self._filling = self._filling, None

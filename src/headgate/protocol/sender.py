@@ -1,8 +1,8 @@
-"""The producer's end of a data link: which buffer goes next. Bytes of requests in, headers and buffers out; no I/O.
+"""The producer's end of a data link: it selects the next buffer. Requests in, headers and buffers out; no I/O.
 
-Readers with data and credit stand in one queue; each turn sends some buffers of the first, in one frame as far as they
-are full, and puts it back at the end (in Flink's PartitionRequestQueue a turn is one buffer), so no channel can starve
-another on the shared connection.
+Readers with data and credit stand in one queue. A turn sends some buffers of the first reader and puts it back at the
+end, so no channel can starve another on the shared connection. Full buffers of a turn go out in one frame. (In Flink's
+PartitionRequestQueue a turn is one buffer.)
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ from headgate.protocol.messages import (
 )
 
 _MAX_CHANNELS: Final = 1 << 16
-#: Answers that wait for the socket. A consumer has one question open for each channel at most; more come from one that
-#: goes on asking and does not read.
+#: The most answers that wait for the socket. A consumer has at most one open request per channel. More answers
+#: accumulate only when it keeps requesting and does not read.
 _MAX_ANSWERS: Final = 1 << 16
 
 
 class PolledBuffer:
-    """One buffer out of a subpartition, its backlog that behind it. `sequence` is the number of its first segment.
-    `next_is_event` is None when nothing can be polled behind it."""
+    """One buffer that was polled from a subpartition.
+
+    `backlog` counts the data buffers behind it. `sequence` is the number of its first segment. `next_is_event` says
+    whether an event follows; None means that nothing can be polled behind it.
+    """
 
     __slots__ = ("backlog", "buffer", "is_event", "next_is_event", "sequence")
 
@@ -60,55 +63,57 @@ class SubpartitionView(Protocol):
     """The reading end of a subpartition."""
 
     def poll(self, limit: int) -> list[PolledBuffer]:
-        """The next buffers, of `limit` segments at most: data, or a single event. Empty when there are none."""
+        """Return the next data buffers, of at most `limit` segments together, or a single event. Empty without any."""
 
     def is_available(self, has_credit: bool) -> bool:
-        """Whether `poll` would return something that may be sent: without credit only an event may."""
+        """Return whether `poll` has something that may be sent. Without credit only an event may be sent."""
 
     @property
     def reported_backlog(self) -> int:
-        """Data buffers that could be sent now, had the consumer room for them."""
+        """The number of data buffers that could be sent now, if the consumer had credit for them."""
 
     def resume(self) -> None:
-        """Go on behind an aligned barrier. Raises ExchangeError if none blocks."""
+        """Resume behind an aligned barrier. Raises ExchangeError if none blocks."""
 
     def acknowledge(self) -> None:
-        """The consumer has processed all records."""
+        """Note that the consumer has processed all records."""
 
-    #: The most that the consumer wants in one buffer, bytes; None for as much as fits.
+    #: The most bytes that the consumer wants in one buffer; None for a full segment.
     buffer_size: int | None
 
     def credit_changed(self, is_whole: bool) -> None:
-        """Whether the consumer has consumed all that it was sent, see `Credit.is_whole`."""
+        """Note whether the consumer has consumed all buffers sent to it; see `Credit.is_whole`."""
 
     def release(self) -> None: ...
 
 
 class Credit(Protocol):
-    """How many more data buffers may be sent to one channel."""
+    """The number of data buffers that may still be sent to one channel."""
 
     @property
     def available(self) -> int: ...
 
     def add(self, credit: int) -> None:
-        """The consumer grants more. Raises ExchangeError when it cannot."""
+        """Add credit that the consumer grants. Raises ExchangeError for an impossible amount."""
 
     def spend(self, count: int) -> None:
-        """So many are being sent."""
+        """Subtract the credit of `count` data buffers that are being sent."""
 
     def on_resume(self) -> None:
-        """The consumer goes on behind a barrier."""
+        """Adapt the credit when the consumer resumes behind a barrier."""
 
     @property
     def is_whole(self) -> bool:
-        """The consumer has consumed all that it was sent, as far as credit tells: its exclusive buffers are free."""
+        """Whether the consumer seems to have consumed all buffers sent: its exclusive buffers are free again."""
 
     @property
     def needs_announcement(self) -> bool:
-        """The consumer grants none until a backlog is announced, and no buffer can announce it."""
+        """Whether the channel needs a BacklogAnnouncement: it has no credit and no exclusive buffers."""
 
 
 class _Reader:
+    """One channel of the connection: its view, its credit and whether it stands in the queue."""
+
     __slots__ = ("credit", "queued", "receiver", "view")
 
     def __init__(self, receiver: int, view: SubpartitionView, credit: Credit) -> None:
@@ -118,15 +123,17 @@ class _Reader:
         self.queued = False
 
 
-#: Opens the reading end of what a request asks for; the `notify` it is given is to be called when data become
-#: available, from any thread. Raises ExchangeError when there is no such subpartition, PartitionNotFound when there may
-#: be one later.
+#: Opens the view of the requested subpartition. The view calls the second argument, on any thread, when data become
+#: available. Raises ExchangeError when the subpartition does not exist, PartitionNotFound when it may exist later.
 OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
 
 class Sender:
-    """All readers of one connection, on one thread. The `notify` callable that `open_view` is given may be called by
-    any thread; it calls `on_data` there. `credit_of` makes a channel's credit from what its request brings."""
+    """The readers of one connection, on one thread.
+
+    A view may notify on any thread; `on_data` then runs there with the channel's number. `credit_of` makes a channel's
+    credit from the initial credit in its request.
+    """
 
     def __init__(
         self, open_view: OpenView, on_data: Callable[[int], None], credit_of: Callable[[int], Credit] = SenderCredit
@@ -142,7 +149,7 @@ class Sender:
         self.bytes_sent = 0
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the consumer. Raises ExchangeError when they are not what a consumer may say."""
+        """Handle bytes from the consumer. Raises ExchangeError for bytes that no consumer sends."""
         for message in self._decoder.feed(data):
             self._handle(message)
 
@@ -150,7 +157,7 @@ class Sender:
         match message:
             case AddCredit(credit, receiver):
                 reader = self._readers.get(receiver)
-                if reader is not None:  # a cancelled channel's last credit may still be on its way
+                if reader is not None:  # a cancelled channel's last credit may still arrive
                     was_whole = reader.credit.is_whole
                     reader.credit.add(credit)
                     if reader.credit.is_whole and not was_whole:
@@ -173,14 +180,19 @@ class Sender:
 
     def _open(self, request: PartitionRequest) -> None:
         if request.receiver in self._readers or len(self._readers) >= _MAX_CHANNELS:
-            raise ExchangeError(f"a second request for channel {request.receiver}, or too many channels")
+            raise ExchangeError(
+                f"a second request for channel {request.receiver}, or too many channels: "
+                f"{len(self._readers)} of {_MAX_CHANNELS} are open"
+            )
         receiver, credit = request.receiver, self._credit_of(request.credit)
         try:
             view = self._open_view(request, lambda: self._on_data(receiver))
         except ExchangeError as error:
             not_found = isinstance(error, PartitionNotFound)
             if len(self._control) >= _MAX_ANSWERS:
-                raise ExchangeError(f"a consumer has not read {_MAX_ANSWERS} answers and goes on asking") from error
+                raise ExchangeError(
+                    f"the consumer has not read {_MAX_ANSWERS} answers and requests channel {receiver}"
+                ) from error
             self._control.append(encode(ErrorResponse(error.message, receiver, not_found)))
             return
         self.closed = False
@@ -201,7 +213,7 @@ class Sender:
             reader.view.release()
 
     def data_available(self, receiver: int) -> None:
-        """A subpartition has reported that it has data (the posted notification)."""
+        """Queue a reader that has data. The subpartition's notification arrives here on this thread."""
         reader = self._readers.get(receiver)
         if reader is not None:
             self._enqueue(reader)
@@ -214,8 +226,10 @@ class Sender:
             self._control.append(encode(BacklogAnnouncement(backlog, reader.receiver)))
 
     def next_frames(self, room: int = MAX_RUN) -> tuple[list[Piece], list[Buffer]]:
-        """About `room` segments in frames, as pieces to be written in order, and the buffers to recycle when they are
-        written. The turn that takes up the room is not cut short."""
+        """Return frames of about `room` segments, as pieces to write in order, and the buffers to recycle afterwards.
+
+        The last turn may exceed `room`, because a turn is not cut short.
+        """
         pieces: list[Piece] = list(self._control)
         self._control.clear()
         buffers: list[Buffer] = []
@@ -225,7 +239,7 @@ class Sender:
             reader.queued = False
             if self._readers.get(reader.receiver) is not reader:
                 continue
-            # A reader that is alone has all the turns that its credit pays for.
+            # The only reader gets a turn as long as its credit and the room allow.
             turn = TURN if ready else max(TURN, min(MAX_RUN, room))
             polls = reader.view.poll(max(1, min(turn, reader.credit.available)))
             was_whole = reader.credit.is_whole
@@ -233,13 +247,13 @@ class Sender:
             if was_whole and not reader.credit.is_whole:
                 reader.view.credit_changed(False)
             buffers += [polled.buffer for polled in polls]
-            if polls and self._may_go_on(reader, polls[-1]):
+            if polls and self._may_continue(reader, polls[-1]):
                 reader.queued = True
                 ready.append(reader)
         return pieces, buffers
 
     def _frame(self, reader: _Reader, polls: list[PolledBuffer], pieces: list[Piece]) -> int:
-        """A frame for each buffer, but one for full ones and what follows them. Returns the segments sent."""
+        """Append one frame for each run of full buffers, or else for each buffer. Returns the segments sent."""
         sent = 0
         while polls:
             run = polls[: _run_length(polls)]
@@ -260,8 +274,8 @@ class Sender:
         return sent
 
     @staticmethod
-    def _may_go_on(reader: _Reader, last: PolledBuffer) -> bool:
-        """Whether what is behind the last buffer may be sent: an event always, data on credit."""
+    def _may_continue(reader: _Reader, last: PolledBuffer) -> bool:
+        """Return whether the buffer behind the last one may be sent: an event always, data only with credit."""
         return last.next_is_event is True or (last.next_is_event is False and reader.credit.available > 0)
 
     @property
@@ -269,7 +283,7 @@ class Sender:
         return bool(self._ready or self._control)
 
     def release(self) -> None:
-        """The connection is gone: let go of all subpartitions."""
+        """Release all subpartitions after the connection has ended."""
         readers, self._readers = self._readers, {}
         self._ready.clear()
         for reader in readers.values():
@@ -277,7 +291,7 @@ class Sender:
 
 
 def _run_length(polls: list[PolledBuffer]) -> int:
-    """How many of the first can go in one frame: in a run of segments all but the last are full, and none is empty."""
+    """Return how many of the first buffers fit in one frame: all but the last are full, and none is empty."""
     for at, (polled, following) in enumerate(pairwise(polls)):
         alone = following.is_event or following.buffer.is_compressed or not following.buffer.size
         if alone or not polled.buffer.is_whole:

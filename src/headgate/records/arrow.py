@@ -1,7 +1,7 @@
-"""Record batches to and from Arrow IPC messages, the body of a RECORDS element.
+"""Encode record batches as Arrow IPC messages, the body of a RECORDS element, and decode them.
 
-A body is the xxh3 checksum of the message (8 bytes, big-endian) and the message. The checksum is compared before
-decoding: Arrow trusts the offsets in a message, and a corrupt one would end the process instead of the job.
+A body is the xxh3 checksum of the message (8 bytes, big-endian) and the message. The codec compares the checksum before
+it decodes: Arrow trusts the offsets in a message, and corrupt ones would crash the process instead of failing the job.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ CHECKSUM_BYTES = 8
 
 
 class BatchCodec:
-    """Encodes and decodes the batches of one exchange; the schema comes from the plan and never travels.
+    """The encoder and decoder for the batches of one exchange. The schema comes from the plan and is never sent.
 
-    Dictionary and run-end encoded columns are sent as their values: `schema` is what a reader gets. With `paranoid`
+    Dictionary and run-end encoded columns are sent as their values; `schema` is the reader's schema. With `paranoid`
     every decoded batch is fully validated.
     """
 
@@ -31,19 +31,21 @@ class BatchCodec:
         self._row_bytes = _fixed_row_bytes(self.schema)
 
     def checking(self) -> BatchCodec:
-        """The same, but every decoded batch is fully validated."""
+        """Return a codec of the same schema that fully validates every decoded batch."""
         return BatchCodec(self.schema, paranoid=True)
 
     def batch_bytes(self, batch: pa.RecordBatch) -> int:
-        """The bytes of a batch's rows. Asking Arrow costs as much as encoding does, so where all columns have a fixed
-        width they are multiplied."""
+        """Return the bytes of a batch's rows.
+
+        `nbytes` costs as much as encoding does. With fixed-width columns only, the row width is multiplied instead.
+        """
         if self._row_bytes is not None:
             return int(batch.num_rows * self._row_bytes)
         size: int = batch.nbytes
         return size
 
     def encode(self, batch: pa.RecordBatch) -> tuple[bytes, pa.Buffer]:
-        """(checksum, message) of a batch of this codec's schema; raises ExchangeError for another schema."""
+        """Return (checksum, message) of a batch. Raises ExchangeError for a batch of another schema."""
         if batch.schema is not self.schema and not batch.schema.equals(self.schema):
             plain = plain_schema(batch.schema)
             if not plain.equals(self.schema):
@@ -55,20 +57,24 @@ class BatchCodec:
         return xxhash.xxh3_64_digest(message), message
 
     def decode(self, checksum: bytes, message: pa.Buffer) -> pa.RecordBatch:
-        """The batch in `message`, without copying; raises ExchangeError when it is not what was sent."""
+        """Return the batch in `message`, without a copy. Raises ExchangeError for a damaged message."""
         if xxhash.xxh3_64_digest(message) != checksum:
-            raise ExchangeError("checksum mismatch: a record batch was damaged between writer and reader")
+            raise ExchangeError(
+                f"checksum mismatch: a record batch of {message.size} bytes was damaged between writer and reader"
+            )
         try:
             batch = pa.ipc.read_record_batch(message, self.schema)
             if self._paranoid:
                 batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
-            raise ExchangeError(f"stream corrupted: a message is not a record batch: {error}") from error
+            raise ExchangeError(
+                f"stream corrupted: a message of {message.size} bytes is not a record batch: {error}"
+            ) from error
         return batch
 
 
 def _fixed_row_bytes(schema: pa.Schema) -> float | None:
-    """Bytes of one row when every column has a fixed width (a validity bit more or less does not matter), else None."""
+    """Return the bytes of one row, without validity bits, if every column has a fixed width; else None."""
     try:
         bits: int = sum(field.type.bit_width for field in schema)
         return bits / 8
@@ -77,19 +83,18 @@ def _fixed_row_bytes(schema: pa.Schema) -> float | None:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as it travels: dictionary and run-end encoded columns as their values, views as large columns, no
-    metadata."""
+    """Return the schema that is sent: encoded columns as their values, views as large columns, no metadata."""
     return pa.schema([_plain_column(field) for field in schema])
 
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in `schema`, which is its plain schema."""
+    """Return the batch in its plain schema, `schema`."""
     columns = map(plain_array, batch.columns, schema.types)
     return pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
 
 def plain_array(column: pa.Array, plain: pa.DataType) -> pa.Array:
-    """The column in the type that `plain_schema` gives it."""
+    """Return the column in the type that `plain_schema` gives it."""
     if pa.types.is_run_end_encoded(column.type):
         runs = np.searchsorted(column.run_ends, column.offset + np.arange(len(column)), side="right")
         return plain_array(column.values, plain).take(pa.array(runs))
@@ -99,7 +104,10 @@ def plain_array(column: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _list_of_view(column: pa.Array, plain: pa.DataType) -> pa.Array:
-    """By hand: Arrow's cast makes lists with too few offsets. The size of a null may be any number."""
+    """Return the list column of a list view.
+
+    Arrow's cast makes lists with too few offsets, so the offsets are made here. A null may have any size.
+    """
     nulls = column.is_null()
     offsets = np.zeros(len(column) + 1, np.int64)
     np.cumsum(np.where(nulls, 0, column.sizes), out=offsets[1:])
@@ -109,7 +117,10 @@ def _list_of_view(column: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _plain_column(field: pa.Field) -> pa.Field:
-    """Runs and views of lists are decoded where they are whole columns: within others Arrow cannot cast them."""
+    """Return the plain field of a column.
+
+    Run-end encoding and list views are decoded only when they are whole columns: Arrow cannot cast nested ones.
+    """
     data_type = field.type
     if pa.types.is_run_end_encoded(data_type):
         data_type = data_type.value_type
@@ -125,7 +136,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """The type without dictionary encoding and views, at any depth of lists, maps and structs."""
+    """Return the type without dictionary encoding and views, at any depth of lists, maps and structs."""
     if pa.types.is_string_view(data_type):  # Arrow cannot take rows of views
         return pa.large_string()
     if pa.types.is_binary_view(data_type):
@@ -149,7 +160,7 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def describe_difference(expected: pa.Schema, got: pa.Schema) -> str:
-    """What differs, column by column: 'column x: expected int64, got string'."""
+    """Describe the differences of two schemas, column by column: 'column x: expected int64, got string'."""
     lines = []
     for name in dict.fromkeys([*expected.names, *got.names]):
         have = [_described(schema.field(name)) if name in schema.names else "none" for schema in (expected, got)]

@@ -1,8 +1,8 @@
-"""Columns as canonical 64-bit words, so that equal values have equal words in whatever way Arrow holds them.
+"""Convert columns to canonical 64-bit words: equal values have equal words in every Arrow layout.
 
-Integers, dates, times and timestamps are their integer; floats are the bits of the float64, with one NaN and one zero;
-strings and binaries are their bytes in little-endian words, padded with zeros. A null has the words of zero or of "":
-it is told apart by the null mask. Values of nested types have no words.
+Integers, dates, times and timestamps become their integer. Floats become the bits of the float64, with one NaN and one
+zero. Strings and binaries become their bytes in little-endian words, padded with zeros. A null has the words of zero or
+of ""; the null mask marks it. Values of nested types have no words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD = 2 * _WORD
 _LOW_BYTES = np.array([(1 << (8 * n)) - 1 for n in range(_WORD + 1)], np.uint64)
 _NO_TAIL = np.zeros(0, np.uint64)
 
-# Types are told apart by their ids: one look each, where `pa.types` has a call for every question, on every batch.
+# Types are compared by their ids: that is one look-up, while `pa.types` costs several calls per column and batch.
 _DICTIONARY: Final = pa.lib.Type_DICTIONARY
 _BOOL: Final = pa.lib.Type_BOOL
 _VIEWS: Final = {pa.string_view().id: pa.large_string(), pa.binary_view().id: pa.large_binary()}
@@ -38,7 +38,7 @@ _BYTES: Final = frozenset(
         *(pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)),
     )
 )
-#: How the values of fixed-width types lie in memory; other types of at most 64 bits are integers of their width.
+#: The memory layout of fixed-width types. Other types of at most 64 bits are integers of their width.
 _DTYPES: Final[dict[int, np.dtype[np.generic]]] = {
     getattr(pa, name)().id: np.dtype(name)
     for name in (
@@ -49,18 +49,20 @@ _DTYPES: Final[dict[int, np.dtype[np.generic]]] = {
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether values of this type have a length of their own: strings and binaries of every sort."""
+    """Return whether values of this type are strings or binaries of any kind."""
     return kind.id in _BYTES
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values themselves: a dictionary's value type, and for views, which Arrow cannot take, the plain
-    type; else the type."""
+    """Return the type of the values: a dictionary's value type, the large type of a view, or else the type itself.
+
+    Arrow's `take` does not support views.
+    """
     return value_type(kind.value_type) if kind.id == _DICTIONARY else _VIEWS.get(kind.id, kind)
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """The column in its value type."""
+    """Return the column in its value type."""
     kind = column.type.id
     if kind == _DICTIONARY:
         return decoded(column.dictionary_decode())
@@ -68,7 +70,7 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def words_per_value(kind: pa.DataType) -> int:
-    """How many 64-bit words a value of this fixed-width type takes. Raises PlanError for types without words."""
+    """Return the number of 64-bit words in a value of this fixed-width type. Raises PlanError for nested types."""
     if kind.id in _DTYPES:
         return 1
     if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
@@ -86,7 +88,7 @@ def check_keyable(kind: pa.DataType) -> None:
 
 
 def null_mask(column: pa.Array) -> Bools | None:
-    """True where null; None when there is no null."""
+    """Return an array that is True at nulls, or None when the column has no null."""
     if column.type.id == _DICTIONARY and column.dictionary.null_count:
         column = column.dictionary_decode()
     if column.null_count == 0:
@@ -96,9 +98,9 @@ def null_mask(column: pa.Array) -> Bools | None:
 
 
 def raw_values(column: pa.Array) -> npt.NDArray[np.generic]:
-    """The values of a fixed-width column of at most 64 bits as they lie in memory; at nulls they are arbitrary.
+    """Return the values of a fixed-width column of at most 64 bits; at nulls they are arbitrary.
 
-    Times come as their integers, booleans as uint8. A view wherever Arrow's layout allows it.
+    Times become integers, booleans uint8. The array is a view of the column's memory, except for booleans.
     """
     kind = column.type
     if kind.id == _BOOL:
@@ -118,7 +120,7 @@ def _dtype(kind: pa.DataType) -> np.dtype[np.generic]:
 
 
 def fixed_words(column: pa.Array) -> list[Int64s]:
-    """The words of a fixed-width column that is not a dictionary, one array per word; zero at nulls."""
+    """Return the words of a fixed-width column that is not a dictionary, one array per word; 0 at nulls."""
     kind, count = column.type, words_per_value(column.type)
     if kind.id == pa.lib.Type_NA:
         return [np.zeros(len(column), np.int64)]
@@ -140,7 +142,7 @@ def _word(values: npt.NDArray[np.generic]) -> Int64s:
 
 
 def from_fixed_words(words: list[Int64s], nulls: Bools | None, kind: pa.DataType) -> pa.Array:
-    """The column that `fixed_words` and `null_mask` were taken from."""
+    """Return the column whose `fixed_words` and `null_mask` these are."""
     if pa.types.is_null(kind):
         return pa.nulls(len(words[0]))
     if pa.types.is_boolean(kind):
@@ -155,13 +157,16 @@ def from_fixed_words(words: list[Int64s], nulls: Bools | None, kind: pa.DataType
 
 
 def from_raw_values(values: npt.NDArray[np.generic], nulls: Bools | None, kind: pa.DataType) -> pa.Array:
-    """An Arrow array of this fixed-width type (not boolean) over the values, without copying them."""
+    """Return an Arrow array of this fixed-width type (not boolean) over the values, without a copy."""
     valid = None if nulls is None else _bitmap(~nulls)
     return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def as_arrow(values: npt.NDArray[np.generic], nulls: Bools | None = None) -> pa.Array:
-    """An Arrow array of numbers, not copied, or of booleans. `pa.array` would import pandas, which takes 0.15 s."""
+    """Return an Arrow array of numbers, without a copy, or of booleans.
+
+    `pa.array` would import pandas, which takes 0.15 s.
+    """
     if values.dtype != np.bool_:
         return from_raw_values(values, nulls, pa.from_numpy_dtype(values.dtype))
     valid = None if nulls is None else _bitmap(~nulls)
@@ -176,8 +181,8 @@ def _bitmap(values: Bools) -> pa.Buffer:
 class PackedBytes:
     """Byte strings as zero-padded little-endian words.
 
-    The first two words of string i are `first[i]` and `second[i]`, which is all of it up to 16 bytes. What is longer
-    has its further words in `tail[tail_starts[i]:tail_starts[i] + tail_words(lengths[i])]`; tails lie one after the
+    The first two words of string i are `first[i]` and `second[i]`; they hold up to 16 bytes. A longer string has its
+    further words in `tail[tail_starts[i]:tail_starts[i] + tail_words(lengths[i])]`; tails lie one after the
     other.
     """
 
@@ -191,7 +196,7 @@ class PackedBytes:
         return len(self.lengths)
 
     def take(self, rows: Int64s) -> PackedBytes:
-        """The strings of these rows, in this order, with a tail of their own."""
+        """Return the strings of these rows, in this order, with their own tail."""
         lengths = self.lengths.take(rows)
         first, second = self.first.take(rows), self.second.take(rows)
         if not len(self.tail):
@@ -201,13 +206,13 @@ class PackedBytes:
 
 
 def tail_words(lengths: Int64s) -> Int64s:
-    """How many words strings of these lengths have beyond the first two."""
+    """Return the number of words beyond the first two in strings of these lengths."""
     words: Int64s = np.maximum((lengths - (_HEAD - _WORD + 1)) >> 3, 0)
     return words
 
 
 def flat_ranges(starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
-    """All positions of the ranges one after the other, and where each range begins in that (with the end appended)."""
+    """Return all positions of the ranges, concatenated, and the start of each range in them, with the end appended."""
     firsts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
     return np.repeat(starts - firsts[:-1], counts) + np.arange(firsts[-1]), firsts
@@ -236,7 +241,7 @@ def pack(column: pa.Array) -> PackedBytes:
 
 
 def unpack(packed: PackedBytes, nulls: Bools | None, kind: pa.DataType) -> pa.Array:
-    """The column of strings or binaries of this type again."""
+    """Return the column of strings or binaries of type `kind` whose words these are."""
     counts = np.maximum((packed.lengths + (_WORD - 1)) >> 3, 1)
     _, starts = flat_ranges(np.zeros(len(counts), np.int64), counts)
     words = np.empty(starts[-1], "<u8")
@@ -258,7 +263,7 @@ def unpack(packed: PackedBytes, nulls: Bools | None, kind: pa.DataType) -> pa.Ar
 
 
 def _bytes_of(column: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
-    """Offsets, from 0, and the bytes they point into with a word of padding behind."""
+    """Return offsets, starting at 0, and the bytes that they point into, followed by one word of padding."""
     kind = column.type
     if pa.types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
@@ -277,7 +282,7 @@ def _bytes_of(column: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
 
 
 def _load(data: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> UInt64s:
-    """Up to eight bytes from each position on, zero beyond the length. Positions need no alignment."""
+    """Return up to eight bytes from each position, 0 beyond the length. Positions need no alignment."""
     every = np.ndarray((len(data) - _WORD + 1,), np.dtype("<u8"), data, strides=(1,))
     loaded: UInt64s = every[np.minimum(at, len(every) - 1)]
     loaded &= _LOW_BYTES.take(lengths, mode="clip")
@@ -285,11 +290,11 @@ def _load(data: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> UInt64s:
 
 
 def through_dictionary(column: pa.DictionaryArray) -> bool:
-    """Whether it pays to work on a dictionary's values rather than on the rows."""
+    """Return whether a dictionary has no more values than rows, so that work on its values is cheaper."""
     return len(column.dictionary) <= len(column)
 
 
 def dictionary_rows(column: pa.DictionaryArray) -> Int64s:
-    """For each row the position of its value in the dictionary; 0 at nulls."""
+    """Return for each row the position of its value in the dictionary; 0 at nulls."""
     indices: Int64s = pc.fill_null(column.indices, 0).cast(pa.int64()).to_numpy()
     return indices

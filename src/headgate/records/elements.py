@@ -1,7 +1,7 @@
-"""Stream elements: what flows between tasks in data buffers, in order with the records. Events are in `events`.
+"""Stream elements: the records, watermarks, statuses and markers in data buffers. Events are in `events`.
 
-Tags are those of Flink's StreamElementSerializer. A record batch is an element too and has no class of its own here: it
-is a `pyarrow.RecordBatch`.
+Tags are those of Flink's StreamElementSerializer. A record batch is an element too; it is a `pyarrow.RecordBatch` and
+has no class here.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TypeAlias
 
 from headgate.errors import ExchangeError
 
-#: Event time is an int64 of microseconds since the epoch; these two are "before all" and "after all".
+#: Event time is an int64 of microseconds since the epoch. These two mean "before all rows" and "after all rows".
 MIN_TIME = -(1 << 63)
 MAX_TIME = (1 << 63) - 1
 
 
 class Tag(enum.IntEnum):
-    """First byte of a serialised stream element."""
+    """The first byte of a serialised stream element: its kind."""
 
     RECORDS = 1
     WATERMARK = 2
@@ -29,21 +29,24 @@ class Tag(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkElement:
-    """Nothing earlier than `time` (microseconds since the epoch) follows on this channel, late rows excepted."""
+    """A watermark: only late rows on this channel are earlier than `time`, microseconds since the epoch."""
 
     time: int
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStatus:
-    """An idle channel does not hold back its reader's watermark."""
+    """Whether a channel is active. An idle channel does not hold back its reader's watermark."""
 
     active: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyMarker:
-    """Sent at `time` (microseconds since the epoch, by the clock) by a subtask of the source with node id `source`."""
+    """A latency probe that a source subtask sent at `time`, clock microseconds since the epoch.
+
+    `source` is the source's node id, `subtask` the subtask's number.
+    """
 
     time: int
     source: int
@@ -53,12 +56,12 @@ class LatencyMarker:
 SmallElement: TypeAlias = WatermarkElement | WatermarkStatus | LatencyMarker
 
 _TIME = struct.Struct(">q")
-#: Operator ids have 128 bits there; ours fill the lower half.
+#: Flink's operator ids have 128 bits; node ids fill the lower half.
 _MARKER = struct.Struct(">q8xqi")
 
 
 def encode_element(element: SmallElement) -> tuple[Tag, bytes]:
-    """Tag and body of a small element."""
+    """Return the tag and the body of a small element."""
     if isinstance(element, WatermarkElement):
         return Tag.WATERMARK, _TIME.pack(element.time)
     if isinstance(element, LatencyMarker):
@@ -67,7 +70,7 @@ def encode_element(element: SmallElement) -> tuple[Tag, bytes]:
 
 
 def decode_element(tag: int, body: bytes) -> SmallElement:
-    """The inverse of `encode_element`. Raises ExchangeError for what no writer sends."""
+    """Return the element of a tag and body, the inverse of `encode_element`. Raises ExchangeError for corrupt bytes."""
     if tag == Tag.WATERMARK and len(body) == _TIME.size:
         return WatermarkElement(_TIME.unpack(body)[0])
     if tag == Tag.LATENCY_MARKER and len(body) == _MARKER.size:

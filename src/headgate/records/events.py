@@ -1,7 +1,6 @@
-"""Events: what ends or divides the elements before it on its channel. Each travels in a buffer of its own, holds no
-segment and needs no credit.
+"""Events: barriers, announcements and ends of a channel. Each event is a buffer of its own, without segment or credit.
 
-Bytes: `tag i32 | body`, tags of Flink's EventSerializer. Ids are whole numbers from 1 on; times are microseconds.
+Bytes: `tag i32 | body`, with the tags of Flink's EventSerializer. Checkpoint ids start at 1; times are microseconds.
 """
 
 from __future__ import annotations
@@ -21,25 +20,27 @@ _END_OF_DATA: Final = struct.Struct(">iB")  # tag, drain
 
 
 class Event:
-    """Base of all events."""
+    """The base class of all events."""
 
     __slots__ = ()
 
 
 class Alignment(enum.IntEnum):
-    """How a barrier passes what is before it."""
+    """How a barrier moves through the data before it."""
 
-    ALIGNED = 0  #: In order; its channel is blocked until all channels have delivered it.
-    TIMEOUT = 1  #: In order, and announced; turns unaligned when that takes longer than its timeout.
-    UNALIGNED = 2  #: Overtakes what is queued; what it overtakes belongs to the checkpoint.
-    COUNTED = 3  #: In order, and blocks nobody: what follows it may be in the checkpoint, too, and then counts twice.
+    ALIGNED = 0  #: In order. It blocks its channel until all channels have delivered it.
+    TIMEOUT = 1  #: In order, and announced. It becomes unaligned when alignment takes longer than its timeout.
+    UNALIGNED = 2  #: It overtakes queued data, and the checkpoint contains the data that it overtakes.
+    COUNTED = 3  #: In order, without blocking. Rows behind it may be in the checkpoint and then count twice.
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier(Event):
-    """Divides what belongs to checkpoint `id` from what does not. `timestamp` is when it was injected, microseconds
-    since the epoch; `timeout` (microseconds from then on) counts for Alignment.TIMEOUT alone. Of a probe nobody keeps
-    anything: it is sent to see how it comes through."""
+    """The barrier of checkpoint `id`: rows before it belong to the checkpoint, rows behind it do not.
+
+    `timestamp` is the time of its injection, microseconds since the epoch. `timeout`, microseconds from then, applies
+    to Alignment.TIMEOUT only. A probe measures how long a barrier takes; no task stores state for it.
+    """
 
     id: int
     timestamp: int
@@ -53,7 +54,7 @@ class CheckpointBarrier(Event):
 
     @property
     def blocks(self) -> bool:
-        """The producer sends nothing behind it until the consumer asks it to go on."""
+        """Whether the producer sends nothing behind it until the consumer asks it to resume."""
         return self.alignment in (Alignment.ALIGNED, Alignment.TIMEOUT)
 
     @property
@@ -61,20 +62,20 @@ class CheckpointBarrier(Event):
         return self.alignment is Alignment.TIMEOUT
 
     def as_priority(self) -> CheckpointBarrier:
-        """The same barrier, from now on overtaking."""
+        """Return the same barrier as an unaligned one, which overtakes."""
         return replace(self, alignment=Alignment.UNALIGNED)
 
 
 @dataclass(frozen=True, slots=True)
 class CancelMarker(Event):
-    """In the place of barrier `id`, which will not come."""
+    """The replacement of the barrier of checkpoint `id`, which is cancelled."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement(Event):
-    """A barrier has arrived, and stands in the queue behind other data; `sequence` is its number on its channel."""
+    """The notice that a barrier has arrived and waits behind other data; `sequence` is its number on its channel."""
 
     sequence: int
     barrier: CheckpointBarrier
@@ -82,27 +83,28 @@ class Announcement(Event):
 
 @dataclass(frozen=True, slots=True)
 class EndOfData(Event):
-    """No record follows. With `drain` the end is final, and event time has ended with it."""
+    """The end of the records. With `drain` the end is final, and event time ends too."""
 
     drain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfPartition(Event):
-    """Nothing at all follows."""
+    """The end of a subpartition: no buffer follows."""
 
 
 def is_priority(event: Event) -> bool:
-    """Whether an event overtakes what is queued."""
+    """Return whether an event overtakes queued data."""
     return isinstance(event, Announcement) or (isinstance(event, CheckpointBarrier) and event.is_priority)
 
 
 def blocks(event: Event) -> bool:
-    """Whether the producer sends nothing behind an event until it is asked to go on."""
+    """Return whether the producer sends nothing behind an event until the consumer asks it to resume."""
     return isinstance(event, CheckpointBarrier) and event.blocks
 
 
 def encode_event(event: Event) -> bytes:
+    """Return the bytes of an event. Raises TypeError for another object."""
     match event:
         case EndOfPartition():
             return _TAG.pack(0)
@@ -114,17 +116,17 @@ def encode_event(event: Event) -> bytes:
             return _ANNOUNCEMENT.pack(6, sequence) + encode_event(barrier)
         case EndOfData(drain):
             return _END_OF_DATA.pack(8, drain)
-    raise TypeError(f"{event!r} is no event that travels")
+    raise TypeError(f"{event!r} is not an event that can be sent")
 
 
 def decode_event(body: bytes | memoryview) -> Event:
-    """The inverse of `encode_event`. Raises ExchangeError for what no writer sends."""
+    """Return the event in `body`, the inverse of `encode_event`. Raises ExchangeError for corrupt bytes."""
     try:
         event = _decode(body)
     except (struct.error, ValueError):
         event = None
     if event is None:
-        raise ExchangeError(f"stream corrupted: unknown event {bytes(body[:16])!r}")
+        raise ExchangeError(f"stream corrupted: unknown event of {len(body)} bytes, {bytes(body[:16])!r}")
     return event
 
 

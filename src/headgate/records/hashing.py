@@ -1,8 +1,8 @@
-"""The hash of a row's key, fixed for ever, and the way from a hash to a key group and a subtask.
+"""Hash the key of each row, and map a hash to a key group and a subtask.
 
-Hashes are part of what a snapshot means (they say which key group owns a key), so they must never change: the test
-vectors hold them. Equal keys hash alike however Arrow holds them; see `canonical`. Key groups are Flink's: a key
-belongs to group `hash mod M` for good, and subtasks own ranges of groups.
+A hash selects the key group that owns a key's state in a snapshot, so hashes must never change; test vectors check
+them. Equal keys have equal hashes in every Arrow layout; see `canonical`. Key groups are Flink's: a key always belongs
+to group `hash mod M`, and each subtask owns a range of groups.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 def mix(words: UInt64s) -> UInt64s:
-    """Finalise the words in place and return them: the splitmix64 step (Steele, Lea, Flood 2014)."""
+    """Mix the bits of the words in place and return them: the splitmix64 step (Steele, Lea, Flood 2014)."""
     words += _GOLDEN
     spread = words >> _SHIFT_1
     words ^= spread
@@ -53,7 +53,7 @@ def mix(words: UInt64s) -> UInt64s:
 
 
 def combine(hashes: UInt64s, more: UInt64s) -> UInt64s:
-    """Fold a second word into hashes, in place; the order of columns matters."""
+    """Fold the words of another column into hashes, in place. The order of columns matters."""
     hashes *= _COLUMN
     hashes += more
     return mix(hashes)
@@ -68,7 +68,7 @@ def hash_words(words: Sequence[Int64s]) -> UInt64s:
 
 
 def hash_bytes(packed: PackedBytes) -> UInt64s:
-    """Hash byte strings: the sum over their words, each scrambled by its position, folded with the length."""
+    """Hash byte strings: scramble each word by its position, add them up and fold in the length."""
     hashes = _scramble(packed.first, _GOLDEN)
     if packed.second.any():
         hashes += _scramble(packed.second, _SECOND)
@@ -82,7 +82,7 @@ def hash_bytes(packed: PackedBytes) -> UInt64s:
 
 
 def _scramble(words: UInt64s, factor: np.uint64 | UInt64s) -> UInt64s:
-    """A bijection of the words for every odd factor, new for each position; 0 stays 0, so padding does not count."""
+    """Map the words by a bijection that depends on an odd factor. 0 stays 0, so padding does not change a hash."""
     words = words * factor
     spread = words >> _SHIFT_1
     words ^= spread
@@ -92,9 +92,9 @@ def _scramble(words: UInt64s, factor: np.uint64 | UInt64s) -> UInt64s:
 
 
 def key_hash(columns: Sequence[pa.Array]) -> UInt64s:
-    """One uint64 per row over the key columns. Without columns all rows have one key: a single hash, for all of them.
+    """Return the hash of each row's key columns, uint64.
 
-    Raises PlanError for types that cannot be keys (nested ones).
+    Without columns all rows have the same key, and the array has a single hash. Raises PlanError for nested types.
     """
     if not columns:
         return mix(np.zeros(1, np.uint64))
@@ -120,24 +120,24 @@ def _column_hash(column: pa.Array) -> UInt64s:
 
 
 def key_groups(hashes: UInt64s, max_parallelism: int) -> Int64s:
-    """The key group of each hash, 0 to `max_parallelism` - 1: the remainder, a mask where that says the same faster."""
+    """Return the key group of each hash: the remainder by `max_parallelism`. For a power of two a mask is faster."""
     if max_parallelism & (max_parallelism - 1) == 0:
         return (hashes & np.uint64(max_parallelism - 1)).view(np.int64)
     return (hashes % np.uint64(max_parallelism)).view(np.int64)
 
 
 def subtask_of_key_group(key_group: Int64s, parallelism: int, max_parallelism: int) -> Int64s:
-    """The subtask that owns a key group; takes numbers and arrays."""
+    """Return the subtask that owns each key group."""
     return key_group * parallelism // max_parallelism
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
-    """The key groups that a subtask owns."""
+    """Return the key groups that a subtask owns."""
     first = (subtask * max_parallelism + parallelism - 1) // parallelism
     return range(first, ((subtask + 1) * max_parallelism - 1) // parallelism + 1)
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Flink's default: the power of two at or above 1.5 x parallelism, within 128 and 32768."""
+    """Return Flink's default: the power of two at or above 1.5 x parallelism, from 128 to 32768."""
     wanted = parallelism + parallelism // 2
     return min(max(1 << (wanted - 1).bit_length(), _DEFAULT_LOWEST_MAX_PARALLELISM), MAX_PARALLELISM)

@@ -1,9 +1,9 @@
-"""Stream elements as bytes that span network buffers.
+"""Serialise stream elements to bytes that span network buffers, and deserialise them.
 
-An element is `length u32 | tag u8 | body`; `length` counts tag and body. Elements follow each other without padding,
-and one may begin anywhere in a buffer and end in a later one. The body of a record batch is gathered into
-64-byte-aligned Arrow memory, so that the decoded batch can be used in place; that copy, and the one into the segment,
-are the only two. Results of a step have the names that Flink gives them; an element is a "record" there.
+An element is `length u32 | tag u8 | body`; `length` counts tag and body. Elements follow each other without padding. An
+element may start anywhere in a buffer and end in a later one. The body of a record batch is copied into 64-byte-aligned
+Arrow memory, where the decoded batch is used in place. There are only two copies: this one, and the writer's into the
+segment. The results of a step have Flink's names; Flink calls an element a "record".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.records.arrow import CHECKSUM_BYTES, BatchCodec
 from headgate.records.elements import SmallElement, Tag, decode_element, encode_element
 
 _HEADER: Final = struct.Struct(">IB")
-#: A length above this is taken for corruption: no writer makes one batch or record as long.
+#: The largest body of a batch, in bytes. A longer one means corruption.
 MAX_ELEMENT_BYTES: Final = 1 << 31
 _SMALL_BODY_LIMIT: Final = 64
 _NOTHING: Final = memoryview(b"")
@@ -30,7 +30,7 @@ Element: TypeAlias = pa.RecordBatch | SmallElement
 
 
 def serialize(element: Element, codec: BatchCodec) -> list[memoryview]:
-    """The bytes of an element as a few contiguous pieces, to be copied into segments one after the other."""
+    """Return the bytes of an element as a few contiguous pieces, to copy into segments in order."""
     if isinstance(element, pa.RecordBatch):
         checksum, message = codec.encode(element)
         header = _HEADER.pack(1 + CHECKSUM_BYTES + message.size, Tag.RECORDS) + checksum
@@ -40,7 +40,7 @@ def serialize(element: Element, codec: BatchCodec) -> list[memoryview]:
 
 
 class SerializationResult(enum.Enum):
-    """What a step of writing came to."""
+    """The result of one copy into a segment: whether the record or the buffer is full."""
 
     PARTIAL_RECORD_MEMORY_SEGMENT_FULL = enum.auto()
     FULL_RECORD_MEMORY_SEGMENT_FULL = enum.auto()
@@ -56,18 +56,20 @@ class SerializationResult(enum.Enum):
 
 
 class SegmentWriter(Protocol):
-    """What the serialiser needs of a buffer builder."""
+    """The methods of a buffer builder that the serialiser calls."""
 
     @property
     def is_full(self) -> bool: ...
 
     def append(self, data: memoryview) -> int:
-        """Copy as much of `data` as fits; returns how many bytes that was."""
+        """Copy as much of `data` as fits, and return the number of bytes copied."""
 
 
 class SpanningSerializer:
-    """The bytes of one element on their way into the segments of one channel. The pieces are not copied, so channels of
-    a broadcast share them."""
+    """The bytes of one element that are still to be copied into the segments of one channel.
+
+    It refers to the pieces without a copy, so the channels of a broadcast share them.
+    """
 
     __slots__ = ("_pieces", "remaining", "size")
 
@@ -77,11 +79,11 @@ class SpanningSerializer:
 
     @property
     def rest(self) -> list[memoryview]:
-        """The bytes that are in no segment yet; they stay as they are."""
+        """The bytes that are in no segment yet. Reading them changes nothing."""
         return list(self._pieces)
 
     def copy_to(self, segment: SegmentWriter) -> SerializationResult:
-        """Append what fits; the rest stays for the next segment."""
+        """Append as many bytes as fit. The rest stays for the next segment."""
         pieces = self._pieces
         while pieces:
             piece = pieces[0]
@@ -96,7 +98,7 @@ class SpanningSerializer:
         return SerializationResult.FULL_RECORD
 
     def fill(self, segments: Iterable[memoryview]) -> int:
-        """Fill one segment after the other, as far as the bytes go; returns how many they were."""
+        """Fill one segment after the other while bytes remain, and return the number of bytes copied."""
         pieces, before = self._pieces, self.remaining
         for segment in segments:
             room = segment
@@ -114,7 +116,7 @@ class SpanningSerializer:
 
 
 class DeserializationResult(enum.Enum):
-    """What a step of reading came to."""
+    """The result of one step of reading: whether a record is complete and whether the buffer is consumed."""
 
     PARTIAL_RECORD = enum.auto()
     INTERMEDIATE_RECORD_FROM_BUFFER = enum.auto()
@@ -130,17 +132,17 @@ class DeserializationResult(enum.Enum):
 
 
 class MessageMemory(Protocol):
-    """Where messages are gathered; see `Gathering` in `exchange/gathering.py`."""
+    """The source of memory for incoming messages; see `Gathering` in `exchange/gathering.py`."""
 
     def allocate(self, size: int) -> pa.Buffer:
-        """Writable memory for a message, aligned to 64 bytes."""
+        """Return writable memory for a message, aligned to 64 bytes."""
 
     def complete(self, message: pa.Buffer) -> None:
-        """The message is whole and about to be decoded: it is not being gathered any more."""
+        """Stop counting a message as incoming: it is complete and will be decoded."""
 
 
 class _Heap:
-    """Arrow's memory, not counted."""
+    """Message memory from Arrow's allocator, without any count."""
 
     def allocate(self, size: int) -> pa.Buffer:
         return pa.allocate_buffer(size)
@@ -149,7 +151,7 @@ class _Heap:
 
 
 class SpanningDeserializer:
-    """Elements of one channel from its buffers, in order."""
+    """The decoder of one channel: it turns the channel's buffers into elements, in order."""
 
     __slots__ = ("_body", "_codec", "_data", "_element", "_filled", "_head", "_memory", "_message", "_position", "_tag")
 
@@ -167,25 +169,25 @@ class SpanningDeserializer:
 
     @property
     def partial(self) -> list[memoryview]:
-        """The bytes so far of an element that is not yet complete; they stay as they are."""
+        """The received bytes of an incomplete element. Reading them changes nothing."""
         if self._body is None:
             return [memoryview(self._head)] if self._head else []
         return [memoryview(self._head), self._body[: self._filled]]
 
     def feed(self, views: Iterable[memoryview]) -> list[Element]:
-        """Copy out all of the views, one behind the other; returns the elements they complete."""
+        """Copy all bytes of the views, in order, and return the elements that they complete."""
         elements: list[Element] = []
         try:
             for data in views:
                 body, end = self._body, self._filled + len(data)
-                if body is not None and end < len(body):  # the short way in the midst of an element
+                if body is not None and end < len(body):  # the fast path in the middle of an element
                     body[self._filled : end] = data
                     self._filled = end
                     continue
                 self.set_next_buffer(data)
                 self._take_all(elements)
         finally:
-            self._data = _NOTHING  # also after an error: a segment must not be kept
+            self._data = _NOTHING  # also after an error: no view of a segment may remain
         return elements
 
     def _take_all(self, elements: list[Element]) -> None:
@@ -197,12 +199,14 @@ class SpanningDeserializer:
                 return
 
     def set_next_buffer(self, data: memoryview) -> None:
-        """Read on in this buffer, once the last one is consumed; the caller keeps it until then."""
+        """Continue with this buffer. The previous one must be consumed; retain this one until it is consumed."""
         self._data, self._position = data, 0
 
     def next_record(self) -> DeserializationResult:
-        """Copy out of the buffer up to the end of the element under way; `take` has the element when it is full. Raises
-        ExchangeError for what no writer sends."""
+        """Copy bytes up to the end of the current element. When the record is full, `take` returns the element.
+
+        Raises ExchangeError for corrupt bytes.
+        """
         data, position, end = self._data, self._position, len(self._data)
         if self._body is None:
             position = self._read_head(data, position)
@@ -222,14 +226,19 @@ class SpanningDeserializer:
         return DeserializationResult.LAST_RECORD_FROM_BUFFER
 
     def take(self) -> Element:
-        """The element that the last `next_record` completed; once."""
+        """Return the element that the last `next_record` completed. A second call raises ExchangeError."""
         element, self._element = self._element, None
         if element is None:
-            raise ExchangeError("an element was taken before it was complete")
+            raise ExchangeError(
+                f"an element was taken before it was complete: {self._filled} bytes of its body have arrived"
+            )
         return element
 
     def _read_head(self, data: memoryview, position: int) -> int:
-        """Collect length, tag and, for records, the checksum; then make room for the body."""
+        """Collect length, tag and, for records, the checksum. Then allocate the body.
+
+        Returns the position behind the bytes that it used.
+        """
         head = self._head
         if len(head) < _HEADER.size:
             take = _HEADER.size - len(head)

@@ -1,7 +1,7 @@
 """The control link between the driver and one TaskManager: messages, some with a binary payload, and a heartbeat.
 
-Frame: `length u32 | text length u32 | text | payload`. The text is a message, or empty: a heartbeat.
-What is read is never unpickled.
+Frame: `length u32 | text length u32 | text | payload`. The text is a message; an empty text is a heartbeat.
+Received bytes are never unpickled.
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ from headgate.transport.tls import LinkSocket
 
 _FRAME: Final = struct.Struct(">II")
 MAX_FRAME: Final = 256 << 20
-#: Of the text in a frame.
+#: The most bytes of text in a frame.
 MAX_TEXT: Final = 32 << 20
 _READ: Final = 256 << 10
-#: The reason for a loss that says nothing of the cause.
+#: The reason for a loss when the cause is unknown.
 CLOSED: Final = "its connection was closed"
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Messages of one end as bytes. `decode` raises ValueError for what is none."""
+    """The encoding of one end's messages. `decode` raises ValueError for bytes that are not a message."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
 
 
 class TooLong(ValueError):
-    """A message that the other end would take for none."""
+    """A message that is too long: the other end would refuse it."""
 
 
 class ControlLink:
-    """One end; both ends are alike. `on_message` and `on_lost` run on the network thread, `send` from any."""
+    """One end of a control link; both ends are alike.
+
+    `on_message` and `on_lost` run on the network thread. Any thread may call `send`.
+    """
 
     def __init__(
         self,
@@ -64,18 +67,21 @@ class ControlLink:
         self._open = True
 
     def start(self) -> None:
-        """On the network thread."""
+        """Register the socket and begin the heartbeat. Call it on the network thread."""
         self._network.register(self._socket, selectors.EVENT_READ, self)
         self._beat()
 
     def send(self, message: Any, payload: bytes | memoryview = b"") -> None:
-        """Queue a message. After the link was lost it goes nowhere. Raises TooLong."""
+        """Queue a message. A lost link discards it. Raises TooLong."""
         self._send(self._codec.encode(message), payload)
 
     def _send(self, text: bytes, payload: bytes | memoryview = b"") -> None:
         length = _FRAME.size + len(text) + len(payload)
         if length > MAX_FRAME or len(text) > MAX_TEXT:
-            raise TooLong(f"{length} bytes, {len(text)} of them text; the most is {MAX_FRAME}, {MAX_TEXT} of them text")
+            raise TooLong(
+                f"a message of {length} bytes, {len(text)} of them text, is too long; "
+                f"the most is {MAX_FRAME}, {MAX_TEXT} of them text"
+            )
         head = _FRAME.pack(length, len(text)) + text
         self._outgoing.extend((head, payload) if len(payload) else (head,))  # in one step: other threads send too
         self._network.mark(self)
@@ -115,7 +121,7 @@ class ControlLink:
         try:
             self._parse()
         except (ValueError, struct.error) as error:
-            self._lose(f"it sent something that is no message: {error}")
+            self._lose(f"it sent bytes that are not a message: {error}")
 
     def _parse(self) -> None:
         buffer = self._incoming
@@ -131,7 +137,7 @@ class ControlLink:
             if text:
                 self._on_message(self._codec.decode(text), payload)
             elif payload:
-                raise ValueError(f"{len(payload)} bytes that belong to no message")
+                raise ValueError(f"a payload of {len(payload)} bytes without a message")
 
     def _write(self) -> None:
         while self._outgoing:
@@ -158,7 +164,7 @@ class ControlLink:
             self._on_lost(reason)
 
     def close(self) -> None:
-        """On the network thread; what is queued is sent as far as the kernel takes it now."""
+        """Send the queued messages that the kernel accepts now, and close. Call it on the network thread."""
         if self._open:
             self._open = False
             for piece in self._outgoing:

@@ -1,7 +1,7 @@
-"""The two ends of a data link: one TCP connection per ordered pair of TaskManagers, all channels of the pair on it.
+"""The two ends of a data link: one TCP connection per ordered pair of TaskManagers, for all channels of the pair.
 
-The ends only move bytes between a socket and the sans-IO `Sender` or `Receiver`, and carry notifications of other
-threads over to the network thread.
+The ends move bytes between a socket and the sans-IO `Sender` or `Receiver`. They also pass the notifications of other
+threads on to the network thread.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
 from headgate.transport.tls import LinkSocket, TlsSocket
 
-#: The kernel is asked to gather no more than this before it wakes the thread, nor more than a quarter of its buffer: by
-#: then it must not be about to stop the sender.
+#: The most bytes that the kernel collects before it wakes the thread; also at most a quarter of its buffer, so that the
+#: buffer never fills up and stops the sender.
 _MOST_ASKED_FOR = 256 << 10
 #: Reads or writes of one link before the others have their turn.
 _TURNS = 8
@@ -37,7 +37,7 @@ Lost = Callable[[str], None]
 
 
 class ProducerEnd:
-    """The accepted end: sends what subpartitions have and flow control allows. See `producer_end`."""
+    """The accepted end: it sends the data of subpartitions, as flow control allows. Create it with `producer_end`."""
 
     def __init__(
         self,
@@ -61,10 +61,11 @@ class ProducerEnd:
         self.bytes_sent_by_sendfile = 0
 
     def start(self) -> None:
+        """Register the socket. Call it on the network thread."""
         self._network.register(self._socket, selectors.EVENT_READ, self)
 
     def _on_data(self, receiver: int) -> None:
-        """Any thread: a subpartition has data."""
+        """Note on any thread that a subpartition has data."""
         self._notified.append(receiver)
         self._network.mark(self)
 
@@ -93,7 +94,7 @@ class ProducerEnd:
             self._close(str(error))
 
     def _refuse(self, error: ExchangeError) -> None:
-        """The peer broke the protocol: tell it, unless it would take that for the rest of a frame, and close."""
+        """Close the link to a peer that broke the protocol. It gets the error first, unless a frame is half sent."""
         if not self._outgoing:
             with contextlib.suppress(OSError):
                 self._socket.send(encode(ErrorResponse(error.message)))
@@ -116,7 +117,7 @@ class ProducerEnd:
         self._want_write(False)
 
     def _write_some(self) -> bool:
-        """Returns whether the socket took all there was."""
+        """Write to the socket. Returns whether it accepted all bytes."""
         outgoing = self._outgoing
         has_file = outgoing.has_file
         while outgoing:
@@ -135,16 +136,19 @@ class ProducerEnd:
         return True
 
     def _send_gathered(self) -> int:
-        """One system call for all that is in memory; what comes next from a file should leave in the same packets."""
+        """Send all pieces in memory with one system call. MSG_MORE puts a following file region in the same packets."""
         pieces = self._outgoing.next_write
         flags = socket.MSG_MORE if len(pieces) < len(self._outgoing) else 0
         return self._socket.sendmsg(pieces, [], flags)
 
     def _send_from_file(self, region: FileRegion) -> int:
-        """The kernel takes the bytes from its page cache; they never come here."""
+        """Send a region of a file. The kernel copies the bytes from its page cache, not through this process."""
         sent = os.sendfile(self._socket.fileno(), region.descriptor, region.offset, region.size)
         if not sent:
-            raise OSError("a file of the exchange is shorter than what was written to it")
+            raise OSError(
+                f"a file of the exchange is too short: no {region.size} bytes at offset {region.offset}; "
+                "another process may have truncated it"
+            )
         self.bytes_sent_by_sendfile += sent
         return sent
 
@@ -166,7 +170,7 @@ class ProducerEnd:
             self._lost(reason)
 
     def close(self) -> None:
-        """Let go of everything, without calling it a loss."""
+        """Close the link and release all subpartitions, without reporting a loss."""
         self._close("")
 
     @property
@@ -179,18 +183,17 @@ class ProducerEnd:
 
     @property
     def writing(self) -> int:
-        """Bytes taken from subpartitions that are not wholly written yet."""
+        """The bytes polled from subpartitions that the socket has not accepted."""
         return self._outgoing.unwritten
 
     @property
     def kernel_bytes(self) -> int:
-        """Written, and not yet acknowledged by the peer's kernel."""
+        """The bytes written that the peer's kernel has not acknowledged."""
         return unacknowledged(self._socket)
 
 
 class EncryptedProducerEnd(ProducerEnd):
-    """The accepted end under TLS. The kernel cannot encrypt, so what is in a file is read, and leaves with what is in
-    memory."""
+    """The accepted end under TLS. The kernel does not encrypt, so regions of files are read and sent from memory."""
 
     def __init__(
         self,
@@ -221,15 +224,17 @@ def producer_end(
     lost: Lost,
     flow_control: FlowControl = FlowControl.CREDIT,
 ) -> ProducerEnd:
-    """The accepted end for a plain socket or one under TLS."""
+    """Create the accepted end for a plain socket or one under TLS."""
     if isinstance(sock, TlsSocket):
         return EncryptedProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
     return ProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
 
 
 class ConsumerEnd:
-    """The dialling end: receives into segments, sends requests and credit. While a frame waits for memory, it reads
-    nothing."""
+    """The dialling end: it receives into segments, and sends requests and credit.
+
+    It reads nothing while a frame waits for memory.
+    """
 
     def __init__(
         self,
@@ -247,7 +252,7 @@ class ConsumerEnd:
         self._receiver = new_receiver(flow_control, segment_size, new_backoff)
         self._socket: LinkSocket | None = None
         self._notified: deque[int] = deque()
-        self._told: deque[OfChannel] = deque()
+        self._messages: deque[OfChannel] = deque()
         self._cancelled: deque[int] = deque()
         self._outgoing = b""
         self._watched = 0
@@ -255,28 +260,32 @@ class ConsumerEnd:
         self._most_asked_for = _MOST_ASKED_FOR
 
     def request(self, channel: ReceivingChannel) -> int:
-        """Ask for a channel's data; before or after the connection is made, on the network thread or before it runs."""
+        """Request a channel's subpartition. Returns the channel's number on this connection.
+
+        Call it on the network thread or before that starts. The connection may be established later.
+        """
         return self._receiver.request(channel)
 
     def credit_available(self, receiver: int) -> None:
-        """Any thread: a channel has new credit, or the buffer that a frame of its waited for."""
+        """Note on any thread that a channel has new credit, or the buffer that its frame waits for."""
         self._notified.append(receiver)
         self._network.mark(self)
 
-    def tell(self, message: OfChannel) -> None:
-        """Any thread: a channel has something to say to its producer."""
-        self._told.append(message)
+    def send(self, message: OfChannel) -> None:
+        """Queue a channel's message to its producer. Any thread may call it."""
+        self._messages.append(message)
         self._network.mark(self)
 
     def cancel(self, receiver: int) -> None:
-        """Any thread: a channel takes leave."""
+        """Queue the cancellation of a channel. Any thread may call it."""
         self._cancelled.append(receiver)
         self._network.mark(self)
 
     def established(self, sock: LinkSocket) -> None:
+        """Start to use a connected socket. Runs on the network thread."""
         self._socket = sock
         self._watched = selectors.EVENT_READ
-        buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # Linux says twice what it holds
+        buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # Linux reports twice the size
         self._most_asked_for = max(1, min(_MOST_ASKED_FOR, buffer // 4))
         self._network.register(sock, self._watched, self)
         self.on_marked()
@@ -285,8 +294,8 @@ class ConsumerEnd:
         try:
             while self._notified:
                 self._receiver.credit_available(self._notified.popleft())
-            while self._told:
-                self._receiver.tell(self._told.popleft())
+            while self._messages:
+                self._receiver.send(self._messages.popleft())
             while self._cancelled:
                 self._receiver.cancel(self._cancelled.popleft())
         except ExchangeError as error:
@@ -305,7 +314,7 @@ class ConsumerEnd:
         self._write()
 
     def _read(self) -> None:
-        """All that is there, or as much as is fair to the other links; the channels hear of it in the end."""
+        """Read the available bytes, at most `_TURNS` times, and then notify the channels."""
         receiver = self._receiver
         try:
             for _ in range(_TURNS):
@@ -325,7 +334,7 @@ class ConsumerEnd:
         except (OSError, ExchangeError) as error:
             self._fail(str(error))
             return
-        receiver.tell_channels()
+        receiver.notify_channels()
 
     def _write(self) -> None:
         sock = self._socket
@@ -342,7 +351,7 @@ class ConsumerEnd:
         self._watch(sock)
 
     def _send(self, sock: LinkSocket) -> None:
-        """As much of what is there as the socket takes."""
+        """Send the queued bytes that the socket accepts."""
         if self._outgoing:
             try:
                 sent = sock.send(self._outgoing)
@@ -351,7 +360,7 @@ class ConsumerEnd:
             self._outgoing = self._outgoing[sent:]
 
     def _watch(self, sock: LinkSocket) -> None:
-        """Wait for what can be done next."""
+        """Register the socket for the next useful reads and writes."""
         self._ask_for(sock, self._receiver.missing)
         reads = 0 if self._receiver.is_stopped else selectors.EVENT_READ
         mask = reads | (selectors.EVENT_WRITE if self._outgoing else 0)
@@ -360,22 +369,22 @@ class ConsumerEnd:
             self._network.modify(sock, mask, self)
 
     def _ask_for(self, sock: LinkSocket, missing: int) -> None:
-        """Be woken only when so many bytes are there, since with fewer nothing can be done."""
+        """Let the kernel wake the thread only when `missing` bytes are there: fewer complete no message."""
         wanted = min(missing, self._most_asked_for)
         if wanted != self._asked_for:
             self._asked_for = wanted
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
     def _fail(self, reason: str) -> None:
-        if self._let_go():
+        if self._disconnect():
             self._lost(reason)
 
     def close(self) -> None:
-        """Close the socket and give back segments that were being filled, without calling it a loss."""
-        self._let_go()
+        """Close the socket and recycle half-filled segments, without reporting a loss."""
+        self._disconnect()
 
-    def _let_go(self) -> list[ReceivingChannel]:
-        """Returns the channels that still wanted something."""
+    def _disconnect(self) -> list[ReceivingChannel]:
+        """Close the socket and return the channels that were not cancelled."""
         sock, self._socket = self._socket, None
         if sock is not None:
             self._network.unregister(sock)
@@ -383,7 +392,7 @@ class ConsumerEnd:
         return self._receiver.fail()
 
     def fail(self, reason: str) -> None:
-        """The connection could not be made."""
+        """Report a connection that could not be made as a loss."""
         self._fail(reason)
 
     @property
@@ -392,6 +401,6 @@ class ConsumerEnd:
 
     @property
     def kernel_bytes(self) -> int:
-        """Received by the kernel, and not yet read."""
-        sock = self._socket  # the network thread may let go of it meanwhile
+        """The bytes that the kernel has received and this process has not read."""
+        sock = self._socket  # the network thread may close it meanwhile
         return 0 if sock is None else unread(sock)

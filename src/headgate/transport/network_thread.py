@@ -1,7 +1,7 @@
-"""The network thread: the only one of a process's TaskManager (or driver) that touches its sockets.
+"""The network thread: the only thread of a TaskManager or driver that uses its sockets.
 
-Other threads `post` work to it, or `mark` a link that has something to do; wake-ups are coalesced. Links do their work
-in small callbacks that never block.
+Other threads `post` work to it, or `mark` a link that has work. Several wake-ups are merged into one. Links work in
+short callbacks that never block.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ log = logging.getLogger(__name__)
 
 
 class Link(Protocol):
-    """One socket and what to do with it. All methods run on the network thread."""
+    """One socket and its callbacks. All methods run on the network thread."""
 
     def on_ready(self, mask: int) -> None:
-        """The socket is ready for what it was registered for."""
+        """Read or write, when the socket is ready for an event in its registered mask."""
 
     def on_marked(self) -> None:
-        """Someone called `mark` since the last time."""
+        """Do the work for which another thread called `mark`."""
 
 
 class NetworkThread:
-    """`post`, `mark` and `call_later` may be called from any thread; `register` and the rest on this one only.
+    """The event loop for all sockets of a process, on a thread of its own.
 
-    `on_error` gets, on this thread, the errors that no link has handled.
+    Any thread may call `post`, `mark` and `call_later`. Only this thread may call `register` and the methods below it.
+    There is no lock: deques carry the work over. `on_error` is called, on this thread, with an exception that a
+    callback has not handled.
     """
 
     def __init__(self, name: str, on_error: Callable[[Exception], None] | None = None) -> None:
@@ -50,7 +52,7 @@ class NetworkThread:
         self._posted: deque[Callable[[], None]] = deque()
         self._marked: deque[Link] = deque()
         self._woken = False
-        #: Sockets under TLS that have bytes inside; the selector does not see these.
+        #: Sockets under TLS with received bytes inside, which the selector does not see.
         self._filled: set[LinkSocket] = set()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -58,10 +60,11 @@ class NetworkThread:
         self._runner = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._runner.start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread after the work posted so far, and close what is still registered. Waits up to `timeout` s."""
+        """End the thread after the work posted so far, and close all registered sockets. Waits up to `timeout` s."""
         self.post(self._stop)
         if threading.current_thread() is not self._runner:
             self._runner.join(timeout)
@@ -77,7 +80,7 @@ class NetworkThread:
         self._wake()
 
     def mark(self, link: Link) -> None:
-        """Call `link.on_marked` on the network thread. Cheap: the caller keeps its own list of what is to be done."""
+        """Call `link.on_marked` on the network thread. It is cheap: the link has its own list of work."""
         self._marked.append(link)
         self._wake()
 
@@ -91,16 +94,17 @@ class NetworkThread:
             self._woken = True
             try:
                 self._wake_out.send(b"\0")
-            except OSError:  # full, then it wakes anyway; or closed, then there is no thread to wake
+            except OSError:  # full: the thread wakes anyway; or closed: the thread has ended
                 pass
 
     # --- on the network thread
 
     def register(self, sock: LinkSocket, mask: int, link: Link) -> None:
+        """Call `link.on_ready` when the socket is ready for an event of `mask`."""
         self._selector.register(sock, mask, link)
 
     def modify(self, sock: LinkSocket, mask: int, link: Link) -> None:
-        """Wait for something else; with a mask of 0 for nothing, until the next `modify`."""
+        """Change the mask of a socket. With a mask of 0 it is unregistered until the next `modify`."""
         if not mask:
             self.unregister(sock)
             return
@@ -110,12 +114,12 @@ class NetworkThread:
             self._selector.register(sock, mask, link)
 
     def unregister(self, sock: LinkSocket) -> None:
-        """Wait for nothing more of it; again is harmless."""
+        """Stop waiting for a socket. A second call changes nothing."""
         with suppress(KeyError):
             self._selector.unregister(sock)
 
     def hold(self, sock: LinkSocket, has_more: bool) -> None:
-        """Whether a socket has bytes inside: then it is ready to be read, whatever the selector says."""
+        """Note whether a TLS socket has bytes inside: it is then ready to be read, regardless of the selector."""
         if has_more:
             self._filled.add(sock)
         else:
@@ -137,7 +141,7 @@ class NetworkThread:
                 self._wake_in.recv(64)
             else:
                 self._guarded(key.data.on_ready, mask)
-        # First say that we are awake, then look: what is added after the look wakes us again.
+        # Reset the flag before the look: work that is added after the look then wakes the thread again.
         self._woken = False
         for _ in range(len(self._marked)):
             self._guarded(self._marked.popleft().on_marked)
@@ -154,7 +158,7 @@ class NetworkThread:
         return list(masks.items())
 
     def _filled_keys(self) -> list[selectors.SelectorKey]:
-        """Return the filled sockets that a link wants to read."""
+        """Return the selector keys of filled sockets that are registered for reading."""
         keys = [self._selector.get_map().get(sock) for sock in self._filled]
         return [key for key in keys if key is not None and key.events & selectors.EVENT_READ]
 
@@ -171,8 +175,11 @@ class NetworkThread:
         self._wake_out.close()
 
     def _guarded(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """A link handles its own errors; what escapes is a bug of ours. It must not silence the other links, nor
-        leave a caller waiting for this one."""
+        """Run a callback, and report an exception instead of ending the thread.
+
+        A link handles its own errors, so such an exception is a bug. The other links must continue, and `on_error`
+        fails the job, which would otherwise wait for this link.
+        """
         try:
             callback(*arguments)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Sockets as all links want them, and how links begin: connect or accept, then the handshake, with a deadline."""
+"""Set up the sockets of all links: connect or accept, then the handshake, with a deadline."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from headgate.protocol.handshake import CONTROL_LINK, DRIVER, TASKMANAGER, Crede
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server_context
 
-#: Kernel buffers are set, not left to the kernel's guess: what is in them is data in flight.
+#: The size of the kernel's socket buffers. It is fixed, because their content is data in flight.
 SOCKET_BUFFER = 1 << 20
-#: From the first try to connect, or from the accept, to the end of the handshake, seconds.
+#: The time from the first try to connect, or from the accept, to the end of the handshake, seconds.
 HANDSHAKE_TIMEOUT = 10.0
-#: How long one try to connect may take: the kernel sends a second SYN after 1 s, another try has another port.
+#: The time for one try to connect, seconds. The kernel repeats the SYN after 1 s; the next try uses another port.
 CONNECT_TIMEOUT = 3.0
-#: How long to wait before the next try: it doubles each time, up to the second.
+#: The waits before the next try, seconds: the first one, which doubles each time, and the longest one.
 RETRY_WAITS = (0.05, 1.0)
-#: Handshakes that one server has under way; with one more the oldest is dropped. So who only connects and says nothing
-#: costs a bounded number of descriptors, and those who go on come in.
+#: The most handshakes of one server at a time; one more drops the oldest. Silent peers thus use a bounded number of
+#: descriptors, and other peers still get in.
 MAX_HANDSHAKES = 512
-#: How long no peer is let in after the process or the kernel could not take one more, seconds.
+#: The pause in accepting after the process or the kernel has run out of resources, seconds.
 ACCEPT_PAUSE = 0.1
 
 
 def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
-    """A listening socket on any free port, or on the first free one of a range. Raises ConfigError."""
+    """Return a listening socket on any free port, or on the first free one of a range. Raises ConfigError."""
     last: OSError | None = None
     for port in [0] if ports is None else range(ports[0], ports[1] + 1):
         try:
@@ -50,21 +50,22 @@ def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
         return sock
     hint = "check bind_host"
     if ports is not None and last is not None and last.errno == errno.EADDRINUSE:
-        hint = f"port_range={ports} has no free port left; the driver takes one, and each TaskManager of its machine"
+        hint = f"port_range={ports} has no free port; the driver and each TaskManager on its machine need one each"
     raise ConfigError(f"cannot listen on {host}: {last}; {hint}")
 
 
 def reached_at(bind_host: str | None, host: str) -> str:
-    """The address to give to peers: the one that is bound, unless that is all of them."""
+    """Return the address to announce to peers: the bound one, or `host` when all addresses are bound."""
     return host if bind_host in (None, "0.0.0.0", "::") else str(bind_host)
 
 
 def is_on_loopback(sock: socket.socket) -> bool:
-    """Whether only this machine reaches a listening socket."""
+    """Return whether only this machine can reach a listening socket."""
     return ipaddress.ip_address(sock.getsockname()[0]).is_loopback
 
 
 def tune(sock: socket.socket) -> None:
+    """Make a socket non-blocking, without Nagle's delay, and with kernel buffers of `SOCKET_BUFFER` bytes."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
@@ -72,17 +73,17 @@ def tune(sock: socket.socket) -> None:
 
 
 def unacknowledged(sock: LinkSocket) -> int:
-    """Bytes in the kernel's send buffer, those included that the peer's kernel has not acknowledged; 0 once closed."""
+    """Return the bytes in the kernel's send buffer, unsent or not acknowledged by the peer; 0 once closed."""
     return _queued(sock, termios.TIOCOUTQ)
 
 
 def unread(sock: LinkSocket) -> int:
-    """Bytes in the kernel's receive buffer; 0 once closed."""
+    """Return the bytes in the kernel's receive buffer; 0 once closed."""
     return _queued(sock, termios.FIONREAD)
 
 
 def _queued(sock: LinkSocket, queue: int) -> int:
-    """Any thread may ask: a socket that is being closed has nothing."""
+    """Return the bytes in a kernel queue. Any thread may call it: for a socket that is being closed it returns 0."""
     count = bytearray(4)
     with suppress(OSError, ValueError):
         fcntl.ioctl(sock, queue, count)
@@ -101,10 +102,10 @@ Failed = Callable[[str], None]
 
 
 class Dial:
-    """Connects and shakes hands; then hands the socket over, or says why not. Runs on the network thread.
+    """The dialling side of a new link: it connects, does the handshake and calls `established` or `failed`.
 
-    A connection that is refused or times out is tried again until the deadline: one lost packet ends no attempt of a
-    job. A peer that is reached and then fails the handshake is not tried again.
+    It runs on the network thread. A connection that is refused or times out is tried again until the deadline, so one
+    lost packet does not fail the attempt of a job. After a failed handshake it does not try again.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Dial:
         self._step: Callable[[], None]
 
     def start(self) -> None:
+        """Start to connect, with `HANDSHAKE_TIMEOUT` as the deadline."""
         self._network.call_later(HANDSHAKE_TIMEOUT, lambda: self._fail(self._late))
         self._connect()
 
@@ -161,7 +163,7 @@ class Dial:
             self._connect_again("no answer in time")
 
     def _connect_again(self, reason: str) -> None:
-        """The latest try to connect has failed."""
+        """Try again after a wait, because the latest try failed."""
         self._late = reason if self._tries == 1 else f"{reason} ({self._tries} times)"
         self._drop()
         wait, self._wait = self._wait, min(2 * self._wait, RETRY_WAITS[1])
@@ -195,7 +197,7 @@ class Dial:
 
     def _say_hello(self, sock: LinkSocket) -> None:
         self._step = partial(self._on_answer, sock)
-        sock.send(self._dialler.hello)  # fits into the empty send buffer
+        sock.send(self._dialler.hello)  # it fits into the empty send buffer
         self._network.modify(sock, selectors.EVENT_READ, self)
 
     def _on_answer(self, sock: LinkSocket) -> None:
@@ -224,8 +226,11 @@ class Dial:
 
 
 class Server:
-    """Accepts links of one kind; each is handed over once it has proved that it knows the job's secret. Handshakes have
-    a deadline, and there are `MAX_HANDSHAKES` at most."""
+    """The listening side for links of one kind.
+
+    It calls `established` for each link whose peer has proved that it knows the job's secret. Handshakes have a
+    deadline, and at most `MAX_HANDSHAKES` run at a time.
+    """
 
     def __init__(
         self, network: NetworkThread, sock: socket.socket, credentials: Credentials, kind: int, established: Established
@@ -236,11 +241,12 @@ class Server:
         self._context = None if credentials.identity is None else server_context(credentials.identity)
         self._kind = kind
         self._established = established
-        self._open: dict[_Accept, float] = {}  # handshakes under way and their deadlines, the earliest first
+        self._open: dict[_Accept, float] = {}  # current handshakes and their deadlines, the earliest first
         self._watches = False
         self.port: int = sock.getsockname()[1]
 
     def start(self) -> None:
+        """Start to accept links. Any thread may call it."""
         self._network.post(self._listen)
 
     def _listen(self) -> None:
@@ -250,10 +256,10 @@ class Server:
     def on_ready(self, mask: int) -> None:
         try:
             sock, _ = self._socket.accept()
-        except (BlockingIOError, ConnectionError):  # who knocked has gone
+        except (BlockingIOError, ConnectionError):  # the peer has gone already
             return
         except OSError:
-            # No descriptor or memory is left. The next look would find the same, and the next: the core would burn.
+            # No descriptor or memory is free. Without a pause the thread would try again and again, at full load.
             self._network.unregister(self._socket)
             self._network.call_later(ACCEPT_PAUSE, self._listen)
             return
@@ -274,7 +280,7 @@ class Server:
         self._watch()
 
     def _watch(self) -> None:
-        """One timer for all of them, or those who come and go would leave one each."""
+        """Start one timer for all handshakes; a timer per handshake would pile up with short-lived peers."""
         if self._open and not self._watches:
             self._watches = True
             self._network.call_later(next(iter(self._open.values())) - time.monotonic(), self._end_late)
@@ -289,15 +295,18 @@ class Server:
     def on_marked(self) -> None: ...
 
     def close(self) -> None:
-        """On the network thread; also if it was never started."""
+        """Stop accepting, end all handshakes and close the socket. Call it on the network thread, started or not."""
         for accept in list(self._open):
             accept.end()
         _drop(self._network, self._socket)
 
 
 class _Accept:
-    """The listening side of one handshake. A peer that fails it gets the reason, if there is one, and is forgotten.
-    `over` is called at the end, good or bad."""
+    """The listening side of one handshake.
+
+    A refused peer gets the reason, if there is one, and its socket is closed. `over` is called at the end of the
+    handshake, whether it succeeds or fails.
+    """
 
     def __init__(
         self,
@@ -359,7 +368,7 @@ class _Accept:
     def on_marked(self) -> None: ...
 
     def end(self) -> None:
-        """Close it, if it is still under way."""
+        """Close the socket, if the handshake is still in progress."""
         if not self._done:
             self._done = True
             self._over(self)

@@ -1,8 +1,8 @@
-"""TLS 1.3 for links: a socket that encrypts what it sends and decrypts what it receives, with the calls of a plain one.
+"""TLS 1.3 for links: a socket with the methods of a plain one that encrypts and decrypts.
 
-OpenSSL works on two buffers in memory here and never on the socket itself. So it never waits for the kernel in the
-middle of a record, each call to the kernel carries several records, and a key update is answered ahead of the next
-bytes that are sent.
+OpenSSL works on two buffers in memory and never on the socket itself. It therefore never waits for the kernel in the
+middle of a record, each call to the kernel carries several records, and the answer to a key update goes ahead of the
+next bytes sent.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Final, cast
 from headgate.memory.buffer import FileRegion, Piece
 from headgate.protocol.handshake import Identity
 
-#: Bytes that are encrypted in one step, four records; and bytes that one call takes from the kernel.
+#: The bytes that are encrypted in one step (four records), and the most that one call reads from the kernel.
 _STEP: Final = 64 << 10
-#: More than a record that is not there in full can have received.
+#: An upper bound for the received bytes of an incomplete record.
 _PART_OF_A_RECORD: Final = 17 << 10
-#: Answers to key updates that a peer who reads nothing may leave unsent, bytes.
+#: The most bytes of unsent answers to key updates, for a peer that does not read.
 _MOST_UNSENT: Final = 4 * _STEP
 
 
 def client_context(identity: Identity) -> ssl.SSLContext:
-    """For the side that dials. It checks that the peer has a certificate of the authority, for the name it dials."""
+    """Return the context of the dialling side. It checks that the authority has certified the peer's name."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity)
 
 
 def server_context(identity: Identity) -> ssl.SSLContext:
-    """For the side that is dialled. It takes no peer without a certificate of the authority that may dial."""
+    """Return the context of the listening side. It refuses peers without a client certificate of the authority."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity)
     context.verify_mode = ssl.CERT_REQUIRED
     context.num_tickets = 0  # no link is resumed
@@ -51,9 +51,12 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
 
 @contextmanager
 def _file_of(data: bytes) -> Iterator[str]:
-    """Python takes a private key from a file only. On Linux this one is memory of the process without a name in any
-    file system: nothing of it outlives the process, and only who may read the process's memory can open it. Elsewhere
-    it is a file in a folder of this user's alone, for a moment."""
+    """Yield the path of a temporary file with `data`, because Python loads a private key only from a file.
+
+    On Linux the file is memory of the process, without a name in any file system. It ends with the process, and only a
+    process that may read this one's memory can open it. Elsewhere it is a short-lived file in a folder that only this
+    user can open.
+    """
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("headgate-identity", os.MFD_CLOEXEC)
         os.fchmod(descriptor, 0o600)
@@ -70,11 +73,13 @@ def _file_of(data: bytes) -> Iterator[str]:
 
 
 class TlsSocket:
-    """A connected, non-blocking socket under TLS. As with a plain one, a short count or BlockingIOError means that the
-    kernel takes or has no more. After a short count or BlockingIOError the next call to send must begin with the bytes
-    that were not taken: some of them may be encrypted already.
+    """A connected, non-blocking socket under TLS.
 
-    `hold(self, more)` is called after each read: whether bytes are left inside, which no selector sees.
+    As with a plain socket, a short count or BlockingIOError means that the kernel accepts or has no more bytes. The
+    next call to send must then begin with the bytes that were not accepted: some of them may be encrypted already.
+
+    `hold(self, more)` is called after each read. `more` says whether received bytes remain inside, which a selector
+    does not see.
     """
 
     def __init__(
@@ -84,16 +89,16 @@ class TlsSocket:
         hold: Callable[[TlsSocket, bool], None],
         server_name: str | None = None,
     ) -> None:
-        """Takes `sock` over. `server_name` makes this the side that dials, and is who must be on the other."""
+        """Wrap `sock` and own it. With `server_name`, this is the dialling side, and the peer must have that name."""
         self._socket = sock
         self._hold = hold
         self._received, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._received, self._encrypted, server_name is None, server_name)
-        self._unsent = b""  # encrypted, and not taken by the kernel
-        self._plain_bytes = 0  # bytes of the caller's that are in it
+        self._unsent = b""  # encrypted bytes that the kernel has not accepted
+        self._plain_bytes = 0  # the number of the caller's bytes in `_unsent`
 
     def shake_hands(self) -> bool:
-        """Go on with TLS's handshake; returns whether it is over. Raises OSError when it has failed."""
+        """Continue the TLS handshake. Returns whether it is complete. Raises OSError when it has failed."""
         try:
             while True:
                 try:
@@ -113,12 +118,14 @@ class TlsSocket:
         return True
 
     def send(self, data: bytes | memoryview) -> int:
-        """As many bytes as the kernel takes, encrypted."""
+        """Encrypt and send the bytes that the kernel accepts. Returns their number."""
         return self.sendmsg((data,))
 
     def sendmsg(self, pieces: Sequence[Piece], ancillary: Iterable[object] = (), flags: int = 0) -> int:
-        """As many bytes of the pieces as the kernel takes, encrypted; regions of files are read. There is no ancillary
-        data, and no flag has an effect."""
+        """Encrypt and send the bytes of the pieces that the kernel accepts. Returns their number.
+
+        Regions of files are read. `ancillary` and `flags` have no effect.
+        """
         taken = 0
         try:
             while self._unsent or (step := _gathered(pieces, taken)):
@@ -142,19 +149,19 @@ class TlsSocket:
             raise _explained(error) from None
 
     def recv(self, size: int) -> bytes:
-        """Up to `size` bytes; none when the peer has ended the connection."""
+        """Return up to `size` bytes; none when the peer has ended the connection."""
         place = bytearray(size)
         (count,) = self.recvmsg_into((memoryview(place),))
         return bytes(place[:count])
 
     def recvmsg_into(self, places: Iterable[memoryview]) -> tuple[int]:
-        """Fill the places in turn, as far as there are bytes; 0 when the peer has ended the connection."""
+        """Fill the places in turn and return (number of bytes,); 0 when the peer has ended the connection."""
         count, has_more = 0, False
         try:
             for place in places:
                 while len(place):
                     if not (read := self._read(place)):
-                        has_more = True  # the next call tells the end
+                        has_more = True  # the next call reports the end
                         return (count,)
                     count += read
                     place = place[read:]
@@ -167,7 +174,10 @@ class TlsSocket:
         return (count,)
 
     def _read(self, place: memoryview) -> int:
-        """Bytes of one record; 0 at the end of the connection. Raises BlockingIOError while it is not there in full."""
+        """Read bytes of one record into `place` and return their number; 0 at the end of the connection.
+
+        Raises BlockingIOError while the record is incomplete.
+        """
         while True:
             try:
                 return cast(int, self._tls.read(len(place), cast(bytearray, place)))
@@ -178,7 +188,7 @@ class TlsSocket:
                 raise _explained(error) from None
 
     def _receive(self) -> bool:
-        """Take what the kernel has; returns False at the end of the connection. Raises BlockingIOError."""
+        """Read the kernel's bytes. Returns False at the end of the connection. Raises BlockingIOError without bytes."""
         if self._encrypted.pending:
             self._answer()
         data = self._socket.recv(_STEP)
@@ -186,40 +196,48 @@ class TlsSocket:
         return bool(data)
 
     def _answer(self) -> None:
-        """OpenSSL answers a key update by itself. What the kernel does not take now goes ahead of what is sent next."""
+        """Send OpenSSL's answer to a key update. The part that the kernel refuses goes ahead of the next bytes."""
         try:
             self._flush()
         except BlockingIOError:
             if len(self._unsent) > _MOST_UNSENT:
-                raise ConnectionError("the peer asks for key updates and reads no answer") from None
+                raise ConnectionError(
+                    f"the peer requests key updates and reads no answer: {len(self._unsent)} bytes wait for it"
+                ) from None
 
     def _flush(self) -> None:
-        """Give the kernel what is encrypted. Raises BlockingIOError when it takes nothing."""
+        """Send the encrypted bytes that the kernel accepts. Raises BlockingIOError when it accepts none."""
         if self._encrypted.pending:
             self._unsent += self._encrypted.read()
         if self._unsent:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
 
     def fileno(self) -> int:
-        """-1 once it is closed."""
+        """Return the socket's descriptor; -1 once closed."""
         return self._socket.fileno()
 
     def getsockopt(self, level: int, option: int) -> int:
         return self._socket.getsockopt(level, option)
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """`SO_RCVLOWAT` counts the caller's bytes, of which a part may be here already, in a record that is not there
-        in full."""
+        """Set an option of the socket.
+
+        `SO_RCVLOWAT` is lowered by the size of a record: a part of the wanted bytes may be here already, in an
+        incomplete record.
+        """
         if option == socket.SO_RCVLOWAT:
             value = max(1, value - _PART_OF_A_RECORD)
         self._socket.setsockopt(level, option, value)
 
     def close(self) -> None:
-        """Tells the peer, if the kernel takes it now. Again is harmless."""
+        """Close the socket. The peer gets TLS's close message if the kernel accepts it now.
+
+        A second call changes nothing.
+        """
         self._hold(self, False)
         with suppress(OSError):
             if not self._unsent and self.fileno() >= 0:
-                with suppress(ssl.SSLError):  # the peer's own word is not waited for
+                with suppress(ssl.SSLError):  # do not wait for the peer's close message
                     self._tls.unwrap()
                 self._flush()
         self._socket.close()
@@ -233,18 +251,18 @@ def _explained(error: ssl.SSLError) -> ConnectionError:
         return ConnectionError(f"the peer ended the connection: TLS says {reason}")
     if reason in _NOT_TLS:
         return ConnectionError(f"the peer does not speak TLS 1.3: {reason}")
-    return ConnectionError(f"what was received is not what the peer sent: TLS says {reason}")
+    return ConnectionError(f"the received bytes are not the bytes that the peer sent: TLS says {reason}")
 
 
-#: OpenSSL's reasons for bytes that are no TLS at all.
+#: OpenSSL's reasons for bytes that are not TLS.
 _NOT_TLS: Final = ("wrong version number", "record layer failure", "http request", "unsupported protocol")
 
-#: What links take: a plain socket or one under TLS.
+#: The sockets of links: a plain one or one under TLS.
 LinkSocket = socket.socket | TlsSocket
 
 
 def _gathered(pieces: Iterable[Piece], start: int) -> bytes:
-    """The bytes of one step from position `start` on."""
+    """Return the bytes of one encryption step, starting at position `start` of the pieces."""
     parts: list[bytes | memoryview] = []
     room = _STEP
     for piece in pieces:
@@ -265,5 +283,8 @@ def _part(piece: Piece, start: int, size: int) -> bytes | memoryview:
     wanted = min(size, len(piece) - start)
     read = os.pread(piece.descriptor, wanted, piece.offset + start)
     if len(read) < wanted:
-        raise OSError("a file of the exchange is shorter than what was written to it")
+        raise OSError(
+            f"a file of the exchange is too short: {len(read)} of {wanted} bytes at offset {piece.offset + start}; "
+            "another process may have truncated it"
+        )
     return read
