@@ -67,6 +67,7 @@ def test_every_counter_of_a_job_is_in_the_table() -> None:
     below: dict[str, dict[str, Any]] = {
         "": counters,
         "in_flight": counters["in_flight"][0],
+        "machine": counters["machine"][0],
         "network_memory": counters["network_memory"][0],
         "operators": counters["operators"]["sums"],
         "edges": next(iter(counters["edges"].values())),

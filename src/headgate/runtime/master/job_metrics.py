@@ -41,6 +41,7 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         "remote_bytes": sum(each["remote_bytes"] for each in snapshots),
         "bytes_sent_by_sendfile": sum(each["bytes_sent_by_sendfile"] for each in snapshots),
         "in_flight": [each["in_flight"] for each in snapshots],
+        "machine": [each["machine"] for each in snapshots],
         "network_memory": [each["network_memory"] for each in snapshots],
         "rows_out_before_end": _before_end(rows),
     }

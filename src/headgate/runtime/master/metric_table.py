@@ -38,6 +38,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "Bytes that the kernel sent from files of batch mode without a copy. 0 under TLS.",
         ),
         Metric("in_flight", "list", "Bytes between tasks, one dict for each TaskManager."),
+        Metric("machine", "list", "What the machine took from the job, one dict for each TaskManager."),
         Metric("network_memory", "list", "Network buffers, one dict for each TaskManager."),
         Metric(
             "rows_out_before_end",
@@ -58,6 +59,30 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         ),
         Metric("gathering", "bytes", "In readers: the parts of a message that is not complete, in memory."),
         Metric("sockets", "bytes", "In the kernel's socket buffers."),
+    ),
+    "machine": (
+        Metric(
+            "cpu_pressure_s",
+            "seconds or None",
+            "Some task of the machine waited for a processor (/proc/pressure). All values of `machine` are None where "
+            "the machine does not say.",
+        ),
+        Metric("memory_pressure_s", "seconds or None", "Some task of the machine waited for memory."),
+        Metric("io_pressure_s", "seconds or None", "Some task of the machine waited for a disk."),
+        Metric("throttled_s", "seconds or None", "The control group had used up its processor quota."),
+        Metric("steal_s", "seconds or None", "The hypervisor gave the machine's processors to other machines."),
+        Metric("block_delay_s", "seconds or None", "The process waited for its disk reads."),
+        Metric("disk_read_bytes", "bytes or None", "The process read from disks."),
+        Metric("disk_written_bytes", "bytes or None", "The process wrote, to be stored on disks."),
+        Metric("collections", "count", "Runs of Python's garbage collector in the process."),
+        Metric("collection_s", "seconds", "They took."),
+        Metric(
+            "lock_wait_s",
+            "seconds or None",
+            "A thread that wakes by a timer waited for Python's interpreter lock, over `lock_probes` wake-ups. Their "
+            "quotient is how long a thread of the process waits for the lock each time.",
+        ),
+        Metric("lock_probes", "count", "Wake-ups that were measured."),
     ),
     "network_memory": (
         Metric("segments", "count", "Network buffers of the TaskManager."),

@@ -33,6 +33,7 @@ def snapshot(
     remote_bytes: int,
     sendfile_bytes: int,
     link_bytes: LinkBytes,
+    machine: Counters,
 ) -> Counters:
     """Return one TaskManager's counters now: bytes, seconds and rows, all from the job's start."""
     operators: list[Counters] = []
@@ -52,6 +53,7 @@ def snapshot(
         "remote_bytes": remote_bytes,
         "bytes_sent_by_sendfile": sendfile_bytes,
         "in_flight": _in_flight(tasks, link_bytes),
+        "machine": machine,
         "network_memory": {
             "segments": pool.total_segments,
             "available": pool.free_segments,

@@ -52,6 +52,7 @@ from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
 from headgate.runtime.taskmanager.driver_link import DriverLink
+from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
 from headgate.runtime.taskmanager.state_upload import StateUpload
 from headgate.runtime.taskmanager.task_threads import StuckTasks, TaskThreads
 from headgate.transport.network_thread import NetworkThread
@@ -95,6 +96,7 @@ class TaskManager:
         self._builder: TaskBuilder | None = None
         self._built: list[BuiltTask] = []
         self._threads = TaskThreads(lambda task, error: self._events.put(lambda: self._task_done(task, error)))
+        self._evidence = ProcessEvidence()
         self._running = 0
         self._unopened = 0
         self._started_at = 0.0
@@ -108,10 +110,12 @@ class TaskManager:
     def run(self) -> None:
         """Run until the job is over. If it fails, the driver gets the error. Raises an error that could not be sent to
         the driver, and StuckTasks for user functions that did not return."""
+        self._evidence.start()
         try:
             self._guarded(self._start)
             self._follow_events()
         finally:
+            self._evidence.stop()
             self._end()
         if self._unsent_error is not None:
             raise self._unsent_error
@@ -209,7 +213,8 @@ class TaskManager:
             try:
                 event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
             except queue.Empty:
-                pass
+                if not self._awaits_consumers:
+                    self._evidence.note_wakeup(time.monotonic() - report_at)
             else:
                 self._guarded(event)
             if self._is_done and not self._reported:
@@ -385,6 +390,7 @@ class TaskManager:
             remote_bytes=links.bytes_received,
             sendfile_bytes=links.bytes_sent_by_sendfile,
             link_bytes=links.bytes_under_way,
+            machine=self._evidence.read(),
         )
 
     # --- the end

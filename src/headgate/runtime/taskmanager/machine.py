@@ -1,0 +1,102 @@
+"""What the machine takes from a process, as far as Linux says it.
+
+All values are totals since some start, so a reader takes differences. A file that is missing or reads otherwise gives
+None, which means "unknown", never 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+#: Ticks per second of the counters in /proc.
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+#: The place of the field `delayacct_blkio_ticks` in /proc/self/stat, counted behind the process name.
+_BLOCK_DELAY_FIELD: Final = 39
+
+
+class Machine:
+    """Reads the evidence of one machine. `root` is where its file system begins."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._proc = root / "proc"
+        self._groups = root / "sys/fs/cgroup"
+
+    def read(self) -> dict[str, float | None]:
+        """Return seconds and bytes by name.
+
+        - `cpu_pressure_s`, `memory_pressure_s`, `io_pressure_s`: some task of the machine waited for it ("some" of
+          /proc/pressure).
+        - `throttled_s`: the control group had used up its processor quota.
+        - `steal_s`: the hypervisor gave the processors to other machines.
+        - `block_delay_s`: the process waited for its disk reads.
+        - `disk_read_bytes`, `disk_written_bytes`: of the process, without what the page cache held.
+        """
+        io = self._pairs(self._proc / "self/io", ":")
+        return {
+            "cpu_pressure_s": self._pressure("cpu"),
+            "memory_pressure_s": self._pressure("memory"),
+            "io_pressure_s": self._pressure("io"),
+            "throttled_s": self._throttled(),
+            "steal_s": self._steal(),
+            "block_delay_s": self._block_delay(),
+            "disk_read_bytes": io.get("read_bytes"),
+            "disk_written_bytes": io.get("write_bytes"),
+        }
+
+    def _pressure(self, resource: str) -> float | None:
+        for line in _lines(self._proc / "pressure" / resource):
+            kind, *fields = line.split()
+            totals = [field.removeprefix("total=") for field in fields if field.startswith("total=")]
+            if kind == "some" and totals:
+                return _scaled(_number(totals[0]), 1e6)
+        return None
+
+    def _throttled(self) -> float | None:
+        """Return what the control group says: version 2 in microseconds, version 1 in nanoseconds."""
+        second = self._pairs(self._groups / "cpu.stat").get("throttled_usec")
+        if second is not None:
+            return second / 1e6
+        return _scaled(self._pairs(self._groups / "cpu/cpu.stat").get("throttled_time"), 1e9)
+
+    def _steal(self) -> float | None:
+        for line in _lines(self._proc / "stat"):
+            fields = line.split()
+            if fields[:1] == ["cpu"] and len(fields) > 8:
+                return _scaled(_number(fields[8]), _TICKS)
+        return None
+
+    def _block_delay(self) -> float | None:
+        for line in _lines(self._proc / "self/stat"):
+            fields = line.rpartition(")")[2].split()  # a process name may have spaces
+            if len(fields) > _BLOCK_DELAY_FIELD:
+                return _scaled(_number(fields[_BLOCK_DELAY_FIELD]), _TICKS)
+        return None
+
+    @staticmethod
+    def _pairs(path: Path, separator: str | None = None) -> Mapping[str, float]:
+        pairs: dict[str, float] = {}
+        for line in _lines(path):
+            name, *values = line.split(separator)
+            value = _number(values[0]) if len(values) == 1 else None
+            if value is not None:
+                pairs[name] = value
+        return pairs
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _number(text: str) -> float | None:
+    text = text.strip()
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _scaled(value: float | None, by: float) -> float | None:
+    return None if value is None else value / by

@@ -1,0 +1,39 @@
+"""What slows the process of a TaskManager from outside: the machine, the garbage collector, the interpreter lock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.runtime.taskmanager.interpreter import CollectorClock, LockProbe
+from headgate.runtime.taskmanager.machine import Machine
+
+
+class ProcessEvidence:
+    """Measures between `start` and `stop`, which one thread calls: the one that then notes its own wake-ups."""
+
+    def __init__(self) -> None:
+        self._machine = Machine()
+        self._collector = CollectorClock()
+        self._probe: LockProbe | None = None
+
+    def start(self) -> None:
+        self._probe = LockProbe()
+        self._collector.start()
+
+    def stop(self) -> None:
+        self._collector.stop()
+
+    def note_wakeup(self, late: float) -> None:
+        """Note that the thread woke `late` seconds after its timer was due."""
+        assert self._probe is not None  # it has started
+        self._probe.note(late)
+
+    def read(self) -> dict[str, Any]:
+        """Return the counters of "machine" in a job's metrics."""
+        return {
+            **self._machine.read(),
+            "collections": self._collector.collections,
+            "collection_s": self._collector.seconds,
+            "lock_wait_s": None if self._probe is None else self._probe.seconds,
+            "lock_probes": 0 if self._probe is None else self._probe.wakeups,
+        }

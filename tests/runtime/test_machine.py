@@ -1,0 +1,94 @@
+"""What the machine says about itself is read as it stands, and what it does not say is unknown."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.runtime.task.thread_clock import ThreadClock
+from headgate.runtime.taskmanager.interpreter import CollectorClock, LockProbe
+from headgate.runtime.taskmanager.machine import Machine
+
+FILES = {
+    "proc/pressure/cpu": "some avg10=98.81 avg60=98.75 avg300=97.62 total=2500000\nfull avg10=0.00 total=9\n",
+    "proc/pressure/memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+    "proc/pressure/io": "some avg10=3.28 avg60=4.04 avg300=5.38 total=1000\n",
+    "proc/stat": "cpu  1 2 3 4 5 6 7 400 0 0\ncpu0 1 2 3 4 5 6 7 9 0 0\n",
+    "proc/self/stat": "7 (a name) of) S " + " ".join(["0"] * 38 + ["200", "0"]) + "\n",
+    "proc/self/io": "rchar: 10\nread_bytes: 4096\nwrite_bytes: 512\n",
+    "sys/fs/cgroup/cpu.stat": "usage_usec 5\nthrottled_usec 3000000\n",
+}
+
+
+def write(root: Path, files: dict[str, str]) -> Machine:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return Machine(root)
+
+
+def test_each_file_is_read_in_its_own_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.runtime.taskmanager.machine._TICKS", 100)
+    assert write(tmp_path, FILES).read() == {
+        "cpu_pressure_s": 2.5,
+        "memory_pressure_s": 0.0,
+        "io_pressure_s": 0.001,
+        "throttled_s": 3.0,
+        "steal_s": 4.0,
+        "block_delay_s": 2.0,
+        "disk_read_bytes": 4096.0,
+        "disk_written_bytes": 512.0,
+    }
+
+
+def test_control_groups_of_version_1_count_nanoseconds(tmp_path: Path) -> None:
+    machine = write(tmp_path, {"sys/fs/cgroup/cpu/cpu.stat": "nr_throttled 2\nthrottled_time 1500000000\n"})
+    assert machine.read()["throttled_s"] == 1.5
+
+
+def test_what_is_missing_is_unknown(tmp_path: Path) -> None:
+    assert set(Machine(tmp_path).read().values()) == {None}
+
+
+@pytest.mark.parametrize("text", ["", "some\n", "some total=many\n", "\xff\n", "cpu\n", "x (y\n", "read_bytes: 1 2\n"])
+def test_what_reads_otherwise_is_unknown(tmp_path: Path, text: str) -> None:
+    assert set(write(tmp_path, dict.fromkeys(FILES, text)).read().values()) == {None}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
+def test_this_machine_says_something() -> None:
+    assert Machine().read()["steal_s"] is not None
+
+
+def test_collections_are_counted_and_timed() -> None:
+    ticks = iter(range(100))
+    collector = CollectorClock(lambda: float(next(ticks)))
+    gc.disable()
+    try:
+        collector.start()
+        gc.collect()
+        gc.collect()
+        collector.stop()
+        gc.collect()
+    finally:
+        gc.enable()
+    assert (collector.collections, collector.seconds) == (2, 2.0)
+
+
+def test_a_late_wakeup_counts_without_the_wait_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    delays = iter([1.0, 1.5, 1.5, 9.0])
+    monkeypatch.setattr(ThreadClock, "run_delay", lambda _clock: next(delays))
+    probe = LockProbe()
+    for late in (0.75, 0.125, 0.5):
+        probe.note(late)
+    assert (probe.seconds, probe.wakeups) == (0.25 + 0.125, 3)
+
+
+def test_without_run_delays_the_lock_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ThreadClock, "run_delay", lambda _clock: None)
+    probe = LockProbe()
+    probe.note(1.0)
+    assert probe.seconds is None
